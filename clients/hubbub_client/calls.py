@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 
 from hubbub.v1 import call_pb2
 from hubbub_client import errors
+from hubbub_client.call_stream import NotSent
 from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
 from hubbub_client.handlers import CallAnswers
 from hubbub_client.inbox import Inbox
@@ -182,6 +183,31 @@ class Calls:
         return CallHandle(self, self._inbox, id, callbacks)
 
     async def _reported(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
+        try:
+            return await self._followed(spec, reporter)
+        except NotSent:
+            return await self._watched(spec, reporter)
+
+    async def _followed(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
+        """Make a call whose news come with it. Raises NotSent."""
+        news = _News(reporter)
+        outcome: Call | HubbubError | NotSent | None = None
+        async with beside(news.report()):
+            try:
+                answer = await self._link.follow_call(call_pb2.CallMethodRequest(spec=spec), news.hear)
+            except (HubbubError, NotSent) as error:
+                outcome = error
+            else:
+                outcome = read(Call, answer.call)
+                with contextlib.suppress(TimeoutError):
+                    async with within(LAST_NEWS_S):
+                        await news.end(outcome)
+        if isinstance(outcome, Call):
+            return outcome
+        raise outcome or AssertionError("the block ends with an outcome or raises")
+
+    async def _watched(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
+        """Make a call whose news come by a watch."""
         outcome: Call | HubbubError | None = None
         following, ended = asyncio.Event(), asyncio.Event()
         # An exception in a callback, or in the watch that feeds it, aborts the call.
@@ -253,7 +279,7 @@ class Calls:
         )
 
     async def _call(self, spec: call_pb2.CallSpec) -> Call:
-        answer = await self._link.call(lambda hub: hub.calls.CallMethod, call_pb2.CallMethodRequest(spec=spec))
+        answer = await self._link.make_call(call_pb2.CallMethodRequest(spec=spec))
         return read(Call, answer.call)
 
     async def _report(self, call_id: str, reporter: Reporter, following: asyncio.Event, ended: asyncio.Event) -> None:
@@ -265,6 +291,44 @@ class Calls:
                     following.set()
                 elif isinstance(event, Upsert) and event.record.ended:
                     ended.set()
+
+
+class _News:
+    """What comes with a call, until its callbacks have been told; newer news replace those of their kind."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._untold: dict[str, CallEvent] = {}
+        self._came = asyncio.Event()
+        self._told = asyncio.Event()
+
+    def hear(self, step: call_pb2.StreamCallsResponse.Step) -> None:
+        """Take what the hub says of the call."""
+        if step.HasField("progress"):
+            self._put("progress", Progressed("", read(Progress, step.progress)))
+        elif step.HasField("changed"):
+            self._put("changed", Upsert("", read(Call, step.changed)))
+
+    async def end(self, call: Call) -> None:
+        """Tell of the call as it ended, after all else."""
+        self._put("ended", Upsert("", call))
+        await self._told.wait()
+
+    def _put(self, kind: str, event: CallEvent) -> None:
+        self._untold.pop(kind, None)
+        self._untold[kind] = event
+        self._came.set()
+
+    async def report(self) -> None:
+        """Call the callbacks until the end is told. Raises what they raise."""
+        while not self._told.is_set():
+            await self._came.wait()
+            self._came.clear()
+            while self._untold:
+                kind = next(iter(self._untold))
+                await self._reporter.tell(self._untold.pop(kind))
+                if kind == "ended":
+                    self._told.set()
 
 
 @contextlib.asynccontextmanager

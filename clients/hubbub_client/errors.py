@@ -20,7 +20,7 @@ HubbubError
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
@@ -150,6 +150,7 @@ class UpstreamError(HubbubError):
     code = StatusCode.UNKNOWN
 
 
+_CODES = {cast("tuple[int, str]", code.value)[0]: code for code in StatusCode}
 _BY_CODE = {kind.code: kind for kind in HubbubError.__subclasses__()}
 
 # The status of a call's fault, by its code, else by its category; as in the hub.
@@ -191,22 +192,33 @@ def _text(value: object) -> str:
 
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     """Return the exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) if it has one."""
-    details = _details(failure)
-    code, conflict = failure.code(), details.pop("conflict", None)
-    message = failure.details() or code.name
+    trailers = failure.trailing_metadata() or ()
+    document = next((value for key, value in trailers if key == DETAILS_KEY), None)
+    details = _details(document) if isinstance(document, bytes) else {}
+    code, message = failure.code(), failure.details()
     if code is StatusCode.UNAVAILABLE and not details:  # from gRPC in this process, not from the hub
         message = f"the connection to the hub was lost ({message})"
+    return _error(code, message, details)
+
+
+def from_status(document: bytes) -> HubbubError:
+    """Return the exception for a serialized google.rpc.Status, the same one as for an RPC that failed with it."""
+    from hubbub_client import status  # imported late, as below
+
+    number, message = status.summary(document)
+    return _error(_CODES.get(number, StatusCode.UNKNOWN), message, _details(document))
+
+
+def _error(code: StatusCode, message: str | None, details: dict[str, Any]) -> HubbubError:
+    conflict, message = details.pop("conflict", None), message or code.name
     error = _BY_CODE.get(code, HubbubError)(message, code=code, **details)
     if isinstance(error, Aborted):
         error.conflict = conflict
     return error
 
 
-def _details(failure: aio.AioRpcError) -> dict[str, Any]:
-    trailers = failure.trailing_metadata() or ()
-    document = next((value for key, value in trailers if key == DETAILS_KEY), None)
-    if not isinstance(document, bytes):
-        return {}
+def _details(document: bytes) -> dict[str, Any]:
+    """Return what there is to know from a serialized google.rpc.Status."""
     from hubbub_client import status  # imported late, since few programs see an error
 
     found: dict[str, Any] = {}

@@ -12,6 +12,7 @@ from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUn
 
 from hubbub.v1 import (
     admin_pb2_grpc,
+    call_pb2,
     call_pb2_grpc,
     catalog_pb2_grpc,
     event_pb2_grpc,
@@ -20,6 +21,7 @@ from hubbub.v1 import (
     task_pb2_grpc,
 )
 from hubbub_client import tracing
+from hubbub_client.call_stream import CallStream, CallStreams, Hear, NotSent
 from hubbub_client.discovery import Endpoint, Where, discover
 from hubbub_client.errors import (
     Cancelled,
@@ -117,6 +119,7 @@ class Link:
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
         self._retired: deque[aio.Channel] = deque()
+        self._calls = CallStreams(MAX_MESSAGE_BYTES)
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -133,6 +136,7 @@ class Link:
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
         self._closed = True
+        self._calls.end(closed_meanwhile())
         for channel in (self._channel, *self._retired):
             if channel is not None:
                 await channel.close()
@@ -168,15 +172,47 @@ class Link:
 
     async def call(self, method: Callable[[Stubs], aio.UnaryUnaryMultiCallable[Q, A]], request: Q) -> A:
         """Send a unary RPC and return the response. Raises HubbubError."""
+        return await self._tried(request, lambda stubs: self._sent(method(stubs), request))
+
+    async def make_call(self, request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        """As `call` of CallMethod, over the stream of calls once there is one."""
+
+        async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
+            try:
+                return await self._carried(stubs, request, None)
+            except NotSent:
+                self._calls.want(lambda: stubs.calls.StreamCalls(metadata=self._credentials()))
+            return await self._sent((await self.ready()).calls.CallMethod, request)
+
+        return await self._tried(request, make)
+
+    async def follow_call(self, request: call_pb2.CallMethodRequest, hear: Hear) -> call_pb2.CallMethodResponse:
+        """As `make_call`, and hear what happens meanwhile. Raises NotSent if there is no stream for it."""
+        self._stream(await self.ready(), request)  # not within the RPC's span: there may be none
+        return await self._tried(request, lambda stubs: self._carried(stubs, request, hear))
+
+    async def _tried(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
         for may_retry in (True, False):
             stubs = await self.ready()
             try:
                 with tracing.rpc(cast("Message", request), self.address):
-                    return await self._sent(method(stubs), request)
+                    return await send(stubs)
             except Unauthenticated:
                 if not (may_retry and await self.moved()):
                     raise
         raise AssertionError("the second attempt returns or raises")
+
+    async def _carried(
+        self, stubs: Stubs, request: call_pb2.CallMethodRequest, hear: Hear | None
+    ) -> call_pb2.CallMethodResponse:
+        return await self._stream(stubs, request).call(request, hear)
+
+    def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest) -> CallStream:
+        """Return the stream that takes a call. Raises NotSent."""
+        stream = self._calls.current((stubs, *self._credentials()))
+        if stream is None or not stream.takes(request):
+            raise NotSent
+        return stream
 
     async def _sent(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
         try:
@@ -302,12 +338,15 @@ class Link:
         )
 
     def _metadata(self) -> list[tuple[str, str | bytes]]:
+        return [*self._credentials(), *tracing.metadata()]
+
+    def _credentials(self) -> list[tuple[str, str | bytes]]:
         metadata: list[tuple[str, str | bytes]] = []
         if self._endpoint and self._endpoint.token:
             metadata.append(("authorization", f"Bearer {self._endpoint.token}"))
         if self._name:
             metadata.append(_named(self._name))
-        return [*metadata, *tracing.metadata()]
+        return metadata
 
 
 def closed() -> FailedPrecondition:

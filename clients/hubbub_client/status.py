@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1.server_pb2 import RevisionConflict
@@ -15,7 +16,7 @@ from hubbub.v1.server_pb2 import RevisionConflict
 # The fields to read of each message: name, number, type, and whether it is repeated.
 # https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
-    "Status": (("details", 3, "Detail", True),),
+    "Status": (("code", 1, "int64", False), ("message", 2, "string", False), ("details", 3, "Detail", True)),
     "Detail": (("type_url", 1, "string", False), ("value", 2, "bytes", False)),
     "ErrorInfo": (("reason", 1, "string", False), ("metadata", 3, "Entry", True)),
     "Entry": (("key", 1, "string", False), ("value", 2, "string", False)),
@@ -27,6 +28,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "FieldViolation": (("field", 1, "string", False), ("description", 2, "string", False)),
 }
 _PACKAGE = "hubbub_client"
+UNKNOWN = 2
 _TYPES = {
     "string": FieldDescriptorProto.TYPE_STRING,
     "bytes": FieldDescriptorProto.TYPE_BYTES,
@@ -68,6 +70,15 @@ _DETAILS = {
     RevisionConflict.DESCRIPTOR.full_name: RevisionConflict,
     **{f"google.rpc.{name}": _class(name) for name in ("ErrorInfo", "RetryInfo", "Help", "BadRequest")},
 }
+
+
+def summary(document: bytes) -> tuple[int, str]:
+    """Return the code and the message of a status; UNKNOWN for one that cannot be read."""
+    try:
+        found = _STATUS.FromString(document)
+    except DecodeError:
+        return UNKNOWN, ""
+    return found.code, found.message
 
 
 def details(document: bytes) -> Iterator[tuple[str, Any]]:

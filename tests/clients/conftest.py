@@ -58,6 +58,13 @@ class Refusal(Exception):
     retry_after_s: float | None = None
 
     def status(self) -> Any:
+        return rpc_status.to_status(self._status())
+
+    def document(self) -> bytes:
+        """The status as a call on a stream gets it."""
+        return self._status().SerializeToString()
+
+    def _status(self) -> status_pb2.Status:
         parts = [error_details_pb2.ErrorInfo(reason=self.reason, domain="hubbub", metadata=self.metadata)]
         if self.violations:
             each = error_details_pb2.BadRequest.FieldViolation
@@ -78,7 +85,7 @@ class Refusal(Exception):
             details.append(AnyMessage())
             details[-1].Pack(part)
         code = code_pb2.Code.Value(self.code)
-        return rpc_status.to_status(status_pb2.Status(code=code, message=self.message, details=details))
+        return status_pb2.Status(code=code, message=self.message, details=details)
 
 
 class ScriptedHub:
@@ -95,6 +102,47 @@ class ScriptedHub:
 
     def requests(self, method: str) -> list[Any]:
         return [request for name, request, _ in self.seen if name == method]
+
+    def carry(self, *, max_calls: int = 100) -> list[Any]:
+        """Have calls over streams, too: each is answered as by CallMethod. Return what comes on the streams.
+
+        Without this the hub is an older one, which has calls as RPCs of their own only.
+        """
+        came: list[Any] = []
+
+        async def stream(steps: AsyncIterator[Any]) -> AsyncIterator[Any]:
+            said: asyncio.Queue[Any] = asyncio.Queue()
+            calls: dict[int, asyncio.Task[None]] = {}
+            ready = call_pb2.StreamCallsResponse.Ready(max_calls=max_calls, max_request_bytes=1024 * 1024)
+            step_of, all_of = call_pb2.StreamCallsResponse.Step, call_pb2.StreamCallsResponse
+
+            async def answer(start: Any) -> None:
+                try:
+                    response = self.replies["CallMethod"](start.request)
+                    completed = await response if hasattr(response, "__await__") else response
+                    said.put_nowait(step_of(id=start.id, completed=completed))
+                except Refusal as refusal:
+                    said.put_nowait(step_of(id=start.id, failed=refusal.document()))
+
+            async def listen() -> None:
+                async for step in (step async for message in steps for step in message.steps):
+                    came.append(step)
+                    if step.HasField("start"):
+                        calls[step.start.id] = asyncio.create_task(answer(step.start))
+                    else:
+                        calls[step.cancel.id].cancel()
+
+            listening = asyncio.create_task(listen())
+            try:
+                yield all_of(steps=[step_of(ready=ready)])
+                while True:
+                    yield all_of(steps=[await said.get()])
+            finally:
+                for each in (listening, *calls.values()):
+                    each.cancel()
+
+        self.streams["StreamCalls"] = stream
+        return came
 
     async def start(self, port: int = 0) -> None:
         self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
@@ -132,6 +180,8 @@ class ScriptedHub:
 
     def _stream(self, name: str) -> Any:
         async def method(_: Any, request: Any, context: Any) -> Any:
+            if name == "StreamCalls" and name not in self.streams:
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
             await self._admit(name, request, context)
             try:
                 async for response in self.streams[name](request):

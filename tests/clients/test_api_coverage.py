@@ -59,7 +59,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "TaskService.CancelTask": ("tasks", "cancel", "t"),
     "TaskService.WatchTasks": ("tasks", "watch"),
 }
-WITHOUT_A_COMMAND: dict[str, str] = {"AdminService.CheckHub": "`doctor` goes on where it is refused (test_doctor.py)"}
+WITHOUT_A_COMMAND: dict[str, str] = {
+    "AdminService.CheckHub": "`doctor` goes on where it is refused (test_doctor.py)",
+    "CallService.StreamCalls": "carries the calls of a program that makes many (test_call_stream.py)",
+}
 """An RPC that no command needs, and why."""
 
 

@@ -38,6 +38,7 @@ import hubbubd.app
 import hubbubd.rpc.certificates
 import hubbubd.rpc.jwt
 import hubbubd.upstream.opening
+import hubbubd.upstream.over_http
 
 IMPORTED = (anyio, hubbub_cli, hubbubd, mcp, pydantic, uvicorn, uvloop)
 BIN = Path(sys.executable).parent

@@ -78,14 +78,14 @@ def test_what_callers_rely_on_may_not_change(copy: Path, name: str, before: str,
 
 
 def test_every_field_that_holds_json_says_so_and_no_other_does() -> None:
-    """A `bytes` field holds a JSON document, but for the chunks of a backup."""
+    """A `bytes` field holds a JSON document, but for the chunks of a backup and the status of a call that failed."""
     plain: list[str] = []
     for path in PROTOS:
         for line in path.read_text().splitlines():
             if re.match(r"\s*(repeated )?bytes ", line) and "(json_document) = true" not in line:
                 plain.append(line.split()[1])
             assert "json_document) = true" not in line or re.match(r"\s*(repeated )?bytes ", line)
-    assert plain == ["chunk"]
+    assert plain == ["chunk", "failed"]
 
 
 def test_no_field_of_the_api_is_a_number_of_seconds_or_milliseconds() -> None:

@@ -8,6 +8,8 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 from ..syntax import tree
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -172,3 +174,47 @@ def test_a_dataclass_of_many_fields_takes_them_by_keyword() -> None:
 def test_the_daemon_logs_through_structlog_alone() -> None:
     """What goes through the standard library does not follow `log_level`: only warnings pass its bridge."""
     assert [name for name, path in DAEMON.items() if "getLogger(__name__)" in path.read_text(encoding="utf-8")] == []
+
+
+def test_nothing_of_a_library_is_replaced() -> None:
+    """An assignment to an attribute of an imported module."""
+    found: list[str] = []
+    for path in DAEMON.values():
+        module = tree(path)
+        modules = {
+            alias.asname or alias.name.partition(".")[0]
+            for node in ast.walk(module)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+            if alias.name[0].islower()
+        }
+        for node in ast.walk(module):
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                owner = target.value if isinstance(target, ast.Attribute) else None
+                if isinstance(owner, ast.Name) and owner.id in modules:
+                    found.append(f"{path.name}: {ast.unparse(target)}")
+    assert not found
+
+
+def test_a_call_over_http_meets_neither_the_transports_of_the_sdk_nor_their_client() -> None:
+    """Only what opens a connection, and the flow of OAuth, know the SDK's HTTP client."""
+    users = {
+        path.name
+        for name, path in DAEMON.items()
+        for node in ast.walk(tree(path))
+        if name.startswith("hubbubd.upstream.")
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for named in (getattr(node, "module", None) or "", *(alias.name for alias in node.names))
+        if named.startswith(("httpx2", "httpcore2", "mcp.client.streamable_http", "mcp.client.sse"))
+    }
+    assert users == {"oauth.py", "oauth_replies.py", "over_http.py"}
+
+
+@pytest.mark.usefixtures("processes")
+def test_what_opens_links_imports_an_http_client_with_the_first_server_over_http_only() -> None:
+    script = (
+        "import sys; from hubbubd.upstream import connector; connector._opening();"
+        "print([name for name in ('aiohttp', 'yarl', 'hubbubd.upstream.over_http') if name in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert loaded.stdout.strip() == "[]"

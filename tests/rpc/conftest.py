@@ -64,12 +64,17 @@ def explain(error: grpc.aio.AioRpcError) -> Refusal:
     """The details of an error; fails when it has no ErrorInfo of the hub."""
     status = rpc_status.from_call(error)
     assert status is not None, f"no details: {error.code()} {error.details()}"
+    return refusal(error.code(), status)
+
+
+def refusal(code: grpc.StatusCode, status: Status) -> Refusal:
+    """The details of a status; fails when it has no ErrorInfo of the hub."""
     details = dict(_unpacked(status))
     about = details[details_pb2.ErrorInfo]
     assert about.domain == "hubbub"
     wrong = details.get(details_pb2.BadRequest, details_pb2.BadRequest()).field_violations
     violations = {violation.field: violation.description for violation in wrong}
-    return Refusal(error.code(), error.details() or "", about.reason, dict(about.metadata), violations, details)
+    return Refusal(code, status.message, about.reason, dict(about.metadata), violations, details)
 
 
 def _unpacked(status: Status) -> list[tuple[type[Message], Any]]:
@@ -116,7 +121,8 @@ class Caller:
                 stream = self.channel.unary_stream(path, response_deserializer=parse)(request, metadata=self.metadata)
                 try:
                     async for response in stream:
-                        return response
+                        if method.name != "StreamCalls" or not response.steps[0].HasField("ready"):
+                            return response
                     raise AssertionError(f"{path} ended without a word")
                 finally:
                     stream.cancel()

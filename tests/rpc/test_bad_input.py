@@ -214,6 +214,8 @@ WRONG: list[tuple[str, Message, str]] = [
         inbox_pb2.WorkRequest(ready=inbox_pb2.WorkRequest.Ready(filter=inbox_pb2.PendingRequestFilter(kinds=[9]))),
         "filter.kinds",
     ),
+    ("StreamCalls", call_pb2.StreamCallsRequest(steps=[{}]), "step"),
+    ("StreamCalls", call_pb2.StreamCallsRequest(steps=[{"start": {}}]), "start.id"),
     ("AddServer", server_pb2.AddServerRequest(), "spec.name"),
     ("AddServer", server_pb2.AddServerRequest(spec=spec(name="no spaces")), "spec.name"),
     ("AddServer", server_pb2.AddServerRequest(spec=spec(url="")), "spec"),

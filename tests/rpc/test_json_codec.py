@@ -71,14 +71,14 @@ def refused(text: str | bytes, kind: type[Message] = CALL) -> InvalidArgument:
     return raised.value
 
 
-def test_every_field_of_bytes_is_a_document_but_the_chunks_of_a_backup() -> None:
+def test_every_field_of_bytes_is_a_document_but_the_chunks_of_a_backup_and_the_status_of_a_call() -> None:
     fields = {field.full_name: field for kind in messages_of_the_api() for field in all_fields(kind)}
     plain = [
         name
         for name, field in fields.items()
         if field.type == FieldDescriptor.TYPE_BYTES and not json_codec.is_document(field)
     ]
-    assert plain == ["hubbub.v1.BackupStoreResponse.chunk"]
+    assert plain == ["hubbub.v1.BackupStoreResponse.chunk", "hubbub.v1.StreamCallsResponse.Step.failed"]
     documents = [field for field in fields.values() if json_codec.is_document(field)]
     assert len(documents) > 10
     assert {field.type for field in documents} == {FieldDescriptor.TYPE_BYTES}

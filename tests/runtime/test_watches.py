@@ -201,6 +201,19 @@ async def test_live_events_and_changes_come_in_the_order_in_which_they_happened(
         assert (await anext(events)).record == Note("a", text="done")
 
 
+async def test_a_listener_is_told_of_its_record_alone_and_only_while_it_listens(notes: Notes) -> None:
+    feed, heard = notes.table.feed, list[tuple[Note, object]]()
+    with feed.listen("a", lambda note, live: heard.append((note, live))):
+        assert feed.watched
+        await notes.put(Note("a", text="first"))
+        await notes.put(Note("b"))
+        feed.publish_live("b", Note("b"), "half", "not this one")
+        feed.publish_live("a", Note("a"), "half", "half done")
+    await notes.put(Note("a", text="late"))
+    assert heard == [(Note("a", text="first"), None), (Note("a"), "half done")]
+    assert not feed.watched
+
+
 async def test_a_slow_watcher_is_closed_with_a_token_it_can_resume_from_and_slows_nobody(
     notes: Notes, watching: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

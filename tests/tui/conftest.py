@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from textual import events
+from textual import _wait, events
 from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
 
@@ -67,6 +67,13 @@ class Person:
         except TimeoutError:
             pytest.fail(f"{problem}:\n{shown}", pytrace=False)
         return shown
+
+
+@pytest.fixture(autouse=True)
+def settles_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual waits before and after each key until the process rests. Here it checks four times as often."""
+    monkeypatch.setattr(_wait, "SLEEP_GRANULARITY", _wait.SLEEP_GRANULARITY / 4)
+    monkeypatch.setattr(_wait, "SLEEP_IDLE", _wait.SLEEP_IDLE / 4)
 
 
 @asynccontextmanager

@@ -1,11 +1,16 @@
 """Which faults of a connection can pass by themselves: the hub goes on trying after these."""
 
-import httpx2
-import pytest
+import ssl
 
+import pytest
+from yarl import URL
+
+from hubbubd.config import ServerConfig
 from hubbubd.core.connection import RetryPolicy
 from hubbubd.upstream import faults
+from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.faults import _CODES as CODES
+from hubbubd.upstream.http_client import HttpClient, HttpFailure, Request
 
 LASTING = {
     "AUTHENTICATION_FAILED",
@@ -37,20 +42,29 @@ def test_the_hub_gives_up_only_on_what_cannot_pass() -> None:
     ],
 )
 def test_a_status_that_a_server_under_deployment_may_answer_can_pass(status: int, passes: bool) -> None:
-    fault = faults.of_status(status, httpx2.Headers(), b"", session=False)
+    fault = faults.of_status(status, {}, b"", session=False)
     assert RetryPolicy().allows(fault, 1000) is passes
 
 
 @pytest.mark.parametrize(
-    ("error", "passes"),
+    ("url", "code", "passes"),
     [
-        (httpx2.ConnectError("no route to host"), True),
-        (httpx2.ConnectTimeout("slow"), True),
-        (httpx2.ReadError("reset"), True),
-        (OSError(101, "Network is unreachable"), True),
-        (httpx2.UnsupportedProtocol("ftp"), False),
-        (httpx2.InvalidURL("no url"), False),
+        ("http://127.0.0.1:1/", "CONNECTION_REFUSED", True),
+        ("http://no-such-host.invalid/", "HOST_NOT_FOUND", True),
+        ("ftp://127.0.0.1/", "CONFIG_INVALID", False),
     ],
 )
-def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(error: Exception, passes: bool) -> None:
-    assert RetryPolicy().allows(faults.of_exception(error), 1000) is passes
+async def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(url: str, code: str, passes: bool) -> None:
+    async with Connections().use(None) as session:
+        config = ServerConfig.model_validate({"name": "peer", "url": "http://127.0.0.1/"})
+        client = HttpClient(config, session, ssl.create_default_context(), None, None)
+        with pytest.raises(HttpFailure) as caught:
+            await client.send(Request("GET", URL(url), client.headers({})))
+    assert not caught.value.reached
+    assert caught.value.fault.code == code
+    assert RetryPolicy().allows(caught.value.fault, 1000) is passes
+
+
+@pytest.mark.parametrize("error", [OSError(101, "Network is unreachable"), ssl.SSLError("handshake")])
+def test_what_ends_a_connection_can_pass(error: Exception) -> None:
+    assert RetryPolicy().allows(faults.of_exception(error), 1000)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import again, sdk
+from hubbubd.upstream import again, events
 from hubbubd.upstream.again import Pace
 from hubbubd.upstream.ports import InboundRequest, Reply
 
@@ -301,7 +301,7 @@ async def test_no_stream_is_opened_without_a_pause_of_the_hubs_own_whatever_the_
 async def test_a_server_cannot_send_the_hub_away_from_its_stream_for_good(
     retry: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk, "LONGEST_RETRY_MS", 10)
+    monkeypatch.setattr(events, "LONGEST_RETRY_MS", 10)
     monkeypatch.setattr(again, "FIRST_PAUSE_S", 0.01)
 
     async def ends(request: Request) -> Response:
@@ -317,7 +317,7 @@ async def test_a_server_cannot_send_the_hub_away_from_its_stream_for_good(
 async def test_a_call_whose_stream_ends_with_a_long_retry_is_asked_for_in_time(
     scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdk, "LONGEST_RETRY_MS", 10)
+    monkeypatch.setattr(events, "LONGEST_RETRY_MS", 10)
     asked: list[Any] = []
 
     async def begins(request: Request) -> Response:

@@ -4,11 +4,10 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from hubbubd.upstream import body, stdio
-from hubbubd.upstream.body import LINE_COST, TURN_COST, Body
+from hubbubd.upstream.body import LINE_COST, TURN_COST, in_turns
 
 from .conftest import Connect
 
@@ -30,16 +29,10 @@ for line in sys.stdin:
 """
 
 
-class Chunks(httpx2.AsyncByteStream):
+async def chunks(chunk: bytes, count: int) -> AsyncIterator[bytes]:
     """A body of so many chunks."""
-
-    def __init__(self, chunk: bytes, count: int) -> None:
-        self._chunk = chunk
-        self._count = count
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for _ in range(self._count):
-            yield self._chunk
+    for _ in range(count):
+        yield chunk
 
 
 @pytest.mark.parametrize(
@@ -56,9 +49,9 @@ async def test_a_long_body_is_handed_on_in_pieces_of_bounded_cost(
         spent.append(0)
 
     monkeypatch.setattr(body, "turn", turn)
-    whole = Chunks(chunk, 4 * 1024 * 1024 // CHUNK)
+    whole = chunks(chunk, 4 * 1024 * 1024 // CHUNK)
     received: list[bytes] = []
-    async for piece in Body(whole, lambda *_: None):
+    async for piece in in_turns(whole):
         received.append(piece)
         spent[-1] += len(piece) + LINE_COST * (piece.count(b"\n") + piece.count(b"\r"))
     assert b"".join(received) == chunk * (4 * 1024 * 1024 // CHUNK)

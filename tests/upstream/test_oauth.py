@@ -25,7 +25,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.oauth import REPLY_BYTES
+from hubbubd.upstream.oauth_replies import REPLY_BYTES
 
 from .conftest import LIMIT_S, served
 from .guarded import Guarded, World, until, url_of, visit

@@ -48,7 +48,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             family = {4: socket.AF_INET, 6: socket.AF_INET6}
             return [(family[ip_address(a).version], socket.SOCK_STREAM, 6, "", (a, port)) for a in found]
 
-        monkeypatch.setattr("hubbubd.upstream.pinned_transport.anyio.getaddrinfo", getaddrinfo)
+        monkeypatch.setattr("hubbubd.upstream.connections.anyio.getaddrinfo", getaddrinfo)
         return given
 
     return use
@@ -149,7 +149,7 @@ async def test_a_server_elsewhere_sends_the_hub_to_nothing_on_its_own_machine(
         return JSONResponse({})
 
     resolve_to(["127.0.0.1"])
-    async with _listening(Starlette(routes=[Route("/{rest:path}", note, methods=["GET", "POST"])])) as local:
+    async with listening(Starlette(routes=[Route("/{rest:path}", note, methods=["GET", "POST"])])) as local:
 
         async def ask(_: Request) -> Response:
             where = f"{local}/.well-known/oauth-protected-resource"
@@ -174,13 +174,13 @@ async def test_an_endpoint_elsewhere_gets_neither_headers_nor_a_request(connect:
         stolen.append(dict(request.headers))
         return JSONResponse({}, 202)
 
-    async with _listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
+    async with listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
         for where in (f"{other}/post", other.replace("http:", "") + "/post", "http://127.0.0.1@" + other[7:] + "/post"):
 
             async def events(_: Request, where: str = where) -> Response:
                 return Response(f"event: endpoint\ndata: {where}\n\n", media_type="text/event-stream")
 
-            async with _listening(Starlette(routes=[Route("/sse", events, methods=["GET"])])) as origin:
+            async with listening(Starlette(routes=[Route("/sse", events, methods=["GET"])])) as origin:
                 with pytest.raises(UpstreamError):
                     async with connect(
                         url=f"{origin}/sse",
@@ -199,12 +199,12 @@ async def test_a_redirect_to_another_origin_gets_neither_headers_nor_a_request(c
         stolen.append(dict(request.headers))
         return JSONResponse({})
 
-    async with _listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
+    async with listening(Starlette(routes=[Route("/{rest:path}", thief, methods=["GET", "POST"])])) as other:
 
         async def away(_: Request) -> Response:
             return RedirectResponse(f"{other}/mcp", 307)
 
-        async with _listening(Starlette(routes=[Route("/mcp", away, methods=["GET", "POST"])])) as origin:
+        async with listening(Starlette(routes=[Route("/mcp", away, methods=["GET", "POST"])])) as origin:
             for confinement in (None, confined(allow_hosts=["127.0.0.1"])):
                 error = await refusal(
                     connect, confinement=confinement, url=f"{origin}/mcp", headers={"Authorization": "Bearer canary-1"}
@@ -229,8 +229,8 @@ async def test_a_certificate_of_an_authority_that_nobody_knows_is_refused_and_of
 ) -> None:
     script = Scripted()
     app = Starlette(routes=[Route("/mcp", script.serve, methods=["GET", "POST", "DELETE"])])
-    certificate = _self_signed(tmp_path)
-    async with _listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
+    certificate = self_signed(tmp_path)
+    async with listening(app, ssl_certfile=certificate, ssl_keyfile=certificate) as origin:
         url = f"{origin.replace('http', 'https', 1)}/mcp"
         assert (await refusal(connect, url=url)).reason == "TLS_FAILED"
         assert (await refusal(connect, url=url, ca=str(tmp_path / "none"))).reason == "CONFIG_INVALID"
@@ -265,7 +265,7 @@ async def test_a_process_gets_a_few_variables_its_own_and_nothing_else(
 
 
 @asynccontextmanager
-async def _listening(app: Starlette, **options: Any) -> AsyncIterator[str]:
+async def listening(app: Starlette, **options: Any) -> AsyncIterator[str]:
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
@@ -280,7 +280,7 @@ async def _listening(app: Starlette, **options: Any) -> AsyncIterator[str]:
                 server.should_exit = server.force_exit = True
 
 
-def _self_signed(directory: Path) -> Path:
+def self_signed(directory: Path) -> Path:
     """A certificate of 127.0.0.1 with its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])

@@ -25,9 +25,9 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import json_codec
 from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream import checking
-from hubbubd.upstream.body import PARSED_BYTES, Misdirected
+from hubbubd.upstream.events import Events
 from hubbubd.upstream.framing import BadMessage, Lines, Oversized, read
-from hubbubd.upstream.oauth import _require_short  # nothing else leads there
+from hubbubd.upstream.oauth_replies import require_short
 from hubbubd.upstream.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)
@@ -89,9 +89,10 @@ def stream(data: bytes) -> Callable[[], object]:
     pieces = chunks(data)
 
     def run() -> None:
-        misdirected = Misdirected(1, LIMIT)
+        events = Events(LIMIT)
         for piece in pieces:
-            misdirected.check(piece)
+            for _ in events.feed(piece):
+                pass
 
     return run
 
@@ -308,42 +309,6 @@ def test_a_document_fits_in_pieces_exactly_if_it_fits_whole(blocks: list[Any], k
         assert not fits
 
 
-@given(st.lists(st.sampled_from([b"data:", b"{", b"x", b"\r", b"\n", b"\r\n", b":c", b"id: 7", b" "]), max_size=40))
-def test_an_event_stream_may_be_cut_anywhere(parts: list[bytes]) -> None:
-    limit, data = 12, b"".join(parts)
-    whole = Misdirected(1, limit).check(data)
-    one = Misdirected(1, limit)
-    assert next(filter(None, (one.check(bytes([byte])) for byte in data)), None) == whole
-
-
-@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
-def test_a_response_to_another_request_is_found_whatever_its_lines_end_with(end: bytes) -> None:
-    event = b"event: message" + end + b'data: {"jsonrpc":"2.0",' + end + b'data: "id":7,"result":{}}' + end + end
-    assert Misdirected(7, LIMIT).check(event) is None
-    assert "request 7" in (Misdirected(1, LIMIT).check(event) or "")
-
-
-def test_an_event_that_never_ends_is_refused_and_little_of_it_is_kept() -> None:
-    reader = Misdirected(1, LIMIT)
-    part = b"data:" + b"x" * 10_000 + b"\n"
-    said: list[str | None] = []
-
-    def run() -> None:
-        said.extend(reader.check(part) for _ in range(LIMIT // len(part) + 1))
-
-    assert peak(run) < 4 * PARSED_BYTES
-    refusal = f"an event is larger than {LIMIT} bytes"
-    assert {*said[:-10]} == {None}, "it is not refused before"
-    assert said[-1] == refusal
-    assert reader.check(b"data: x\r") == refusal
-
-
-def test_events_of_any_number_whose_lines_end_with_a_carriage_return_are_short() -> None:
-    reader = Misdirected(1, 4096)
-    for _ in range(100):
-        assert reader.check(b"data:\r\r:" + b"x" * 4000 + b"\r\r\n") is None
-
-
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -381,10 +346,10 @@ def test_of_many_lines_on_stderr_at_once_each_one_past_the_bounds_costs_no_step(
 
 
 async def test_a_reply_of_an_authorization_server_with_too_many_values_is_refused() -> None:
-    await _require_short(httpx2.Response(200, json={"scopes_supported": ["a"] * 100}))
-    await _require_short(httpx2.Response(200, content=b"<html>"))
+    await require_short(httpx2.Response(200, json={"scopes_supported": ["a"] * 100}))
+    await require_short(httpx2.Response(200, content=b"<html>"))
     with pytest.raises(Exception, match="more than 5000 values"):
-        await _require_short(httpx2.Response(200, json={"scopes_supported": [7] * 100_000}))
+        await require_short(httpx2.Response(200, json={"scopes_supported": [7] * 100_000}))
 
 
 def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -> None:

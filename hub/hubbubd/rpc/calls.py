@@ -1,6 +1,6 @@
 """CallService: calls of MCP methods."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 
 from google.protobuf.message import Message
@@ -10,16 +10,22 @@ from hubbubd.core.access import Permission
 from hubbubd.core.calls import Call
 from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
+from hubbubd.rpc.call_stream import CallStreams
 from hubbubd.rpc.context import principal
+from hubbubd.rpc.methods import RpcSettings, Write
 from hubbubd.rpc.permissions import permission_to_send
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
+
+CALL_METHOD = pb.DESCRIPTOR.services_by_name["CallService"].methods_by_name["CallMethod"]
 
 
 class CallService:
     """Implements hubbub.v1.CallService."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: Calls, settings: RpcSettings) -> None:
         self._calls = calls
+        serve = settings.wrapped(CALL_METHOD, self.call_method)
+        self._streams = CallStreams(calls, serve, settings.max_message_bytes)
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
         """Make a call and wait for its end; a failed one ends the RPC with its fault."""
@@ -29,6 +35,10 @@ class CallService:
             failure.metadata["call_id"] = call.id
             raise failure
         return pb.CallMethodResponse(call=_shown(call))
+
+    async def stream_calls(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
+        """Make the calls of a stream, each as `call_method`."""
+        await self._streams.run(steps, write)
 
     async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
         """Queue a detached call; durable when this returns."""

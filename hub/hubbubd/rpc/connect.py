@@ -46,7 +46,7 @@ from hubbubd.rpc import auth, json_codec, status
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.methods import STALL_S, Rpc, rpcs
+from hubbubd.rpc.methods import STALL_S, Rpc, RpcSettings, rpcs
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.strangers import REQUEST_BYTES
@@ -147,7 +147,8 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str
     reading = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "connectrpc"), oversight.over)
-    served = [rpc for each in servicers(hub) for rpc in rpcs(*each, max_message_bytes, *around)]
+    offered = servicers(hub, RpcSettings(max_message_bytes, around))
+    served = [rpc for each in offered for rpc in rpcs(*each, max_message_bytes, *around)]
     open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is Reach.OPEN]
     paths = {rpc.path for rpc in open_to_all}
     strangers = services(open_to_all, REQUEST_BYTES)

@@ -21,6 +21,9 @@ MAX_TARGET = 128
 """Characters of what an audit entry names; ids and names are no longer (`requests.MAX_ID`)."""
 
 
+CALL_STREAM = "/hubbub.v1.CallService/StreamCalls"
+
+
 class Oversight:
     """Wraps RPCs; `over` is a `methods.Around`."""
 
@@ -40,6 +43,20 @@ class Oversight:
     def admit(self, caller: Principal) -> None:
         """Charge the RPC to its principal's rate limit. Raises ResourceExhausted (RPC_RATE_EXCEEDED)."""
         self._quotas.rpcs.charge(caller.name)
+
+    def charged(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an RPC within a stream, charged to its principal's rate limit as one of its own."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+
+        async def charged(request: Message) -> Message:
+            caller = principal()
+            try:
+                self.admit(caller)
+            except HubError as exc:
+                raise self.refused(path, exc, caller) from None
+            return await serve(request)
+
+        return charged
 
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""
@@ -107,10 +124,12 @@ class Oversight:
 
     def _dialogue(self, path: str, serve: Callable[..., Any]) -> Callable[..., Any]:
         kind = RULES[path].audit
+        # Counted apart: the library opens streams of calls by itself, and they must take no place of a watch.
+        quota = self._quotas.call_streams if path == CALL_STREAM else self._quotas.streams
 
         async def dialogue(requests: AsyncIterator[Any], write: Any) -> None:
             caller = principal()
-            with self._quotas.streams.hold(caller.name):
+            with quota.hold(caller.name):
                 if kind is not None:
                     self._audit.began(_attempt(path, caller), kind)
                 await serve(requests, write)

@@ -61,15 +61,28 @@ class Rpc:
         return GetMessageClass(self.method.output_type)
 
 
+@dataclass(frozen=True, slots=True)
+class RpcSettings:
+    """How the RPCs of one listener are served: `around` has the middleware, outermost first."""
+
+    max_message_bytes: int
+    around: tuple[Around, ...]
+
+    def wrapped(self, method: MethodDescriptor, serve: Serve) -> Serve:
+        """Return the serving of an RPC with all that is around it."""
+        return reduce(lambda serve, wrap: wrap(method, serve), reversed(self.around), serve)
+
+
 def rpcs(service: ServiceDescriptor, servicer: object, max_message_bytes: int, *around: Around) -> list[Rpc]:
     """Return all RPCs of a service, each wrapped by `around`, outermost first.
 
     Raises AttributeError when the servicer lacks one.
     """
+    settings = RpcSettings(max_message_bytes, around)
 
     def served(method: MethodDescriptor) -> Serve:
         innermost: Serve = getattr(servicer, _snake_case(method.name))
-        return reduce(lambda serve, wrap: wrap(method, serve), reversed(around), innermost)
+        return settings.wrapped(method, innermost)
 
     return [Rpc(method, _parser(method, max_message_bytes), served(method)) for method in service.methods]
 
@@ -186,14 +199,16 @@ def _dialogue(
                 yield parse(each)
 
         async def write(response: bytes) -> None:
-            with anyio.move_on_after(STALL_S) as scope:
-                await context.write(response)
-            if scope.cancelled_caught:
-                dropped()
-                raise _stalled()
+            scope.deadline = anyio.current_time() + STALL_S
+            await context.write(response)
+            scope.deadline = math.inf
 
         try:
-            await serve(parsed(), write)
+            with anyio.CancelScope() as scope:  # one for all writes: it costs as much as a small message
+                await serve(parsed(), write)
+                return
+            dropped()
+            raise _stalled()
         except Exception as exc:  # noqa: BLE001
             cause = first_cause(exc)
             if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected

@@ -91,6 +91,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
     },
     "hubbub.v1.CallService": {
         "CallMethod": _CALL,
+        "StreamCalls": _CALL,
         "StartCall": _CALL,
         "WatchCalls": _SEE,
         "GetCall": _SEE_ONE,

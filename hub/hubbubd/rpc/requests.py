@@ -105,6 +105,23 @@ def call_spec(spec: call_pb2.CallSpec) -> CallSpec:
         raise InvalidArgument.fields(tuple((f"spec.{path}", wrong) for path, wrong in exc.violations)) from None
 
 
+def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float:
+    """Return for how many seconds the caller of a call on a stream waits."""
+    return _limit_s(start.wait, "start.wait")
+
+
+def max_response_bytes(start: call_pb2.StreamCallsRequest.Start) -> int | None:
+    """Return the longest response that the caller of a call on a stream takes; None leaves it to the hub."""
+    if start.max_response_bytes < 0:
+        raise InvalidArgument.field("start.max_response_bytes", "must not be negative")
+    return start.max_response_bytes or None
+
+
+def followed(start: call_pb2.StreamCallsRequest.Start) -> str:
+    """Return the id by which a call on a stream is followed."""
+    return identifier(start.request.spec.call_id, "start.request.spec.call_id")
+
+
 def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:
     """Return the caller's answer; whether it fits the request, the inbox checks."""
     match request.WhichOneof("answer"):

@@ -23,7 +23,7 @@ from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.methods import generic_handler
+from hubbubd.rpc.methods import RpcSettings, generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
@@ -88,12 +88,13 @@ async def serve(
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
+    carried = RpcSettings(max_message_bytes, (oversight.charged, *around))
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight)],
         options=_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
-    served = servicers(hub)
+    served = servicers(hub, carried)
     server.add_generic_rpc_handlers(
         [generic_handler(*each, max_message_bytes, *around, dropped=hub.watcher_dropped) for each in served]
     )
@@ -111,11 +112,11 @@ async def serve(
             await server.stop(LAST_WORDS_S)
 
 
-def servicers(hub: Hub) -> list[tuple[ServiceDescriptor, object]]:
-    """Return all services, health included, with their servicers."""
+def servicers(hub: Hub, carried: RpcSettings) -> list[tuple[ServiceDescriptor, object]]:
+    """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
     served = {
         "AdminService": AdminService(hub),
-        "CallService": CallService(hub.calls),
+        "CallService": CallService(hub.calls, carried),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
         "InboxService": InboxService(hub.inbox, hub.work),

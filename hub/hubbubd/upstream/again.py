@@ -1,11 +1,11 @@
 """Retries over HTTP: which requests may be sent again, and the backoff between openings of a stream."""
 
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
-IDLE_S: Final = 2.5
-"""Seconds an idle connection is kept. Most servers close theirs after 5 s, and no request may meet that."""
+IDLE_S: Final = 1.5
+"""Seconds an idle connection is kept. Servers close theirs after 2 or 5 s, and no request should meet that."""
 
 STALE_CONNECTIONS: Final = 3
 """How often a request is retried because its connection had been closed; others of the pool may be closed, too."""
@@ -59,26 +59,21 @@ class Pace:
 
 
 class Way:
-    """Progress of a request, from the `trace` extension of the HTTP client: what decides whether a retry is safe."""
+    """Progress of a request: what decides whether a retry is safe.
+
+    `connected` says that a new connection was made for it, `begun` that sending it was begun, `left` that all of it was
+    handed to the system, and `untaken` that the system at the other end acknowledged none of it.
+    """
 
     def __init__(self) -> None:
-        self._begun = self._left = self._connected = False
-
-    async def __call__(self, event: str, _info: dict[str, Any]) -> None:
-        """Note an event by its name."""
-        if event == "connection.connect_tcp.started":
-            self._connected = True
-        elif event.endswith(".send_request_headers.started"):
-            self._begun = True
-        elif event.endswith(".send_request_body.complete"):
-            self._left = True
+        self.connected = self.begun = self.left = self.untaken = False
 
     def may_go_again(self, method: str) -> bool:
         """Return whether the failed request may be retried.
 
-        A request that did not leave whole cannot have been executed. One that did, over a reused connection that was
-        closed without a response, has most likely met the end of an idle connection; but the server may have executed
-        it, so only idempotent methods are retried. All others are sent at most once.
+        A request that did not leave whole, or was not taken, cannot have been executed: it met the end of an idle
+        connection. One that was taken, over a reused connection that was closed without a response, may have been, so
+        only idempotent methods are retried. All others are sent at most once.
         """
-        unsent = self._begun and not self._left
-        return unsent or (not self._connected and method in REPEATABLE)
+        unsent = self.begun and not self.left
+        return unsent or self.untaken or (not self.connected and method in REPEATABLE)

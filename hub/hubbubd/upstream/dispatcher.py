@@ -38,7 +38,6 @@ from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE, ConnectionClosed, Un
 from hubbubd.upstream.framing import BadMessage, NotRead, ReceivedError
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
-from hubbubd.upstream.sdk import as_read
 from hubbubd.upstream.streams import Reading, Writing
 
 CANCEL_LIMIT_S: Final = 5.0
@@ -341,8 +340,6 @@ class _Inlet:
                 for answered in item.answers:
                     self._settle(JSONRPCError(jsonrpc="2.0", id=answered, error=problem))
             else:
-                if isinstance(item, Exception):
-                    item = as_read(item)
                 self.unusable_run = self.unusable_run + 1 if isinstance(item, Exception) else 0
                 if isinstance(item, NotRead):
                     self.unusable_run = 0
@@ -403,7 +400,7 @@ class _Outlet:
         if isinstance(item.message, JSONRPCResponse | JSONRPCError):
             await self._send_answer(item)
         elif isinstance(item.message, JSONRPCNotification):
-            # Its context outlives it: the SDK opens the GET stream in that of the first notification.
+            # Its context outlives it: the GET stream is opened in that of the first notification.
             call, exchange = CALL.set(None), EXCHANGE.set(None)
             try:
                 await self._inner.send(item)

@@ -1,7 +1,7 @@
 """Context variables that travel beside a message: whose call it belongs to, and what became of it.
 
-The SDK's HTTP transport sends each message in a copy of its sender's context, and handles what arrives on that
-message's response stream in the same copy. So a variable set before sending is visible to the HTTP client below, and to
+The transports over HTTP send each message in a copy of its sender's context, and handle what arrives on that message's
+response stream in the same copy. So a variable set before sending is visible to the HTTP client below, and to
 what the server asks on that stream.
 """
 

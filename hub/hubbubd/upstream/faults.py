@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from time import time
 from typing import Any, Final, cast
 
-import httpx2
-
 from hubbubd import bounds
 from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
 
@@ -75,8 +73,11 @@ def error(code: str, message: str | None = None, **details: Any) -> UpstreamErro
     return UpstreamError(fault(code, message, **details))
 
 
-def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: bool) -> Fault:
-    """Return the fault for an HTTP status of 400 and above; `session` says that the request named a session."""
+def of_status(status: int, headers: Mapping[str, str], body: bytes, *, session: bool) -> Fault:
+    """Return the fault for an HTTP status of 400 and above; `session` says that the request named a session.
+
+    The names of `headers` are found in any case.
+    """
     text = body[: BODY_EXCERPT * 4].decode("utf-8", "replace").strip()[:BODY_EXCERPT] or None
     wait = retry_after_s(headers)
     note = f"HTTP {status}"
@@ -99,7 +100,7 @@ def of_status(status: int, headers: httpx2.Headers, body: bytes, *, session: boo
     return fault("HTTP_ERROR", note, retryable=passes, retry_after_s=wait, status=status, body=text)
 
 
-def retry_after_s(headers: httpx2.Headers) -> float | None:
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that `Retry-After` asks to wait, at most a day; None without a valid one."""
     return bounds.wait_text(headers.get("retry-after", ""), time(), LONGEST_WAIT_S)
 
@@ -112,22 +113,12 @@ def of_exception(exc: BaseException) -> Fault:
             return cause.fault
     text = str(exc) or type(exc).__name__
     for kind, code in (
-        (httpx2.ConnectTimeout, "CONNECTION_TIMEOUT"),
         (ssl.SSLError, "TLS_FAILED"),
         (socket.gaierror, "HOST_NOT_FOUND"),
         (ConnectionRefusedError, "CONNECTION_REFUSED"),
-        (httpx2.ConnectError, "CONNECTION_REFUSED"),
-        (httpx2.InvalidURL, "CONFIG_INVALID"),
-        (httpx2.UnsupportedProtocol, "CONFIG_INVALID"),
-        (httpx2.SSEError, "INVALID_RESPONSE"),
-        (httpx2.LocalProtocolError, "INVALID_RESPONSE"),
-        (httpx2.TransportError, "CONNECTION_LOST"),
     ):
         if any(isinstance(cause, kind) for cause in causes):
             return fault(code, text, error=text)
-    for cause in causes:
-        if isinstance(cause, httpx2.HTTPStatusError):
-            return of_status(cause.response.status_code, cause.response.headers, b"", session=False)
     return fault("TRANSPORT_ERROR", text, error=repr(exc))
 
 

@@ -64,7 +64,7 @@ class NotRead(BadMessage):
 
 
 class ReceivedError(ErrorData):
-    """An error as a server sent it. The SDK puts plain `ErrorData` in the place of responses that it could not read."""
+    """An error as a server sent it. Plain `ErrorData` is the hub's own: the response is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +243,17 @@ def _all_answered(values: list[Any]) -> Iterator[int | str]:
                 yield named
 
 
-def encode(message: JSONRPCMessage) -> bytes:
-    """Serialize a message as one line. Raises TypeError for what JSON cannot express.
+def document(message: JSONRPCMessage) -> bytes:
+    """Serialize a message. Raises TypeError for what JSON cannot express.
 
     Unset fields are left out, as `params: null` is not JSON-RPC; params and results are JSON already.
     """
     fields = {name: value for name, value in message.__dict__.items() if name in message.model_fields_set}
     if isinstance(message, JSONRPCError):
         fields["error"] = message.error.model_dump(mode="json", exclude_unset=True)
-    return dumps(fields) + b"\n"
+    return dumps(fields)
+
+
+def encode(message: JSONRPCMessage) -> bytes:
+    """Serialize a message as one line. Raises TypeError as `document`."""
+    return document(message) + b"\n"

@@ -1,399 +1,277 @@
-"""Transports over HTTP: streamable HTTP, and the older HTTP with SSE.
+"""Streamable HTTP: a POST for each message, whose response may be a stream of events, and a GET for the server's own.
 
-The SDK's transports implement the protocol; the HTTP client below them adds what they drop: statuses and `Retry-After`,
-the delivery of answers, the fate of the GET stream, retries, and bounds.
+The way of a request: `Sending` gives it a task, `Posting` sends it over the `HttpClient` of its server and judges the
+status, `Events` splits the stream, `framing.read` reads each message, and `Arrivals` hands it to the link.
 """
 
-import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from functools import cache, partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
-import httpx2
-from anyio import to_thread
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
-from mcp_types import JSONRPCError
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.jsonrpc_dispatcher import cancelled_request_id_from_params
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from multidict import CIMultiDict
+from yarl import URL
 
-from hubbubd.config import ServerConfig
-from hubbubd.config.hosts import Hosts
-from hubbubd.cookies import NoCookies
-from hubbubd.errors import Fault, FaultCode, UpstreamError
-from hubbubd.upstream import faults
-from hubbubd.upstream.again import IDLE_S, STALE_CONNECTIONS, Pace, Way
-from hubbubd.upstream.body import Body, End, Misdirected, decoded
+from hubbubd.errors import Fault, UpstreamError
+from hubbubd.turns import turn
+from hubbubd.upstream import body, faults
+from hubbubd.upstream.arrivals import Arrivals
+from hubbubd.upstream.events import Events, TooLong
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
-from hubbubd.upstream.framing import BadMessage, read
-from hubbubd.upstream.oauth import authorization_lost
-from hubbubd.upstream.pinned_transport import CheckedTransport
-from hubbubd.upstream.sdk import replace_parts
+from hubbubd.upstream.framing import SHORT, BadMessage, NotRead, read
+from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request
+from hubbubd.upstream.own_stream import ATTEMPTS, OwnStream, is_stream, pause_s, reopening
+from hubbubd.upstream.posting import SESSION, Posting, Refused
+from hubbubd.upstream.sending import Sending
 from hubbubd.upstream.streams import Lose, Pipe
 
 CLOSE_LIMIT_S: Final = 2.0
-"""Seconds to wait for a server to confirm the end of a session."""
+"""Seconds to wait for the last notifications to be taken, and for a server to confirm the end of a session."""
 
-ACKNOWLEDGE_LIMIT_S: Final = 30.0
-"""Seconds to wait for a server to accept an answer or notification; the SDK sends nothing else meanwhile."""
-
-AGAIN_AFTER_S: Final = (0.1, 0.5)
-"""Pauses before the retries of an answer or notification whose connection broke, in seconds."""
-
-GATEWAYS: Final = (502, 503, 504)
-"""Statuses that a gateway may have answered in the server's place."""
-
-ERROR_BODY_BYTES: Final = 64 * 1024
-"""How much of an error response's body is read."""
-
-GET_ATTEMPTS: Final = 2
-"""Failures of the GET stream after which the SDK silently gives up on it (its MAX_RECONNECTION_ATTEMPTS)."""
+POSTED: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
-replace_parts()
+class Unanswered(Exception):
+    """The response to a request cannot come any more, for this reason."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
 
 
 @asynccontextmanager
-async def http_transport(
-    config: ServerConfig, access: httpx2.Auth | None, hosts: Hosts | None, lose: Lose
-) -> AsyncGenerator[Pipe]:
-    """Open a streamable HTTP transport to `config.url`; leaving ends its session. `hosts` limits what is reached."""
-    assert config.url is not None
-    tls = await _tls_for(config)
-    async with (
-        Client(config, access, lose, tls, hosts, get_stream=GetStream(lose)) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=config.max_message_bytes) as streams,
-    ):
-        yield Pipe(read=streams[0], write=streams[1], receipts=True, why_ended=_ended)
+async def http_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> AsyncGenerator[Pipe]:
+    """Open a streamable HTTP transport to `url`; leaving ends its session."""
+    transport = StreamableHttp(url, max_bytes, client, lose)
+    try:
+        yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=ended)
+    finally:
+        await transport.end()
 
 
-@asynccontextmanager
-async def sse_transport(
-    config: ServerConfig, access: httpx2.Auth | None, hosts: Hosts | None, lose: Lose
-) -> AsyncGenerator[Pipe]:
-    """Open a transport of revision 2024-11-05: one SSE stream in, POSTs out. `hosts` limits what is reached.
-
-    The SDK limits an event here to 1 MiB, whatever `max_message_bytes` is.
-    """
-    assert config.url is not None
-    tls = await _tls_for(config)
-
-    def client(
-        headers: dict[str, str] | None = None,
-        timeout: httpx2.Timeout | None = None,
-        auth: httpx2.Auth | None = None,
-    ) -> httpx2.AsyncClient:
-        return Client(config, access, lose, tls, hosts, get_stream=None)
-
-    async with sse_client(config.url, httpx_client_factory=client) as (read, write):
-        yield Pipe(read=read, write=write, receipts=True, why_ended=_ended)
-
-
-async def _ended() -> Fault:
+async def ended() -> Fault:
+    """Return why a read stream has ended."""
     return faults.fault("CONNECTION_LOST", "the server closed the stream")
 
 
-async def _tls_for(config: ServerConfig) -> ssl.SSLContext:
-    """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`."""
-    if config.ca is None:
-        return await to_thread.run_sync(_tls)
-    try:
-        return await to_thread.run_sync(partial(_tls_with, config.ca))
-    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-        raise faults.error("CONFIG_INVALID", f"ca: {config.ca} cannot be used: {exc}") from None
+class StreamableHttp:
+    """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # Cached: loading the certificates is nearly all that creating a client costs.
-    return httpx2.create_ssl_context()
-
-
-def _tls_with(ca: str) -> ssl.SSLContext:
-    context = httpx2.create_ssl_context()
-    context.load_verify_locations(cafile=ca)
-    return context
-
-
-class GetStream:
-    """Mirrors the SDK's count of failures of the GET stream (the server's own messages), as it gives up silently.
-
-    The stream is optional: a server that refuses it from the beginning (any 4xx, or another content type) has none.
-    """
-
-    def __init__(self, lose: Lose) -> None:
-        self.pace = Pace()
+    def __init__(self, url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> None:
+        self.arrivals = Arrivals()
+        self._url = url
+        self._max_bytes = max_bytes
+        self._client = client
         self._lose = lose
-        self._failures = 0
-        self._worked = False
+        self._posting = Posting(client, lose, all_vital=False)
+        self._sending = Sending(self._post, lose)
+        self._session: str | None = None
+        self._version: str | None = None
 
-    def refused(self, fault: Fault, status: int) -> None:
-        """Handle a response to the GET that is not the stream."""
-        if fault.code == FaultCode.SESSION_LOST and self._worked:
-            self._lose(fault)
-        elif self._worked or status >= 500:
-            self.failed(fault)
+    async def send(self, item: SessionMessage, /) -> None:
+        """As `streams.Writing`."""
+        message, given = item.message, item.metadata
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            if self._version in MODERN_PROTOCOL_VERSIONS:  # there, the end of the request's connection cancels it
+                self._sending.abort(cancelled_request_id_from_params(message.params))
+                return
+        elif isinstance(message, JSONRPCRequest) and message.method == "initialize":
+            self._version = None  # a probe may have set it
+        elif isinstance(given, ClientMessageMetadata) and given.headers is not None:
+            self._version = given.headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        await self._sending.send(item)
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/initialized":
+            self._begin_own_stream()
 
-    def opened(self) -> None:
-        """Note that the stream is open."""
-        self._worked = True
+    def _begin_own_stream(self) -> None:
+        if self._session is not None:
+            stream = OwnStream(
+                self._client, self._url, self._max_bytes, self.arrivals, headers=self._headers, lose=self._lose
+            )
+            self._sending.start(stream.run())
 
-    def ended(self, end: End, fault: Fault | None) -> None:
-        """Handle the end of the stream: after a regular one the SDK reopens it and resets its count."""
-        if end is End.COMPLETE:
-            self._failures = 0
-        else:
-            self.failed(fault or faults.fault("INVALID_RESPONSE", "an event could not be read"))
+    async def aclose(self) -> None:
+        """As `streams.Writing`."""
+        await self._sending.aclose()
 
-    def failed(self, fault: Fault) -> None:
-        """Count a failed attempt."""
-        self._failures += 1
-        if self._failures >= GET_ATTEMPTS:
-            self._lose(faults.fault("GET_STREAM_LOST", fault.message, cause=fault.code, **fault.details))
+    async def end(self) -> None:
+        """End the session, and all that is under way."""
+        with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
+            await self._sending.notified()
+            if self._session is not None:
+                await self._end_session()
+        with anyio.CancelScope(shield=True):
+            await self._sending.end()
+            await self.arrivals.aclose()
 
-
-class Client(httpx2.AsyncClient):
-    """The HTTP client of one connection: for streamable HTTP with a `get_stream`, else for HTTP with SSE.
-
-    Requests have no read timeout, as people take minutes. Connections are unbounded, as each parked call holds one. A
-    failed POST becomes a response, since an exception would end the SDK's whole transport.
-    """
-
-    def __init__(
-        self,
-        config: ServerConfig,
-        access: httpx2.Auth | None,
-        lose: Lose,
-        tls: ssl.SSLContext,
-        hosts: Hosts | None,
-        *,
-        get_stream: GetStream | None,
-    ) -> None:
-        connect_s = config.connect_timeout_s
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_S)
-        super().__init__(
-            # A compressed body could grow beyond every bound.
-            headers={
-                "Accept-Encoding": "identity",
-                **{name: value.get_secret_value() for name, value in config.headers.items()},
-            },
-            timeout=httpx2.Timeout(connect=connect_s, read=None, write=connect_s, pool=None),
-            limits=limits,
-            verify=tls,
-            transport=None if hosts is None else CheckedTransport(hosts, tls, limits),
-            auth=access,
-            cookies=NoCookies(),
-        )
-        self._lose = lose
-        self._get_stream = get_stream
-        self._greeted = False
-        self._max_bytes = config.max_message_bytes
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request and note its outcome in the exchange. Bodies that the SDK reads whole are bounded."""
-        response = await self._noted(request, **options)
-        if not response.is_closed and not isinstance(response.stream, Body):
-            streams = self._get_stream is None and request.method == "GET" and response.next_request is None
-            limit = None if streams else self._max_bytes
-            response.stream = Body(response.stream, lambda _end, _fault: None, limit, decoded(response))
-        return response
-
-    async def _noted(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        if request.method == "DELETE":
-            with anyio.fail_after(CLOSE_LIMIT_S):
-                return await super().send(request, **options)
-        exchange = EXCHANGE.get()
-        if exchange is not None:
-            exchange.session_id = request.headers.get(MCP_SESSION_ID)
-        if request.method == "GET" and exchange is None:
-            return await self._open_stream(request, **options)
-        if exchange is None or not exchange.awaits_result:
-            timeouts = request.extensions.get("timeout", {})
-            request.extensions = {**request.extensions, "timeout": {**timeouts, "read": ACKNOWLEDGE_LIMIT_S}}
+    async def _end_session(self) -> None:
         try:
-            response = await self._send(request, exchange, **options)
-        except httpx2.TransportError as exc:
-            if exc.request.url != request.url:
-                return self._failed(request, authorization_lost(exc), exchange, lost=False)
-            reached = not isinstance(exc, httpx2.ConnectError | httpx2.ConnectTimeout)
-            return self._failed(request, faults.of_exception(exc), exchange, lost=not reached)
-        except UpstreamError as exc:
-            return self._failed(request, exc.fault, exchange, lost=False)
-        except httpx2.StreamError as exc:
-            return self._failed(request, faults.fault("INVALID_RESPONSE", str(exc)), exchange, lost=False)
-        except BaseException:
-            if exchange is not None:
-                exchange.settle("the connection closed before the answer was taken")
-            raise
-        return await self._judge(request, response, exchange)
+            answer = await self._client.send(Request("DELETE", self._url, self._headers({})))
+        except (HttpFailure, UpstreamError):
+            return  # it is gone, or goes by itself
+        answer.close()
 
-    async def _send(self, request: httpx2.Request, exchange: Exchange | None, **options: Any) -> httpx2.Response:
-        """Send a request. Answers and notifications are idempotent, so they are retried when their connection broke."""
-        if exchange is not None and exchange.awaits_result:
-            if request.method == "GET":
-                await exchange.pace.wait()
-            return await self._send_unless_begun(request, exchange.method, **options)
-        for pause_s in AGAIN_AFTER_S:
-            try:
-                response = await super().send(request, **options)
-            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
-                pass
-            else:
-                if response.status_code not in GATEWAYS:
-                    return response
-                await response.aclose()
-            await anyio.sleep(pause_s)
-        return await super().send(request, **options)
+    def _headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
+        headers = self._client.headers(own)
+        if self._session is not None:
+            headers[SESSION] = self._session
+        if self._version is not None:
+            headers.setdefault(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        return headers
 
-    async def _send_unless_begun(self, request: httpx2.Request, method: str, **options: Any) -> httpx2.Response:
-        """Send a request, and again over a new connection where that is safe (`Way.may_go_again`)."""
-        for _ in range(STALE_CONNECTIONS):
-            way = request.extensions["trace"] = Way()
-            try:
-                return await super().send(request, **options)
-            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
-                if not way.may_go_again(method):
-                    raise
-        return await super().send(request, **options)
-
-    def _failed(
-        self, request: httpx2.Request, fault: Fault, exchange: Exchange | None, *, lost: bool
-    ) -> httpx2.Response:
-        _note(exchange, fault)
-        if lost or self._is_vital(exchange):
-            self._lose(fault)
-        return httpx2.Response(503, request=request)
-
-    def _is_vital(self, exchange: Exchange | None) -> bool:
-        """Return whether the connection is lost without this POST.
-
-        A server may wait for the first notification, and the SSE transport sends nothing more after a failed POST.
-        """
-        return self._get_stream is None or (exchange is None and not self._greeted)
-
-    async def _judge(
-        self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None
-    ) -> httpx2.Response:
-        status = response.status_code
-        if status >= 400:
-            return await self._refused(request, response, exchange)
-        if (redirected := response.next_request) is not None:
-            if redirected.method != request.method or not _same_origin(redirected.url, request.url):
-                note = f"HTTP {status}, a redirect that is not followed"
-                _note(exchange, faults.fault("HTTP_ERROR", note, status=status))
-            return response
-        if decoded(response) is not None:
-            await response.aclose()
-            return self._failed(request, faults.fault("INVALID_RESPONSE", "it is compressed"), exchange, lost=False)
-        self._greeted = self._greeted or exchange is None
-        if exchange is None or not exchange.awaits_result or self._get_stream is None:
-            _note(exchange, None)
-            return response
-        self._watch(response, exchange)
-        return response
-
-    def _watch(self, response: httpx2.Response, exchange: Exchange) -> None:
-        content_type = response.headers.get("content-type", "").lower()
-        exchange.fault = None
-        if response.status_code == 202:
-            exchange.fault = faults.fault("INVALID_RESPONSE", "it accepted the request without a response", status=202)
-        elif content_type.startswith("application/json"):
-
-            def read(end: End, fault: Fault | None) -> None:
-                if end is not End.COMPLETE:
-                    exchange.fault = fault
-
-            response.stream = Body(response.stream, read, limit=self._max_bytes)
-        elif content_type.startswith("text/event-stream"):
-
-            def streamed(end: End, fault: Fault | None) -> None:
-                # The SDK closes the stream once it has the response, so one that ends has none.
-                if end is not End.CLOSED:
-                    exchange.fault = fault or faults.fault("CONNECTION_LOST", "the stream ended without the response")
-
-            misdirected = Misdirected(exchange.request_id or 0, self._max_bytes)
-            response.stream = Body(response.stream, streamed, check=misdirected.check)
-        else:
-            exchange.fault = faults.fault("INVALID_RESPONSE", f"its content type is {content_type[:100]!r}")
-
-    async def _refused(
-        self, request: httpx2.Request, response: httpx2.Response, exchange: Exchange | None
-    ) -> httpx2.Response:
-        body = await _beginning(response)
-        fault = faults.of_status(
-            response.status_code, response.headers, body, session=MCP_SESSION_ID in request.headers
-        )
-        said = _error_message(response, body) if fault.code == FaultCode.HTTP_ERROR else None
-        _note(exchange, fault)
-        if exchange is not None and exchange.awaits_result:
-            # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            names_no_request = said is None or said.id is None
-            refused = fault.code == FaultCode.HTTP_ERROR and response.status_code == 400 and names_no_request
-            exchange.unknown_session = refused and MCP_SESSION_ID in request.headers
-            if exchange.unknown_session and exchange.method == "ping":
-                fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
-            elif said is not None:
-                exchange.fault = None
-        unheard = self._is_vital(exchange) and (self._get_stream is None or response.status_code in GATEWAYS)
-        if fault.code == FaultCode.SESSION_LOST or unheard:
-            self._lose(fault)
-        headers = {name: value for name, value in response.headers.items() if name in ("content-type", "retry-after")}
-        return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
-
-    async def _open_stream(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        watched = self._get_stream
-        if watched is None:
-            return await super().send(request, **options)
-        await watched.pace.wait()
+    async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
+        request = Request("POST", self._url, self._headers({**POSTED, **headers}), content)
+        if isinstance(message, JSONRPCRequest):
+            await self._request(message, request)
+            return
         try:
-            response = await super().send(request, **options)
-        except httpx2.TransportError as exc:
-            watched.failed(faults.of_exception(exc))
-            raise
-        except UpstreamError as exc:
-            watched.failed(exc.fault)
-            raise httpx2.ConnectError(exc.message, request=request) from exc
-        status, session = response.status_code, MCP_SESSION_ID in request.headers
-        if status >= 400:
-            watched.refused(faults.of_status(status, response.headers, b"", session=session), status)
-        elif response.headers.get("content-type", "").startswith("text/event-stream"):
-            watched.opened()
-            response.stream = Body(response.stream, watched.ended, check=decoded(response))
-        elif response.next_request is None:
-            watched.refused(faults.fault("INVALID_RESPONSE", "the GET stream is no event stream"), status)
-        return response
+            answer = await self._posting.send(request)
+        except Refused:
+            return  # noted in the exchange
+        self._sending.start(answer.spare())
+
+    async def _request(self, message: JSONRPCRequest, request: Request) -> None:
+        exchange = EXCHANGE.get() or Exchange(awaits_result=True)
+        try:
+            answer = await self._posting.send(request)
+            if message.method == "initialize":
+                self._begin_session(answer)
+            await self._take(answer, message, exchange)
+        except Refused as refused:
+            own = refused.said.error if refused.said is not None else None
+            await self._resolve(message, own or _instead(refused.fault))
+        except Unanswered as unanswered:
+            exchange.fault = unanswered.fault
+            await self._resolve(message, _instead(unanswered.fault))
+
+    async def _resolve(self, request: JSONRPCRequest, error: ErrorData) -> None:
+        await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)
+
+    def _begin_session(self, answer: Answer) -> None:
+        session = answer.headers.get(SESSION)
+        if not session:
+            return
+        if not (session.isascii() and session.isprintable()):
+            answer.close()
+            raise Unanswered(faults.fault("INVALID_RESPONSE", "its session id has characters beyond visible ASCII"))
+        self._session = session
+
+    async def _take(self, answer: Answer, request: JSONRPCRequest, exchange: Exchange) -> None:
+        """Take what answers a request. Raises Unanswered."""
+        if answer.status == 202:
+            answer.close()
+            note = "it accepted the request without a response"
+            raise Unanswered(faults.fault("INVALID_RESPONSE", note, status=202))
+        if answer.media.startswith("application/json"):
+            if not await self._hand_over(await self._whole(answer), request):
+                raise Unanswered(faults.fault("INVALID_RESPONSE", "it is no response"))
+        elif is_stream(answer):
+            await self._follow(answer, request, exchange)
+        else:
+            answer.close()
+            raise Unanswered(_wrong_type(answer))
+
+    async def _whole(self, answer: Answer) -> bytes:
+        try:
+            data = await answer.read(self._max_bytes)
+        except HttpFailure as broken:
+            raise Unanswered(broken.fault) from None
+        except body.TooLarge as exc:
+            raise Unanswered(faults.fault("INVALID_RESPONSE", str(exc), limit=exc.limit)) from None
+        finally:
+            answer.close()
+        if len(data) > SHORT:
+            await turn()  # parsing it is long work
+        return data
+
+    async def _hand_over(self, data: bytes, request: JSONRPCRequest) -> bool:
+        """Hand over what came for a request, and return whether it is the response. Raises Unanswered."""
+        try:
+            message = read(data)
+        except NotRead as unread:
+            await self.arrivals.put(unread, len(data))
+            return False
+        except BadMessage as bad:
+            if bad.answers and not any(coerce_request_id(each) == request.id for each in bad.answers):
+                raise Unanswered(_misdirected(bad.answers[0], request)) from None
+            note = f"Failed to parse the response: {bad}"[: faults.BODY_EXCERPT]
+            raise Unanswered(faults.fault("INVALID_RESPONSE", note)) from None
+        is_response = isinstance(message, JSONRPCResponse | JSONRPCError)
+        if is_response:
+            # One that names another request would become the result of another call.
+            if message.id is not None and coerce_request_id(message.id) != request.id:
+                raise Unanswered(_misdirected(message.id, request))
+            message.id = request.id
+        await self.arrivals.put(message, len(data))
+        return is_response
+
+    async def _follow(self, answer: Answer, request: JSONRPCRequest, exchange: Exchange) -> None:
+        """Follow a stream until the response, over as many connections as that takes. Raises Unanswered."""
+        events = Events(self._max_bytes)
+        while True:
+            why = faults.fault("CONNECTION_LOST", "the stream ended without the response")
+            try:
+                if await self._until_response(answer, events, request):
+                    await answer.spare()
+                    return
+            except HttpFailure as broken:
+                why = broken.fault
+            except TooLong as exc:
+                raise Unanswered(faults.fault("INVALID_RESPONSE", str(exc))) from None
+            finally:
+                answer.close()
+            events = Events(self._max_bytes, events.last_id, events.retry_ms)
+            answer = await self._reopened(events, exchange, why)
+
+    async def _until_response(self, answer: Answer, events: Events, request: JSONRPCRequest) -> bool:
+        async for piece in body.in_turns(answer.chunks()):
+            for event in events.feed(piece):
+                if event.kind == "message" and event.data:
+                    if len(event.data) > SHORT:
+                        await turn()
+                    if await self._hand_over(event.data, request):
+                        return True
+        return False
+
+    async def _reopened(self, events: Events, exchange: Exchange, why: Fault) -> Answer:
+        """Open the stream of a request again, after what has come of it. Raises Unanswered, also if that is nothing."""
+        for _ in range(ATTEMPTS if events.last_id else 0):
+            await anyio.sleep(pause_s(events))
+            await exchange.pace.wait()
+            try:
+                answer = await self._posting.send(Request("GET", self._url, self._headers(reopening(events))))
+            except Refused as refused:
+                why = refused.fault
+                continue
+            if is_stream(answer):
+                return answer
+            answer.close()
+            why = _wrong_type(answer)
+        raise Unanswered(why)
 
 
-def _note(exchange: Exchange | None, fault: Fault | None) -> None:
-    if exchange is not None:
-        exchange.fault = fault
-        exchange.settle(fault.message if fault else None)
+def _instead(fault: Fault) -> ErrorData:
+    """Return what stands in the place of a response that is not there; the exchange has the fault."""
+    return ErrorData(code=CONNECTION_CLOSED, message=fault.message)
 
 
-def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
-    return (one.scheme, one.host, one.port) == (other.scheme, other.host, other.port)
+def _misdirected(named: int | str, request: JSONRPCRequest) -> Fault:
+    return faults.fault("INVALID_RESPONSE", f"a response to request {named!r} came for request {request.id}")
 
 
-def _error_message(response: httpx2.Response, body: bytes) -> JSONRPCError | None:
-    if not response.headers.get("content-type", "").lower().startswith("application/json"):
-        return None
-    try:
-        message = read(body)
-    except BadMessage:
-        return None
-    return message if isinstance(message, JSONRPCError) else None
-
-
-async def _beginning(response: httpx2.Response) -> bytes:
-    body = bytearray()
-    try:
-        with anyio.move_on_after(ACKNOWLEDGE_LIMIT_S):
-            async for chunk in response.aiter_raw():
-                body += chunk
-                if len(body) >= ERROR_BODY_BYTES:
-                    break
-    except httpx2.TransportError:
-        pass  # show what arrived until then
-    finally:
-        await response.aclose()
-    return bytes(body)
+def _wrong_type(answer: Answer) -> Fault:
+    return faults.fault("INVALID_RESPONSE", f"its content type is {answer.media[:100]!r}")

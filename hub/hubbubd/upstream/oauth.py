@@ -10,8 +10,8 @@ import logging
 import re
 import socket
 import warnings
-from collections.abc import AsyncGenerator
-from dataclasses import fields, replace
+from contextlib import aclosing
+from dataclasses import dataclass, fields, replace
 from time import time
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -25,7 +25,6 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.client.auth.utils import extract_field_from_www_auth
 from mcp.shared.auth import (
     OAuthClientInformationFull,
     OAuthClientMetadata,
@@ -38,26 +37,16 @@ from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
 
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
-from hubbubd.config.network import is_loopback
 from hubbubd.config.server import OAuthConfig
-from hubbubd.errors import Fault, HubError, UpstreamError
-from hubbubd.payload import loads
+from hubbubd.errors import HubError, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import Body, decoded
-from hubbubd.upstream.checking import problems, weight
+from hubbubd.upstream.checking import problems
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
+from hubbubd.upstream.http_client import Answer, Hop, Request
+from hubbubd.upstream.oauth_replies import NoReply, demands, refusal, reply_to
 from hubbubd.upstream.ports import Inbound, Vault, oauth_of
-
-REPLY_LIMIT_S: Final = 30.0
-"""Seconds to wait for a part of an authorization server's reply."""
-
-REPLY_BYTES: Final = 1024 * 1024
-"""The largest reply of an authorization server."""
-
-REPLY_VALUES: Final = 5000
-"""The most JSON values in such a reply."""
 
 PASSES: Final = 3
 """How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
@@ -159,7 +148,18 @@ class Memory:
         await self._vault.put(self._server, secrets)
 
 
-class Access(httpx2.Auth):
+@dataclass(slots=True)
+class _Asking:
+    """A request that needs access: how to send others, the refusal it met, and the `token` it had."""
+
+    request: Request
+    hop: Hop
+    challenge: httpx2.Response | None
+    token: str | None
+    last: bool
+
+
+class Access:
     """Adds the token to the requests of one connection, and runs the OAuth flow when the server asks for it."""
 
     def __init__(self, config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> None:
@@ -218,51 +218,60 @@ class Access(httpx2.Auth):
             )
         return provider
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """As `httpx2.Auth`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+    async def send(self, request: Request, hop: Hop) -> Answer:
+        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
         challenge: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
         last = False
-        for _ in range(PASSES):
+        for passes_left in range(PASSES - 1, -1, -1):
             needed = challenge is not None or self._expired()
             if needed and self._turn.locked() and not self._waits(request):
                 last = True
             elif needed:
-                failures = self._failures
-                with self._inbound.held_up(CALL.get()):
-                    async with self._turn:
-                        if self._failure is not None and self._failures > failures:
-                            raise self._failure  # single-flight: all who waited share the failure
-                        if challenge is not None and challenge.status_code == 401:
-                            self._expire(token)
-                        flow = self._provider.async_auth_flow(request)
-                        try:
-                            outgoing = await anext(flow)
-                            while True:
-                                if outgoing is not request:
-                                    reply = yield self._outgoing(outgoing)
-                                    _bound(reply)
-                                    await _require_short(reply)
-                                elif last or challenge is None or self._token() not in (None, token):
-                                    break
-                                else:
-                                    last, reply = True, challenge
-                                    if not self._asks(request):
-                                        break
-                                outgoing = await flow.asend(reply)
-                        except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
-                            self._failures += 1
-                            self._failure = _failed(exc, challenge)
-                            raise self._failure from None
-                        finally:
-                            await flow.aclose()
+                last = await self._gain(_Asking(request, hop, challenge, token, last=last))
             if (token := self._token()) is not None:
                 request.headers["Authorization"] = f"Bearer {token}"
-            response = yield request
-            if last or request.method == "DELETE" or not _demands(response):
-                return
-            challenge = response
-            _bound(response)
+            answer = await hop(request)
+            if last or not passes_left or request.method == "DELETE" or not demands(answer):
+                return answer
+            challenge = await refusal(answer)
+        raise AssertionError("unreachable")
+
+    async def _gain(self, asking: "_Asking") -> bool:
+        """Run the flow until there is another token; return whether the next pass is the last one."""
+        failures = self._failures
+        with self._inbound.held_up(CALL.get()):
+            async with self._turn:
+                if self._failure is not None and self._failures > failures:
+                    raise self._failure  # single-flight: all who waited share the failure
+                if asking.challenge is not None and asking.challenge.status_code == 401:
+                    self._expire(asking.token)
+                try:
+                    return await self._run(asking)
+                except NoReply as exc:
+                    raise UpstreamError(exc.fault) from None
+                except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
+                    self._failures += 1
+                    self._failure = _failed(exc, asking.challenge)
+                    raise self._failure from None
+
+    async def _run(self, asking: "_Asking") -> bool:
+        request = httpx2.Request(
+            asking.request.method, str(asking.request.url), headers=[*asking.request.headers.items()]
+        )
+        last = asking.last
+        async with aclosing(self._provider.async_auth_flow(request)) as flow:
+            outgoing = await anext(flow)
+            while True:
+                if outgoing is not request:
+                    reply = await reply_to(outgoing, asking.hop, self._server.url or "")
+                elif last or asking.challenge is None or self._token() not in (None, asking.token):
+                    return last
+                else:
+                    last, reply = True, asking.challenge
+                    if not self._asks(asking.request):
+                        return last
+                outgoing = await flow.asend(reply)
 
     def _token(self) -> str | None:
         tokens = self._provider.context.current_tokens
@@ -278,28 +287,16 @@ class Access(httpx2.Auth):
         if token is not None and token == self._token() and context.can_refresh_token():
             context.token_expiry_time = 1.0
 
-    def _asks(self, request: httpx2.Request) -> bool:
+    def _asks(self, request: Request) -> bool:
         """Return whether a caller waits for this request's result, so that a person may be asked."""
         exchange = EXCHANGE.get()
         if exchange is None:
             return self._server.transport == "sse" and request.method == "GET"
         return exchange.awaits_result and exchange.patient
 
-    def _waits(self, request: httpx2.Request) -> bool:
-        """Return whether the request may wait for a flow. Not answers and notifications: they block all sending."""
+    def _waits(self, request: Request) -> bool:
+        """Return whether the request may wait for a flow. Not answers and notifications: they hold up others."""
         return self._asks(request) or request.method == "GET"
-
-    def _outgoing(self, request: httpx2.Request) -> httpx2.Request:
-        """Restrict a request of the flow itself, whose target the server chose (SSRF). Raises OAuthFlowError."""
-        own = urlsplit(self._server.url or "").hostname or ""
-        # A remote server must not direct the hub to services on the hub's own loopback.
-        near = request.url.host == own or (is_loopback(own) and is_loopback(request.url.host))
-        if request.url.scheme != "https" and not near:
-            raise OAuthFlowError(f"{request.url.copy_with(query=None)} is not https")
-        limit_s = self._server.connect_timeout_s
-        request.extensions["timeout"] = {"connect": limit_s, "read": REPLY_LIMIT_S, "write": REPLY_LIMIT_S}
-        request.headers["Accept-Encoding"] = "identity"
-        return request
 
     async def _show(self, url: str) -> None:
         self._url = url
@@ -343,27 +340,6 @@ def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
     return f"http://127.0.0.1:{port}{CALLBACK}"
 
 
-def _demands(response: httpx2.Response) -> bool:
-    """Return whether a response is a refusal that another token may change (RFC 6750, section 3.1)."""
-    return response.status_code == 401 or (
-        response.status_code == 403 and extract_field_from_www_auth(response, "error") == "insufficient_scope"
-    )
-
-
-def _bound(response: httpx2.Response) -> None:
-    response.stream = Body(response.stream, lambda _end, _fault: None, REPLY_BYTES, decoded(response))
-
-
-async def _require_short(reply: httpx2.Response) -> None:
-    """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
-    try:
-        document = loads(await reply.aread())
-    except ValueError:
-        return  # not JSON, such as an error page
-    if weight(document, REPLY_VALUES) >= REPLY_VALUES:
-        raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")
-
-
 def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
     """Return why there is no access. Replies may contain secrets, so little of them is repeated."""
     if isinstance(exc, HubError):
@@ -378,18 +354,8 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
         why = f"{type(exc).__name__}"
     if challenge is None:
         return faults.error("AUTHENTICATION_FAILED", why)
-    try:
-        body = challenge.content
-    except httpx2.ResponseNotRead:
-        body = b""
-    fault = faults.of_status(challenge.status_code, challenge.headers, body, session=False)
+    fault = faults.of_status(challenge.status_code, challenge.headers, challenge.content, session=False)
     return UpstreamError(replace(fault, message=f"{fault.message}: {why}"))
-
-
-def authorization_lost(exc: httpx2.TransportError) -> Fault:
-    """Return the (retryable) fault for an authorization server that cannot be reached."""
-    note = f"{exc.request.url.host} could not be asked: {faults.of_exception(exc).message}"
-    return faults.fault("AUTHENTICATION_FAILED", note, retryable=True)
 
 
 def _plain(secret: SecretStr | None) -> str | None:

@@ -1,12 +1,13 @@
 """Opens links, with resolved configuration, transport and access."""
 
+import gc
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import structlog
@@ -20,14 +21,15 @@ from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience
-from hubbubd.upstream.http import http_transport, sse_transport
 from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.link import ServerLink
-from hubbubd.upstream.oauth import Access
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault
 from hubbubd.upstream.stderr import OnLine
 from hubbubd.upstream.stdio import StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
+
+if TYPE_CHECKING:
+    from hubbubd.upstream.over_http import OverHttp
 
 EXIT_LIMIT_S: Final = 2.0
 """Seconds to wait for the exit status of a process whose stdout has ended."""
@@ -37,13 +39,15 @@ log = structlog.get_logger(__name__)
 _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opening:
     """Opens links, with what they share."""
 
     vault: Vault
     tracer: Tracer
     meter: Meter
+    _over_http: "OverHttp | None" = None
+    _importing: anyio.Lock = field(default_factory=anyio.Lock)
 
     @asynccontextmanager
     async def link(
@@ -54,7 +58,7 @@ class Opening:
         REDACTION.learn(config.name, resolved.known_secrets())
         patience = Patience()
         hosts = confinement.hosts if confinement is not None else None
-        transport = _transport(resolved, inbound, _access(resolved, inbound, self.vault, patience), hosts)
+        transport = await self._transport(resolved, inbound, patience, hosts)
         instrumentation = Instrumentation(resolved, self.tracer, self.meter)
         link = ServerLink(resolved, inbound, transport, patience, instrumentation)
         outcome: BaseException | None = None
@@ -74,6 +78,16 @@ class Opening:
         if outcome is not None:
             raise outcome
 
+    async def _transport(
+        self, config: ServerConfig, inbound: Inbound, patience: Patience, hosts: Hosts | None
+    ) -> Transport:
+        if config.transport == "stdio":
+            return lambda _: _stdio(config, inbound.on_stderr)
+        async with self._importing:
+            if self._over_http is None:
+                self._over_http = (await to_thread.run_sync(_http))(self.vault)
+        return self._over_http.transport(config, inbound, patience, hosts)
+
 
 def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerConfig:
     try:
@@ -88,20 +102,12 @@ def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerCo
         raise faults.error("CONFIG_INVALID", str(exc)) from None
 
 
-def _access(config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> Access | None:
-    """Return the OAuth client of a connection; None for stdio, and where the operator configured a token."""
-    known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
-    return None if known or config.transport == "stdio" else Access(config, inbound, vault, patience)
+def _http() -> "type[OverHttp]":
+    """Import what opens links over HTTP, in a thread: it takes long, and a hub may have no such servers."""
+    from hubbubd.upstream.over_http import OverHttp  # lazy: imports aiohttp
 
-
-def _transport(config: ServerConfig, inbound: Inbound, access: Access | None, hosts: Hosts | None) -> Transport:
-    match config.transport:
-        case "stdio":
-            return lambda _: _stdio(config, inbound.on_stderr)
-        case "http":
-            return partial(http_transport, config, access, hosts)
-        case "sse":
-            return partial(sse_transport, config, access, hosts)
+    gc.freeze()  # as at the start of the hub: what imports create is permanent
+    return OverHttp
 
 
 @asynccontextmanager

@@ -258,6 +258,242 @@ class CallMethodResponse(_message.Message):
 Global___CallMethodResponse: _TypeAlias = CallMethodResponse  # noqa: Y015
 
 @_typing.final
+class StreamCallsRequest(_message.Message):
+    """What a caller says, any number of steps at a time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Start(_message.Message):
+        """A call to make."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        REQUEST_FIELD_NUMBER: _builtins.int
+        WAIT_FIELD_NUMBER: _builtins.int
+        MAX_RESPONSE_BYTES_FIELD_NUMBER: _builtins.int
+        TRACEPARENT_FIELD_NUMBER: _builtins.int
+        TRACESTATE_FIELD_NUMBER: _builtins.int
+        FOLLOW_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        """Chosen by the caller, above 0; no other call that is under way on the stream may have it."""
+        max_response_bytes: _builtins.int
+        """The longest response that the caller takes, in bytes, 0 for 4 MiB (gRPC's default). A longer result fails the
+        call with RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE); GetCall has it.
+        """
+        traceparent: _builtins.str
+        """The caller's place in a trace (W3C Trace Context), if any."""
+        tracestate: _builtins.str
+        """The state of that trace."""
+        follow: _builtins.bool
+        """Whether to send progress, log lines and changes of the record. Needs `call_id` in the request."""
+        @_builtins.property
+        def request(self) -> Global___CallMethodRequest:
+            """The request, as for CallMethod."""
+
+        @_builtins.property
+        def wait(self) -> _duration_pb2.Duration:
+            """How long the caller waits; then the call fails with DEADLINE_EXCEEDED, and goes on only if it is detached. Unset:
+            as long as it takes.
+            """
+
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            request: Global___CallMethodRequest | None = ...,
+            wait: _duration_pb2.Duration | None = ...,
+            max_response_bytes: _builtins.int = ...,
+            traceparent: _builtins.str = ...,
+            tracestate: _builtins.str = ...,
+            follow: _builtins.bool = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "wait", b"wait"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "id", b"id", "max_response_bytes", b"max_response_bytes", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "wait", b"wait"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Cancel(_message.Message):
+        """Hangs up on a call: it is aborted, unless it is detached, and fails with CANCELLED. Without effect once it has
+        ended.
+        """
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        """The id in `start`."""
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Step(_message.Message):
+        """One step."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        START_FIELD_NUMBER: _builtins.int
+        CANCEL_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def start(self) -> Global___StreamCallsRequest.Start:
+            """Makes a call."""
+
+        @_builtins.property
+        def cancel(self) -> Global___StreamCallsRequest.Cancel:
+            """Hangs up on one."""
+
+        def __init__(
+            self,
+            *,
+            start: Global___StreamCallsRequest.Start | None = ...,
+            cancel: Global___StreamCallsRequest.Cancel | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "cancel"]  # noqa: Y015
+        _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamCallsRequest.Step]:
+        """The steps, in order, at most 1000."""
+
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___StreamCallsRequest.Step] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamCallsRequest: _TypeAlias = StreamCallsRequest  # noqa: Y015
+
+@_typing.final
+class StreamCallsResponse(_message.Message):
+    """What the hub says, any number of steps at a time. Each `start` is followed by exactly one `completed` or `failed`,
+    unless the stream ends first.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Ready(_message.Message):
+        """The first step: the stream is accepted."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MAX_CALLS_FIELD_NUMBER: _builtins.int
+        MAX_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
+        max_calls: _builtins.int
+        """The most calls under way on the stream; further ones are refused with RESOURCE_EXHAUSTED (TOO_MANY_CALLS)."""
+        max_request_bytes: _builtins.int
+        """The longest step that the hub reads, in bytes."""
+        def __init__(
+            self,
+            *,
+            max_calls: _builtins.int = ...,
+            max_request_bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["max_calls", b"max_calls", "max_request_bytes", b"max_request_bytes"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Step(_message.Message):
+        """One step."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        READY_FIELD_NUMBER: _builtins.int
+        COMPLETED_FIELD_NUMBER: _builtins.int
+        FAILED_FIELD_NUMBER: _builtins.int
+        CHANGED_FIELD_NUMBER: _builtins.int
+        PROGRESS_FIELD_NUMBER: _builtins.int
+        LOG_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        """The id of the call, as in `start`; 0 in `ready`."""
+        failed: _builtins.bytes
+        """The call was refused, or has ended with a fault: a serialized google.rpc.Status, as the metadata
+        `grpc-status-details-bin` of CallMethod has it.
+        """
+        @_builtins.property
+        def ready(self) -> Global___StreamCallsResponse.Ready:
+            """The first step."""
+
+        @_builtins.property
+        def completed(self) -> Global___CallMethodResponse:
+            """The call has ended with a result."""
+
+        @_builtins.property
+        def changed(self) -> Global___Call:
+            """The record has changed; only with `follow`."""
+
+        @_builtins.property
+        def progress(self) -> Global___Progress:
+            """Progress; only with `follow`."""
+
+        @_builtins.property
+        def log(self) -> Global___CallLog:
+            """A log line; only with `follow`."""
+
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            ready: Global___StreamCallsResponse.Ready | None = ...,
+            completed: Global___CallMethodResponse | None = ...,
+            failed: _builtins.bytes = ...,
+            changed: Global___Call | None = ...,
+            progress: Global___Progress | None = ...,
+            log: Global___CallLog | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log"]  # noqa: Y015
+        _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamCallsResponse.Step]:
+        """The steps, in order. Several come together only up to 64 KiB."""
+
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___StreamCallsResponse.Step] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamCallsResponse: _TypeAlias = StreamCallsResponse  # noqa: Y015
+
+@_typing.final
 class StartCallRequest(_message.Message):
     """The call to start."""
 

@@ -40,6 +40,11 @@ class CallServiceStub:
                 request_serializer=hubbub_dot_v1_dot_call__pb2.CallMethodRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_call__pb2.CallMethodResponse.FromString,
                 _registered_method=True)
+        self.StreamCalls = channel.stream_stream(
+                '/hubbub.v1.CallService/StreamCalls',
+                request_serializer=hubbub_dot_v1_dot_call__pb2.StreamCallsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_call__pb2.StreamCallsResponse.FromString,
+                _registered_method=True)
         self.StartCall = channel.unary_unary(
                 '/hubbub.v1.CallService/StartCall',
                 request_serializer=hubbub_dot_v1_dot_call__pb2.StartCallRequest.SerializeToString,
@@ -89,6 +94,17 @@ class CallServiceServicer:
         else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
         DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
         credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamCalls(self, request_iterator, context):
+        """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
+        CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
+        `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
+        call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
+        caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +167,11 @@ def add_CallServiceServicer_to_server(servicer, server):
                     servicer.CallMethod,
                     request_deserializer=hubbub_dot_v1_dot_call__pb2.CallMethodRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_call__pb2.CallMethodResponse.SerializeToString,
+            ),
+            'StreamCalls': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamCalls,
+                    request_deserializer=hubbub_dot_v1_dot_call__pb2.StreamCallsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_call__pb2.StreamCallsResponse.SerializeToString,
             ),
             'StartCall': grpc.unary_unary_rpc_method_handler(
                     servicer.StartCall,
@@ -216,6 +237,33 @@ class CallService:
             '/hubbub.v1.CallService/CallMethod',
             hubbub_dot_v1_dot_call__pb2.CallMethodRequest.SerializeToString,
             hubbub_dot_v1_dot_call__pb2.CallMethodResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamCalls(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/hubbub.v1.CallService/StreamCalls',
+            hubbub_dot_v1_dot_call__pb2.StreamCallsRequest.SerializeToString,
+            hubbub_dot_v1_dot_call__pb2.StreamCallsResponse.FromString,
             options,
             channel_credentials,
             insecure,

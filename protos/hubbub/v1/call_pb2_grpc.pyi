@@ -42,6 +42,13 @@ class CallServiceStub:
     DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
     credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
     """
+    StreamCalls: _grpc.StreamStreamMultiCallable[_call_pb2.StreamCallsRequest, _call_pb2.StreamCallsResponse]
+    """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
+    CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
+    `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
+    call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
+    caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
+    """
     StartCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
     WatchCalls: _grpc.UnaryStreamMultiCallable[_call_pb2.WatchCallsRequest, _call_pb2.WatchCallsResponse]
@@ -72,6 +79,13 @@ class CallServiceAsyncStub(CallServiceStub):
     else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
     DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
     credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
+    """
+    StreamCalls: _aio.StreamStreamMultiCallable[_call_pb2.StreamCallsRequest, _call_pb2.StreamCallsResponse]  # type: ignore[assignment]
+    """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
+    CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
+    `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
+    call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
+    caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
     """
     StartCall: _aio.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]  # type: ignore[assignment]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
@@ -106,6 +120,19 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         else the call's own fault, with `call_id` in the metadata: UNAVAILABLE (connection, transport),
         DEADLINE_EXCEEDED, CANCELLED, FAILED_PRECONDITION (the server broke the protocol, or refused the hub's
         credential: AUTHENTICATION_FAILED), or UNKNOWN (SERVER_ERROR) with the JSON-RPC error in the metadata.
+        """
+
+    @_abc_1.abstractmethod
+    def StreamCalls(
+        self,
+        request_iterator: _MaybeAsyncIterator[_call_pb2.StreamCallsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_call_pb2.StreamCallsResponse], _abc.AsyncIterator[_call_pb2.StreamCallsResponse]]:
+        """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
+        CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
+        `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
+        call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
+        caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
         """
 
     @_abc_1.abstractmethod

@@ -1,7 +1,8 @@
 """The registry of calls: making, reading, cancelling and draining them. `exchange.py` executes them."""
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import starmap
@@ -63,6 +64,8 @@ class Calls:
         self._spans = spans
         self._queues: dict[str, ServerQueue] = {}
         self._draining = False
+        self.stopped = anyio.Event()
+        """Set once all calls have been told to end, at shutdown."""
 
     # Queues
 
@@ -117,6 +120,10 @@ class Calls:
     def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
         """Watch calls: snapshot, then changes, with progress and log events in between; `token` resumes."""
         return self._table.feed.watch(chosen, token)
+
+    def listen(self, call_id: str, tell: Callable[[Call, object], None]) -> AbstractContextManager[None]:
+        """Tell of each change, progress and log event of one call during the block, whoever made the call."""
+        return self._table.feed.listen(call_id, tell)
 
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""
@@ -217,6 +224,7 @@ class Calls:
         """End all calls at shutdown, telling their callers; some are resumed after the restart."""
         for queue in self._queues.values():
             queue.stop_all(SHUTTING_DOWN, End.SHUTTING_DOWN)
+        self.stopped.set()
 
     # New calls
 

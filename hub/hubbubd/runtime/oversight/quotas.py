@@ -110,6 +110,7 @@ class Quotas:
         self.calls = Quota("calls that have not ended", settings.calls_per_principal, reason="TOO_MANY_CALLS")
         self.claims = Quota("claims", settings.claims_per_principal, reason="TOO_MANY_CLAIMS")
         self.streams = Quota("open streams", _streams(settings), reason="TOO_MANY_STREAMS")
+        self.call_streams = Quota("open streams of calls", _streams(settings), reason="TOO_MANY_STREAMS")
         self.rpcs = Rate("RPCs", settings.rpcs_per_s_per_principal, clock, reason="RPC_RATE_EXCEEDED")
         self.attempts = Rate(
             "refused credentials", settings.refused_credentials_per_s, clock, reason="TOO_MANY_ATTEMPTS"
@@ -119,7 +120,7 @@ class Quotas:
         """Apply changed limits; holders keep what they have beyond them."""
         self.calls.limit = settings.calls_per_principal
         self.claims.limit = settings.claims_per_principal
-        self.streams.limit = _streams(settings)
+        self.streams.limit = self.call_streams.limit = _streams(settings)
         self.rpcs.set(settings.rpcs_per_s_per_principal)
         self.attempts.set(settings.refused_credentials_per_s)
 

@@ -12,8 +12,8 @@ behind is closed, so a slow consumer slows nobody down.
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import KW_ONLY, dataclass, fields
 from enum import StrEnum
 from itertools import count, zip_longest
@@ -30,6 +30,8 @@ from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+Listener = Callable[[T, object], None]
+"""Gets a record and its live event, or None for a change of the record."""
 
 BUFFER_EVENTS = 4096
 """The most changed records buffered for a watcher; beyond that it is closed."""
@@ -223,6 +225,7 @@ class Feed(Generic[T]):
         self._revision = revision
         self.oldest = oldest
         self._groups: dict[Filter[T], _Group[T]] = {}
+        self._listeners: dict[str, list[Listener[T]]] = {}
         self._closed = False
 
     def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
@@ -234,6 +237,8 @@ class Feed(Generic[T]):
                 event = group.event(revision if at == len(concerning) else revision - 1, record_id, new)
                 for watcher in group.watchers:
                     watcher.push(event)
+        for record_id, _, new in moves if self._listeners else ():
+            self._tell(record_id, new, None)
 
     def advance(self, revision: int) -> None:
         """Note a revision of the store without a change in this table."""
@@ -246,6 +251,24 @@ class Feed(Generic[T]):
                 event = WatchEvent[T](EventKind.LIVE, group.token(self._revision), record_id, live=live)
                 for watcher in group.watchers:
                     watcher.push_live(key, event)
+        self._tell(record_id, record, live)
+
+    @contextmanager
+    def listen(self, record_id: str, tell: Listener[T]) -> Generator[None]:
+        """Tell of each change and live event of one record as it comes, during the block; there is no buffer."""
+        listeners = self._listeners.setdefault(record_id, [])
+        listeners.append(tell)
+        try:
+            yield
+        finally:
+            listeners.remove(tell)
+            if not listeners:
+                del self._listeners[record_id]
+
+    def _tell(self, record_id: str, record: T | None, live: object) -> None:
+        if record is not None:
+            for tell in self._listeners.get(record_id, ()):
+                tell(record, live)
 
     @property
     def revision(self) -> int:
@@ -254,8 +277,8 @@ class Feed(Generic[T]):
 
     @property
     def watched(self) -> bool:
-        """Whether there are watchers."""
-        return bool(self._groups)
+        """Whether there are watchers or listeners."""
+        return bool(self._groups or self._listeners)
 
     def backlog(self) -> int:
         """Return how many changed records the slowest watcher has yet to read."""

@@ -1,0 +1,279 @@
+"""Carries the calls of a connection over one stream (StreamCalls), which costs less than an RPC for each.
+
+The stream is opened beside the second call, and used once the hub has accepted it; until then, and with a hub that does
+not have it, a call is an RPC of its own. So nothing is sent on a stream that is about to be refused.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextvars import Context
+from itertools import count
+from typing import TYPE_CHECKING
+
+from grpc import StatusCode, aio
+
+from hubbub.v1 import call_pb2 as pb
+from hubbub_client import tracing
+from hubbub_client.errors import (
+    HubbubError,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    from_rpc,
+    from_status,
+)
+
+if TYPE_CHECKING:
+    Rpc = aio.StreamStreamCall[pb.StreamCallsRequest, pb.StreamCallsResponse]
+
+Step = pb.StreamCallsResponse.Step
+Hear = Callable[[Step], None]
+"""Hears what happens to a call before its end."""
+
+# A longer request would hold up the calls behind it, and the time it takes hides the price of an RPC.
+LONGEST_REQUEST = 64 * 1024
+# The most steps in one message; the hub takes 1000.
+MOST_TOGETHER = 100
+# A stream without calls is closed after this time, at the latest after twice as much.
+IDLE_S = 60.0
+FIRST_PAUSE_S = 1.0
+LAST_PAUSE_S = 60.0
+
+
+class NotSent(Exception):
+    """There is no stream for the call, or it broke before the call was sent; it may be sent in another way."""
+
+
+class CallStream:
+    """One stream that the hub has accepted."""
+
+    def __init__(self, rpc: "Rpc", ready: pb.StreamCallsResponse.Ready, max_response_bytes: int) -> None:
+        self._rpc = rpc
+        self._max_calls = ready.max_calls
+        self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
+        self._max_response = max_response_bytes
+        self._ids = count(1)
+        self._waiting: dict[int, tuple[asyncio.Future[Step], Hear | None]] = {}
+        self._unwritten: dict[int, pb.StreamCallsRequest.Step] = {}
+        self._news = asyncio.Event()
+        self._retired = False
+        self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
+        self._idle_since = 0
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
+
+    @property
+    def alive(self) -> bool:
+        """Return whether calls can be sent on it."""
+        return not (self._retired or self._rpc.done())
+
+    @property
+    def busy(self) -> bool:
+        """Return whether calls are under way on it."""
+        return bool(self._waiting)
+
+    def takes(self, request: pb.CallMethodRequest) -> bool:
+        """Return whether it has room for one more call, and the request is not too long for it."""
+        return self.alive and len(self._waiting) < self._max_calls and request.ByteSize() <= self._max_request
+
+    async def call(self, request: pb.CallMethodRequest, hear: Hear | None = None) -> pb.CallMethodResponse:
+        """Make a call and wait for its end; cancelling this hangs up on it. Raises HubbubError, and NotSent.
+
+        `hear` gets the progress and the changes of the call, which needs its `call_id` for that.
+        """
+        place = dict(tracing.metadata())
+        id_ = next(self._ids)
+        start = pb.StreamCallsRequest.Start(
+            id=id_,
+            request=request,
+            max_response_bytes=self._max_response,
+            traceparent=place.get("traceparent", ""),
+            tracestate=place.get("tracestate", ""),
+            follow=hear is not None,
+        )
+        end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
+        self._waiting[id_] = end, hear
+        self._say(id_, pb.StreamCallsRequest.Step(start=start))
+        try:
+            step = await end
+        except asyncio.CancelledError:
+            self._hang_up(id_)
+            raise
+        except HubbubError as broken:
+            raise _of_call(broken, request.spec.call_id) from None
+        if step.HasField("failed"):
+            raise from_status(step.failed)
+        return step.completed
+
+    def retire(self) -> None:
+        """Take no further calls; those under way may finish."""
+        self._retired = True
+        if not self._waiting:
+            self.end(HubbubError("no call is left to fail"))
+
+    def end(self, error: HubbubError) -> None:
+        """End the stream; each call under way fails with the error, or with NotSent."""
+        self._retired = True
+        self._timer.cancel()
+        self._rpc.cancel()
+        for task in self._tasks:
+            task.cancel()
+        waiting, self._waiting = self._waiting, {}
+        for id_, (end, _) in waiting.items():
+            if not end.done():
+                end.set_exception(NotSent() if id_ in self._unwritten else error)
+
+    def _say(self, id_: int, step: pb.StreamCallsRequest.Step) -> None:
+        self._unwritten[id_] = step
+        self._news.set()
+
+    def _hang_up(self, id_: int) -> None:
+        if self._waiting.pop(id_, None) is None:
+            return  # it has ended
+        if self._unwritten.pop(id_, None) is None:
+            self._say(id_, pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_)))
+
+    async def _write(self) -> None:
+        # Not by the callers themselves: a cancelled write would end the stream.
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                while self._unwritten:
+                    await self._rpc.write(pb.StreamCallsRequest(steps=self._next()))
+        except (aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the reader says why it broke
+        finally:
+            self._rpc.cancel()
+
+    def _next(self) -> list[pb.StreamCallsRequest.Step]:
+        """Take the next steps to write; gRPC takes its price per message."""
+        steps: list[pb.StreamCallsRequest.Step] = []
+        room = self._max_request
+        for id_, step in list(self._unwritten.items()):
+            room -= step.ByteSize()
+            if steps and (room < 0 or len(steps) == MOST_TOGETHER):
+                break
+            steps.append(self._unwritten.pop(id_))
+        return steps
+
+    async def _read(self) -> None:
+        error = HubbubError("it has ended")
+        try:
+            while isinstance(response := await self._rpc.read(), pb.StreamCallsResponse):
+                for step in response.steps:
+                    self._heard(step)
+        except aio.AioRpcError as failure:
+            error = from_rpc(failure)
+        except aio.BaseError as failure:
+            error = HubbubError(str(failure))
+        finally:
+            self.end(_broken(error))
+
+    def _heard(self, step: Step) -> None:
+        end, hear = self._waiting.get(step.id, (None, None))
+        if end is not None and (step.HasField("completed") or step.HasField("failed")):
+            del self._waiting[step.id]
+            if not end.done():
+                end.set_result(step)
+        elif hear is not None:
+            hear(step)
+        if self._retired and not self._waiting:
+            self.retire()
+
+    def _look(self) -> None:
+        """End the stream if there was no call since the last look."""
+        last = next(self._ids)
+        if last == self._idle_since + 1 and not self._waiting:
+            self.retire()
+            return
+        self._idle_since = last
+        self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
+
+
+class CallStreams:
+    """The streams of one connection, one at a time: another hub, or another token, takes another stream."""
+
+    def __init__(self, max_response_bytes: int) -> None:
+        self._max_response_bytes = max_response_bytes
+        self._key: object = None
+        self._asked = 0
+        self._stream: CallStream | None = None
+        self._retired: list[CallStream] = []
+        self._opening: asyncio.Task[None] | None = None
+        self._not_before = -math.inf
+        self._pause_s = FIRST_PAUSE_S
+
+    def current(self, key: object) -> CallStream | None:
+        """Return the stream for a key, if there is one that the hub has accepted."""
+        if key != self._key:
+            self._forget()
+            self._key = key
+        return self._stream if self._stream is not None and self._stream.alive else None
+
+    def want(self, open_rpc: "Callable[[], Rpc]") -> None:
+        """Open a stream for further calls, if there is none and there was a call before; not right after a refusal."""
+        if self._opening is not None or (self._stream is not None and self._stream.alive):
+            return
+        self._asked += 1
+        clock = asyncio.get_running_loop()
+        if self._asked > 1 and clock.time() >= self._not_before:
+            # In a context of its own, since the stream belongs to no call's trace.
+            self._opening = clock.create_task(self._open(open_rpc()), context=Context())
+
+    def end(self, error: HubbubError) -> None:
+        """End all streams; their calls fail with the error."""
+        self._forget()
+        for stream in self._retired:
+            stream.end(error)
+
+    def _forget(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._stream is not None:
+            self._stream.retire()
+            self._retired = [each for each in (*self._retired, self._stream) if each.busy]
+        self._stream = self._opening = None
+        self._not_before, self._pause_s = -math.inf, FIRST_PAUSE_S
+
+    async def _open(self, rpc: "Rpc") -> None:
+        pause_s = self._pause_s
+        try:
+            first = await rpc.read()
+            if isinstance(first, pb.StreamCallsResponse) and first.steps:
+                self._stream = CallStream(rpc, first.steps[0].ready, self._max_response_bytes)
+                pause_s = 0.0
+        except aio.AioRpcError as failure:
+            pause_s = math.inf if failure.code() is StatusCode.UNIMPLEMENTED else pause_s
+        finally:
+            if self._opening is asyncio.current_task():
+                self._opening = None
+                self._not_before = asyncio.get_running_loop().time() + pause_s
+                self._pause_s = min(2 * pause_s, LAST_PAUSE_S) if pause_s else FIRST_PAUSE_S
+
+
+def _broken(error: HubbubError) -> HubbubError:
+    """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller."""
+    if isinstance(error, (PermissionDenied, Unauthenticated)):
+        return error
+    known = isinstance(error, Unavailable)
+    why = error.message if known else f"the stream of calls broke: {error.message}"
+    return Unavailable(
+        f"{why}; this call had been sent, and the hub aborts it",
+        reason=error.reason if known else "STREAM_ENDED",
+        metadata=error.metadata,
+        retry_after_s=error.retry_after_s,
+        help_url=error.help_url,
+    )
+
+
+def _of_call(error: HubbubError, call_id: str) -> HubbubError:
+    """Return an error of the stream as that of one call."""
+    return type(error)(
+        error.message,
+        reason=error.reason,
+        metadata={**error.metadata, "call_id": call_id} if call_id else error.metadata,
+        retry_after_s=error.retry_after_s,
+        help_url=error.help_url,
+        code=error.code,
+    )

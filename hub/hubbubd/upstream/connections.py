@@ -1,0 +1,237 @@
+"""The connections over HTTP of all servers, in one pool per policy, and the SSRF guard.
+
+A name is resolved and checked in one step, and exactly these addresses are connected to: they are pinned against DNS
+rebinding. Redirects and authorization servers that a server names pass here as well, whoever made the request. The
+policy is in `config/hosts.py`. Servers with different policies never share a connection.
+"""
+
+import os
+import select
+import socket
+import struct
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+from weakref import WeakSet
+
+import aiohttp
+import anyio
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ClientRequest
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+from yarl import URL
+
+from hubbubd.config.hosts import Hosts
+from hubbubd.errors import PermissionDenied
+from hubbubd.upstream import faults
+from hubbubd.upstream.again import IDLE_S, Way
+
+HEADER_BYTES: Final = 32 * 1024
+"""The longest header of a response, and the longest status line."""
+
+MAX_HEADERS: Final = 128
+"""The most headers of a response."""
+
+READ_BYTES: Final = 64 * 1024
+"""Bytes of a response that are read ahead of who takes them."""
+
+ACKNOWLEDGED_AT: Final = 120
+"""Where `tcpi_bytes_acked`, of eight bytes, is in the kernel's `tcp_info` (linux/tcp.h)."""
+
+
+class Sent:
+    """The request that the current task sends, and what is known of it when it fails. It has to be closed."""
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self._witness: Witness | None = None
+
+    def reused(self, descriptor: int) -> None:
+        """Note the connection, which has been used before."""
+        self.close()
+        with suppress(OSError):
+            self._witness = Witness(descriptor)
+
+    def failed(self) -> None:
+        """Note in its way whether anything of it was taken, after its connection broke."""
+        self.way.untaken = self._witness is not None and not self._witness.taken()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
+
+
+SENT: ContextVar[Sent | None] = ContextVar("hubbub_sent", default=None)
+"""The request that the current task sends."""
+
+
+class Resolver(AbstractResolver):
+    """Resolves names, and checks what they mean if there is a policy. Raises UpstreamError (HOST_NOT_ALLOWED)."""
+
+    def __init__(self, hosts: Hosts | None) -> None:
+        self._hosts = hosts
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        """As `aiohttp.abc.AbstractResolver`; addresses in the order of the system's resolver. Raises OSError."""
+        try:
+            found = await anyio.getaddrinfo(host, port, family=family, type=socket.SOCK_STREAM)
+        except UnicodeError as exc:
+            raise socket.gaierror(socket.EAI_NONAME, str(exc)) from exc
+        addresses = list(dict.fromkeys((each[0], str(each[4][0])) for each in found))
+        if self._hosts is not None:
+            try:
+                self._hosts.check(host, [ip_address(address) for _, address in addresses])
+            except PermissionDenied as exc:
+                raise faults.error("HOST_NOT_ALLOWED", exc.message, host=host) from None
+        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=flags)
+            for kind, address in addresses
+        ]
+
+    async def close(self) -> None:
+        """As `aiohttp.abc.AbstractResolver`."""
+
+
+class Connector(aiohttp.TCPConnector):
+    """A pool of any number of connections: each parked call holds one.
+
+    It hands out no idle connection that its server has closed, and notes in `SENT` which one it is.
+    """
+
+    def __init__(self, hosts: Hosts | None) -> None:
+        # Without a cache of names each connection is checked by what its name means then.
+        super().__init__(  # pyright: ignore[reportUnknownMemberType]
+            resolver=Resolver(hosts), use_dns_cache=False, limit=0, keepalive_timeout=IDLE_S
+        )
+        self._handed_out: WeakSet[ResponseHandler] = WeakSet()
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
+        """As `aiohttp.BaseConnector`."""
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is None or protocol not in self._handed_out:
+                break
+            if not _has_news(connection):
+                if (sent := SENT.get()) is not None:
+                    sent.reused(_descriptor(connection))
+                return connection
+            connection.close()
+        if protocol is not None:
+            self._handed_out.add(protocol)
+        if (sent := SENT.get()) is not None:
+            sent.way.connected = True
+        return connection
+
+
+def _descriptor(connection: Connection) -> int:
+    """Return the file descriptor of a connection; negative when it is closed."""
+    transport = connection.transport
+    plain = transport.get_extra_info("socket") if transport is not None else None
+    return -1 if plain is None else plain.fileno()
+
+
+def _has_news(connection: Connection) -> bool:
+    """Return whether an idle connection has ended, or has something to read that nobody asked for."""
+    descriptor = _descriptor(connection)
+    if descriptor < 0:
+        return True
+    watch = select.poll()
+    watch.register(descriptor, select.POLLIN)
+    return bool(watch.poll(0))
+
+
+class Witness:
+    """Tells whether the other end has taken any of what is sent over a connection from now on, even after its end.
+
+    The kernel counts the bytes that were acknowledged. It cannot be asked once a transport has closed its socket, so
+    this holds a duplicate, which has to be closed. Where the kernel does not count, everything counts as taken.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._before = _acknowledged(self._socket)
+
+    def taken(self) -> bool:
+        """Return whether anything may have been taken."""
+        return self._before is None or _acknowledged(self._socket) != self._before
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._socket.close()
+
+
+def _acknowledged(connection: socket.socket) -> int | None:
+    """Return how many bytes the other end has acknowledged (tcpi_bytes_acked of Linux); None if that is not known."""
+    if sys.platform != "linux":
+        return None
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ACKNOWLEDGED_AT + 8)
+    except OSError:
+        return None
+    return struct.unpack_from("=Q", info, ACKNOWLEDGED_AT)[0] if len(info) == ACKNOWLEDGED_AT + 8 else None
+
+
+class EmptyJar(aiohttp.DummyCookieJar):
+    """A cookie jar that stays empty: neither MCP nor OAuth needs any. One in the configuration is a header."""
+
+    def update_cookies_from_headers(self, headers: Sequence[str], response_url: URL) -> None:
+        """Ignore them unparsed."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The connections of one policy, and how many servers use them."""
+
+    session: aiohttp.ClientSession
+    users: int = 0
+
+
+class Connections:
+    """The pools of a hub. Each is opened with its first server and closed with its last one."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Hosts | None, _Pool] = {}
+
+    @asynccontextmanager
+    async def use(self, hosts: Hosts | None) -> AsyncGenerator[aiohttp.ClientSession]:
+        """Yield the session through which servers under a policy are reached; None reaches all.
+
+        It keeps no cookies, and neither follows redirects nor decodes bodies nor reads the environment.
+        """
+        pool = self._pools.get(hosts)
+        if pool is None:
+            pool = self._pools[hosts] = _Pool(_session(hosts))
+        pool.users += 1
+        try:
+            yield pool.session
+        finally:
+            pool.users -= 1
+            if not pool.users:
+                del self._pools[hosts]
+                await pool.session.close()
+
+
+def _session(hosts: Hosts | None) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=Connector(hosts),
+        cookie_jar=EmptyJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        auto_decompress=False,
+        trust_env=False,
+        read_bufsize=READ_BYTES,
+        max_line_size=HEADER_BYTES,
+        max_field_size=HEADER_BYTES,
+        max_headers=MAX_HEADERS,
+    )

@@ -1,0 +1,340 @@
+"""Requests over HTTP to one server, over the connections of all: one hop each, redirects within an origin, access."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Final, Protocol
+from urllib.parse import urljoin
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+from yarl import URL
+
+from hubbubd import __version__
+from hubbubd.config import ServerConfig
+from hubbubd.config.hosts import Hosts
+from hubbubd.errors import Fault, PermissionDenied
+from hubbubd.upstream import body, faults
+from hubbubd.upstream.again import Way
+from hubbubd.upstream.connections import SENT, Sent
+
+MAX_REDIRECTS: Final = 20
+"""How many redirects of one request are followed."""
+
+WRITE_BYTES: Final = 256 * 1024
+"""Bytes of a request that are handed to the system at once."""
+
+SPARE_BYTES: Final = 64 * 1024
+"""How much of a body that nobody needs is read, so that its connection can be used again."""
+
+SPARE_S: Final = 0.5
+"""Seconds that such a body may take to end."""
+
+AUTOMATIC: Final = {"Accept-Encoding": "identity", "User-Agent": f"hubbub/{__version__}"}
+"""Headers of each request, unless the configuration has others. A compressed body could grow beyond every bound."""
+
+KEEPS_METHOD: Final = (307, 308)
+"""Statuses of redirects that apply to a POST as well."""
+REDIRECTS: Final = (301, 302, 303, *KEEPS_METHOD)
+"""Statuses of redirects."""
+
+
+class HttpFailure(Exception):
+    """A request had no response, or its body broke off.
+
+    `reached` says that the server may have had the request, `too_slow` that the connection did not break.
+    """
+
+    def __init__(self, fault: Fault, *, reached: bool, too_slow: bool = False) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+        self.reached = reached
+        self.too_slow = too_slow
+
+
+@dataclass(slots=True)
+class Request:
+    """A request. `read_s` limits, in seconds, how long nothing may come; `way` is that of the last hop."""
+
+    method: str
+    url: URL
+    headers: CIMultiDict[str]
+    content: bytes | None = None
+    _: KW_ONLY
+    read_s: float | None = None
+    way: Way = field(default_factory=Way)
+
+
+class Answer:
+    """A response whose body is still to come. It must be closed, or read to its end."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    @property
+    def media(self) -> str:
+        """The content type, in lower case."""
+        return self.headers.get("content-type", "").lower()
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the body has a coding. The hub asks for none, and decodes none: it could grow beyond every bound."""
+        return self.headers.get("content-encoding", "identity").strip().lower() not in ("identity", "")
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes. Raises HttpFailure when it breaks off."""
+        content = self._response.content
+        try:
+            while chunk := await content.readany():
+                yield chunk
+        except (aiohttp.ClientError, OSError) as exc:
+            raise _failure(exc) from exc
+
+    async def read(self, limit: int) -> bytes:
+        """Return the body, of at most `limit` bytes. Raises HttpFailure, body.TooLarge."""
+        if (size := self._response.content_length) is not None and size > limit:
+            raise body.TooLarge(limit)
+        return await body.whole(self.chunks(), limit)
+
+    async def beginning(self, limit: int, limit_s: float) -> bytes:
+        """Return what comes of the body within `limit` bytes and some seconds, and close it."""
+        begun = bytearray()
+        try:
+            async with asyncio.timeout(limit_s):
+                async for chunk in self.chunks():
+                    begun += chunk
+                    if len(begun) >= limit:
+                        break
+        except (HttpFailure, TimeoutError):
+            pass  # what arrived until then
+        finally:
+            self.close()
+        return bytes(begun[:limit])
+
+    async def spare(self) -> None:
+        """Close it; when the rest is short and comes soon, its connection can be used again."""
+        if not self._response.content.at_eof():
+            await self.beginning(SPARE_BYTES, SPARE_S)
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection: it is closed unless the body was read to its end."""
+        if self._response.content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+Hop = Callable[[Request], Awaitable[Answer]]
+"""Sends a request as it is. Raises HttpFailure, and UpstreamError (HOST_NOT_ALLOWED)."""
+
+
+class Entry(Protocol):
+    """Adds what lets the hub in to the requests to one server."""
+
+    async def send(self, request: Request, hop: Hop) -> Answer:
+        """Send a request with what it needs. Raises HttpFailure, UpstreamError."""
+        ...
+
+
+class HttpClient:
+    """The requests to one server. They wait for a response without limit, as people take minutes."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        session: aiohttp.ClientSession,
+        tls: ssl.SSLContext,
+        hosts: Hosts | None,
+        entry: Entry | None,
+    ) -> None:
+        self._session = session
+        self._tls = tls
+        self._hosts = hosts
+        self._entry = entry
+        self._limit_s = config.connect_timeout_s
+        # A proxy would resolve names itself.
+        self._proxies = Proxies({} if hosts is not None else getproxies())
+        self._headers = CIMultiDict(AUTOMATIC)
+        for name, value in config.headers.items():
+            self._headers[name] = value.get_secret_value()
+            if any(mark in self._headers[name] for mark in "\r\n\0"):
+                raise faults.error("CONFIG_INVALID", f"headers: the value of {name} has a line break")
+
+    def headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
+        """Return the headers of a request: those of the configuration, and `own`, which win."""
+        headers = self._headers.copy()
+        headers.update(own)
+        return headers
+
+    async def send(self, request: Request) -> Answer:
+        """Send a request. Redirects that stay within its origin and keep its method are followed.
+
+        Any other redirect is returned. Raises HttpFailure, UpstreamError.
+        """
+        for left in range(MAX_REDIRECTS, -1, -1):
+            answer = await (self.hop(request) if self._entry is None else self._entry.send(request, self.hop))
+            target = redirected(request, answer)
+            if target is None or not left:
+                return answer
+            await answer.spare()
+            request.url = target
+        raise AssertionError("unreachable")
+
+    async def hop(self, request: Request) -> Answer:
+        """As `Hop`."""
+        if self._hosts is not None:
+            try:
+                # The pool checks what a name means when it is resolved; an address is not resolved.
+                self._hosts.check_host(request.url.raw_host or "")
+            except PermissionDenied as exc:
+                raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
+        request.way = way = Way()
+        sent = Sent(way)
+        SENT.set(sent)
+        proxy, to_proxy = self._proxies.of(request.url)
+        headers = request.headers
+        if to_proxy is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
+            headers = CIMultiDict(headers)
+            headers.update(to_proxy)
+        try:
+            response = await self._session.request(
+                request.method,
+                request.url,
+                headers=headers,
+                data=None if request.content is None else _Content(request.content, way, self._limit_s),
+                allow_redirects=False,
+                ssl=self._tls,
+                proxy=proxy,
+                proxy_headers=to_proxy,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, connect=self._limit_s, sock_connect=self._limit_s, sock_read=request.read_s
+                ),
+            )
+        except (aiohttp.ClientError, OSError, ValueError) as exc:
+            sent.failed()
+            raise _failure(exc) from exc
+        finally:
+            sent.close()
+        return Answer(response)
+
+
+class _Content(Payload):
+    """The content of a request. It notes in `way` what became of it, and has to be taken within `limit_s`."""
+
+    def __init__(self, content: bytes, way: Way, limit_s: float) -> None:
+        super().__init__(content, content_type="application/json")
+        self._content = content
+        self._size = len(content)
+        self._way = way
+        self._limit_s = limit_s
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """As `aiohttp.payload.Payload`."""
+        return self._content.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """As `aiohttp.payload.Payload`."""
+        self._way.begun = True
+        if len(self._content) <= WRITE_BYTES:
+            await writer.write(self._content)
+        else:
+            view = memoryview(self._content)
+            async with asyncio.timeout(self._limit_s):
+                for begin in range(0, len(view), WRITE_BYTES):
+                    await writer.write(view[begin : begin + WRITE_BYTES])
+                await writer.drain()
+        self._way.left = True
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """As `aiohttp.payload.Payload`; the length is that of the content."""
+        await self.write(writer)
+
+
+class Proxies:
+    """The proxies that the environment names."""
+
+    def __init__(self, found: Mapping[str, str]) -> None:
+        self._found = found
+
+    def of(self, url: URL) -> tuple[URL | None, dict[str, str] | None]:
+        """Return the proxy for a URL, and headers for it alone; None for none.
+
+        Raises UpstreamError (CONFIG_INVALID).
+        """
+        named = self._found.get(url.scheme) or self._found.get("all")
+        if not named or proxy_bypass(f"{url.host}:{url.port}"):
+            return None, None
+        try:
+            proxy = URL(named if "://" in named else f"http://{named}")
+        except ValueError:
+            raise faults.error("CONFIG_INVALID", "the proxy of the environment is no URL") from None
+        if proxy.scheme not in ("http", "https"):
+            raise faults.error("CONFIG_INVALID", f"the proxy of the environment is {proxy.scheme}, and not http")
+        if proxy.user is None:
+            return proxy, None
+        return proxy.with_user(None), {
+            "Proxy-Authorization": aiohttp.encode_basic_auth(proxy.user, proxy.password or "")
+        }
+
+
+def redirected(request: Request, answer: Answer) -> URL | None:
+    """Return where a redirect that may be followed leads; None for any other response."""
+    if not is_redirect(answer) or not (request.method == "GET" or answer.status in KEEPS_METHOD):
+        return None
+    here = request.url
+    target = joined(here, answer.headers["location"])
+    if target is None or not _within_origin(here, target):
+        return None
+    return None if target.raw_authority.rpartition("@")[0] else target
+
+
+def is_redirect(answer: Answer) -> bool:
+    """Return whether a response says that the resource is elsewhere."""
+    return answer.status in REDIRECTS and "location" in answer.headers
+
+
+def joined(here: URL, reference: str) -> URL | None:
+    """Return what a reference means at a URL; None if that is no URL."""
+    try:
+        return URL(urljoin(str(here), reference)).with_fragment(None)
+    except ValueError:
+        return None
+
+
+def _within_origin(here: URL, target: URL) -> bool:
+    """Return whether a URL has the same origin, or is the same host over TLS, with the default ports."""
+    if here.origin() == target.origin():
+        return True
+    upgrade = (here.scheme, target.scheme) == ("http", "https") and here.is_default_port() and target.is_default_port()
+    return upgrade and here.host == target.host
+
+
+_NOT_REACHED: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (aiohttp.ConnectionTimeoutError, "CONNECTION_TIMEOUT"),
+    (aiohttp.ClientConnectorDNSError, "HOST_NOT_FOUND"),
+    (aiohttp.ClientSSLError, "TLS_FAILED"),
+    (aiohttp.ClientConnectorError, "CONNECTION_REFUSED"),
+    (aiohttp.ClientHttpProxyError, "CONNECTION_REFUSED"),
+    (aiohttp.InvalidURL, "CONFIG_INVALID"),
+    (aiohttp.NonHttpUrlClientError, "CONFIG_INVALID"),
+)
+"""The faults of requests that no server has seen."""
+
+
+def _failure(exc: Exception) -> HttpFailure:
+    """Return the failure for an exception of aiohttp, without the URL, which may have a secret in it."""
+    why = getattr(exc, "os_error", None) or getattr(exc, "certificate_error", None) or exc.__cause__
+    for kind, code in _NOT_REACHED:
+        if isinstance(exc, kind):
+            text = str(why) or type(exc).__name__
+            return HttpFailure(faults.fault(code, text, error=text), reached=False)
+    too_slow = isinstance(exc, TimeoutError)
+    text = "it took too long to say or to take anything" if too_slow else str(exc) or type(exc).__name__
+    return HttpFailure(faults.fault("CONNECTION_LOST", text, error=text), reached=True, too_slow=too_slow)

@@ -1,0 +1,131 @@
+"""HTTP with SSE, the transport of revision 2024-11-05: one stream of events in, POSTs out."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
+from yarl import URL
+
+from hubbubd.errors import Fault, UpstreamError
+from hubbubd.upstream import body, faults
+from hubbubd.upstream.arrivals import Arrivals
+from hubbubd.upstream.events import Events, TooLong
+from hubbubd.upstream.http import ended
+from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request, is_redirect, joined
+from hubbubd.upstream.own_stream import STREAMED, hand_over, is_stream
+from hubbubd.upstream.posting import ACKNOWLEDGE_LIMIT_S, ERROR_BODY_BYTES, Posting, Refused
+from hubbubd.upstream.sending import Sending
+from hubbubd.upstream.streams import Lose, Pipe
+
+POSTED: Final = {"content-type": "application/json"}
+
+
+@asynccontextmanager
+async def sse_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> AsyncGenerator[Pipe]:
+    """Open a transport whose stream of events is at `url`. Raises UpstreamError."""
+    transport = HttpWithSse(client, url, max_bytes, lose)
+    try:
+        await transport.open()
+        yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=transport.why_ended)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await transport.end()
+
+
+class HttpWithSse:
+    """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
+
+    def __init__(self, client: HttpClient, url: URL, max_bytes: int, lose: Lose) -> None:
+        self.arrivals = Arrivals()
+        self._client = client
+        self._url = url
+        self._max_bytes = max_bytes
+        self._posting = Posting(client, lose, all_vital=True)
+        self._sending = Sending(self._post, lose)
+        self._endpoint: URL | None = None
+        self._named = anyio.Event()
+        self._fault: Fault | None = None
+
+    async def open(self) -> None:
+        """Open the stream, and wait until it names the endpoint for POSTs. Raises UpstreamError."""
+        try:
+            answer = await self._client.send(Request("GET", self._url, self._client.headers(STREAMED)))
+        except HttpFailure as exc:
+            raise UpstreamError(exc.fault) from None
+        if answer.status >= 400:
+            begun = await answer.beginning(ERROR_BODY_BYTES, ACKNOWLEDGE_LIMIT_S)
+            raise UpstreamError(faults.of_status(answer.status, answer.headers, begun, session=False))
+        if is_redirect(answer) or answer.compressed or not is_stream(answer):
+            answer.close()
+            raise UpstreamError(_no_stream(answer))
+        self._sending.start(self._read(answer))
+        await self._named.wait()
+        if self._fault is not None:
+            raise UpstreamError(self._fault)
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """As `streams.Writing`."""
+        await self._sending.send(item)
+
+    async def aclose(self) -> None:
+        """As `streams.Writing`."""
+        await self._sending.aclose()
+
+    async def end(self) -> None:
+        """End all that is under way."""
+        await self._sending.end()
+        await self.arrivals.aclose()
+
+    async def why_ended(self) -> Fault:
+        """Return why the stream has ended."""
+        return self._fault or await ended()
+
+    async def _read(self, answer: Answer) -> None:
+        events = Events(self._max_bytes)
+        try:
+            async for piece in body.in_turns(answer.chunks()):
+                for event in events.feed(piece):
+                    if event.kind == "endpoint" and self._endpoint is None:
+                        self._endpoint = self._resolved(event.data.decode(errors="replace"))
+                        self._named.set()
+                    elif event.kind == "message" and event.data:
+                        await hand_over(event.data, self.arrivals)
+        except HttpFailure as exc:
+            self._fault = exc.fault
+        except UpstreamError as exc:
+            self._fault = exc.fault
+        except TooLong as exc:
+            self._fault = faults.fault("INVALID_RESPONSE", str(exc))
+        finally:
+            answer.close()
+            if self._endpoint is None and self._fault is None:
+                self._fault = faults.fault("INVALID_RESPONSE", "its stream ended without naming an endpoint")
+            self._named.set()
+            self.arrivals.end()
+
+    def _resolved(self, reference: str) -> URL:
+        """Return the endpoint: one elsewhere would get the server's credentials. Raises UpstreamError."""
+        endpoint = joined(self._url, reference)
+        if endpoint is None or endpoint.origin() != self._url.origin() or endpoint.user is not None:
+            raise faults.error("INVALID_RESPONSE", "its endpoint is not within its own origin")
+        return endpoint
+
+    async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
+        assert self._endpoint is not None, "open"
+        request = Request("POST", self._endpoint, self._client.headers(POSTED), content)
+        try:
+            answer = await self._posting.send(request)
+        except Refused:
+            return  # noted in the exchange; the connection is lost
+        self._sending.start(answer.spare())
+
+
+def _no_stream(answer: Answer) -> Fault:
+    if is_redirect(answer):
+        note = f"HTTP {answer.status}, a redirect that is not followed"
+        return faults.fault("HTTP_ERROR", note, status=answer.status)
+    what = "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"
+    return faults.fault("INVALID_RESPONSE", what)

@@ -1,0 +1,394 @@
+"""The stream that carries the calls of a connection."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import pytest
+from grpc import StatusCode
+
+from hubbub.v1 import call_pb2, server_pb2
+from hubbub_client import (
+    Cancelled,
+    HubbubError,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+    call_stream,
+    connect,
+    sync,
+    tracing,
+)
+from hubbub_client.call_stream import CallStream, NotSent
+
+LIMIT_S = 60
+LIMITS = call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024)
+
+
+def said(**step: Any) -> call_pb2.StreamCallsResponse:
+    return call_pb2.StreamCallsResponse(steps=[call_pb2.StreamCallsResponse.Step(**step)])
+
+
+def done(request: Any) -> call_pb2.CallMethodResponse:
+    call = call_pb2.Call(id=request.spec.call_id, result=b'{"ok":true}', state=call_pb2.CALL_STATE_COMPLETED)
+    return call_pb2.CallMethodResponse(call=call)
+
+
+async def carried(client: Any, came: list[Any]) -> None:
+    """Calls until the stream carries one."""
+    with anyio.fail_after(LIMIT_S):
+        while not came:
+            await client.call("s", "m")
+    came.clear()
+
+
+@pytest.fixture
+def came(hub: Any) -> list[Any]:
+    """What comes on streams of a hub that answers every call at once."""
+    hub.replies["CallMethod"] = done
+    came: list[Any] = hub.carry()
+    return came
+
+
+async def test_calls_go_over_one_stream_but_for_the_first_ones(hub: Any, came: list[Any]) -> None:
+    async with connect(data_dir=hub.data_dir) as client:
+        assert await client.call("s", "m") == {"ok": True}
+        assert not hub.requests("StreamCalls")
+        await carried(client, came)
+        alone = len(hub.requests("CallMethod"))
+        for _ in range(3):
+            assert await client.call("s", "m", {"n": 1}, timeout_s=2) == {"ok": True}
+    assert len(hub.requests("CallMethod")) == alone
+    assert len(hub.requests("StreamCalls")) == 1
+    specs = [step.start.request.spec for step in came]
+    assert [(spec.server, spec.method, spec.params, spec.timeout.seconds) for spec in specs] == [
+        ("s", "m", b'{"n":1}', 2)
+    ] * 3
+    assert len({step.start.id for step in came}) == 3
+
+
+async def test_an_older_hub_is_asked_for_a_stream_once(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_stream, "FIRST_PAUSE_S", 0.0)
+    hub.replies["CallMethod"] = done
+    async with connect(data_dir=hub.data_dir) as client:
+        for _ in range(3):
+            await client.call("s", "m")
+            await anyio.wait_all_tasks_blocked()
+        came = hub.carry()  # nobody looks again
+        for _ in range(3):
+            await client.call("s", "m")
+            await anyio.wait_all_tasks_blocked()
+    assert not came
+    assert not hub.requests("StreamCalls")
+
+
+async def test_a_hub_that_refuses_a_stream_is_asked_again_later(
+    hub: Any, refusal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: Any) -> AsyncIterator[Any]:
+        raise refusal("RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS")
+        yield
+
+    monkeypatch.setattr(call_stream, "FIRST_PAUSE_S", 0.0)
+    hub.replies["CallMethod"], hub.streams["StreamCalls"] = done, refuse
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            while not hub.requests("StreamCalls"):
+                assert await client.call("s", "m") == {"ok": True}
+            await carried(client, hub.carry())
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS"])
+async def test_a_call_fails_as_by_an_rpc_of_its_own(hub: Any, came: list[Any], refusal: Any, code: str) -> None:
+    def refuse(_: Any) -> Any:
+        raise refusal(code, "SOME_REASON", "because", {"who": "ann"}, (("a.b", "wrong"),), retry_after_s=1.5)
+
+    errors: list[HubbubError] = []
+    async with connect(data_dir=hub.data_dir) as client:
+        hub.replies["CallMethod"] = refuse
+        with pytest.raises(HubbubError) as alone:
+            await client.call("s", "m")
+        hub.replies["CallMethod"] = done
+        await carried(client, came)
+        hub.replies["CallMethod"] = refuse
+        with pytest.raises(HubbubError) as caught:
+            await client.call("s", "m")
+        errors = [alone.value, caught.value]
+    assert len(came) == 1
+    one, other = ({**vars(error), "type": type(error)} for error in errors)
+    assert one == other
+    assert (errors[1].code.name, errors[1].reason, errors[1].retry_after_s) == (code, "SOME_REASON", 1.5)
+
+
+async def test_a_status_that_cannot_be_read_is_an_error_without_details(hub: Any, came: list[Any]) -> None:
+    async def garble(steps: Any) -> AsyncIterator[Any]:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
+            came.append(step)
+            yield said(id=step.start.id, failed=b"\xff\xff")
+
+    hub.streams["StreamCalls"] = garble
+    async with connect(data_dir=hub.data_dir) as client:
+        with anyio.fail_after(LIMIT_S), pytest.raises(HubbubError) as caught:
+            await carried(client, came)
+    assert caught.value.code is StatusCode.UNKNOWN
+
+
+async def test_a_caller_who_gives_up_hangs_up_on_its_call_alone(hub: Any, came: list[Any]) -> None:
+    asked, hung_up, go_on = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def reply(request: Any) -> Any:
+        if request.spec.call_id == "other":
+            await go_on.wait()
+            return done(request)
+        asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            hung_up.set()
+
+    ended: list[Any] = []
+
+    async def other(client: Any) -> None:
+        ended.append(await client.call("s", "m", call_id="other"))
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
+            await carried(client, came)
+            hub.replies["CallMethod"] = reply
+            group.start_soon(other, client)
+            async with anyio.create_task_group() as given_up:
+                given_up.start_soon(client.call, "s", "m")
+                await asked.wait()
+                given_up.cancel_scope.cancel()
+            await hung_up.wait()
+            go_on.set()
+    assert ended == [{"ok": True}]
+    assert [step.WhichOneof("step") for step in came].count("cancel") == 1
+
+
+def breaking(came: list[Any], *ends: Any) -> Any:
+    """A stream that completes its first call and breaks at the second one, as these say one after the other."""
+    left = list(ends)
+
+    async def stream(steps: Any) -> AsyncIterator[Any]:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
+            came.append(step)
+            if len(came) > 1 and left:
+                end = left.pop(0)
+                if end is None:
+                    return
+                raise end
+            yield said(id=step.start.id, completed=done(step.start.request))
+
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "reason"),
+    [
+        (None, Unavailable, "STREAM_ENDED"),
+        (("UNAVAILABLE", "SHUTTING_DOWN"), Unavailable, "SHUTTING_DOWN"),
+        (("RESOURCE_EXHAUSTED", "WATCHER_TOO_SLOW"), Unavailable, "STREAM_ENDED"),
+        (("INVALID_ARGUMENT", "MALFORMED_REQUEST"), Unavailable, "STREAM_ENDED"),
+        (("UNAUTHENTICATED", "CREDENTIAL_ENDED"), Unauthenticated, "CREDENTIAL_ENDED"),
+    ],
+)
+async def test_a_call_on_a_stream_that_breaks_fails_and_the_next_one_does_not(
+    hub: Any, came: list[Any], refusal: Any, end: Any, kind: type[HubbubError], reason: str
+) -> None:
+    hub.streams["StreamCalls"] = breaking(came, end and refusal(*end))
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            while not came:
+                await client.call("s", "m")
+            with pytest.raises(kind) as caught:
+                await client.call("s", "m", call_id="mine")
+            again = hub.carry()
+            assert await client.call("s", "m", call_id="mine") == {"ok": True}
+            await carried(client, again)
+    assert (caught.value.reason, caught.value.metadata["call_id"]) == (reason, "mine")
+
+
+async def test_a_call_whose_token_has_ended_is_made_again_with_the_new_one(
+    hub: Any, came: list[Any], refusal: Any
+) -> None:
+    hub.streams["StreamCalls"] = breaking(came, refusal("UNAUTHENTICATED", "CREDENTIAL_ENDED"))
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            while not came:
+                await client.call("s", "m")
+            hub.token = "rotated"
+            (hub.data_dir / "client.json").write_text(f'{{"address": "{hub.address}", "token": "rotated"}}')
+            again = hub.carry()
+            assert await client.call("s", "m") == {"ok": True}
+            await carried(client, again)
+    name, _, metadata = [each for each in hub.seen if each[0] == "StreamCalls"][-1]
+    assert (name, metadata["authorization"]) == ("StreamCalls", "Bearer rotated")
+
+
+async def test_a_stream_with_a_token_that_has_changed_is_not_used_again(hub: Any, came: list[Any]) -> None:
+    hub.replies["GetServer"] = lambda request: server_pb2.GetServerResponse(server=server_pb2.Server(name=request.name))
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await carried(client, came)
+            hub.token = "rotated"
+            (hub.data_dir / "client.json").write_text(f'{{"address": "{hub.address}", "token": "rotated"}}')
+            await client.servers.get("a")  # refused, and so the token is read again
+            while len(hub.requests("StreamCalls")) < 2:
+                await client.call("s", "m")
+            assert not came
+            await carried(client, came)
+    tokens = [metadata["authorization"] for name, _, metadata in hub.seen if name == "StreamCalls"]
+    assert tokens == ["Bearer secret", "Bearer rotated"]
+
+
+async def test_a_connection_that_is_closed_ends_the_calls_on_its_stream(hub: Any, came: list[Any]) -> None:
+    asked = anyio.Event()
+    ended: list[HubbubError] = []
+
+    async def reply(_: Any) -> Any:
+        asked.set()
+        await anyio.sleep_forever()
+
+    async def call(client: Any) -> None:
+        with pytest.raises(Cancelled) as caught:
+            await client.call("s", "m")
+        ended.append(caught.value)
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group, connect(data_dir=hub.data_dir) as client:
+            await carried(client, came)
+            hub.replies["CallMethod"] = reply
+            group.start_soon(call, client)
+            await asked.wait()
+    assert [error.reason for error in ended] == ["CLOSED"]
+
+
+async def test_a_hub_that_restarts_elsewhere_gets_a_stream_of_its_own(hub: Any, came: list[Any]) -> None:
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await carried(client, came)
+            await hub.stop()
+            hub.token = "another"
+            await hub.start()
+            while len(hub.requests("StreamCalls")) < 2:
+                with contextlib.suppress(Unavailable):  # one may be sent over the connection that is ending
+                    await client.call("s", "m")
+            await carried(client, came)
+
+
+async def test_a_call_that_the_stream_does_not_take_is_an_rpc_of_its_own(hub: Any) -> None:
+    hub.replies["CallMethod"] = done
+    came = hub.carry(max_calls=1)
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    async def reply(request: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return done(request)
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await carried(client, came)
+            hub.seen.clear()
+            await client.call("s", "m", {"long": "x" * call_stream.LONGEST_REQUEST})
+            assert len(hub.requests("CallMethod")) == 1
+            hub.replies["CallMethod"] = reply
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call, "s", "m")
+                await asked.wait()
+                hub.replies["CallMethod"] = done
+                await client.call("s", "m")
+                go_on.set()
+    assert len(came) == 1
+    assert len(hub.requests("CallMethod")) == 2
+
+
+async def test_a_stream_without_calls_is_closed_and_opened_again(
+    hub: Any, came: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "IDLE_S", 0.01)
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            for count in (1, 2):
+                await carried(client, came)
+                assert len(hub.requests("StreamCalls")) >= count
+                while client._link._calls._stream.alive:
+                    await anyio.sleep(0)
+
+
+async def test_each_call_has_its_own_place_in_a_trace(hub: Any, came: list[Any]) -> None:
+    places = [
+        [("traceparent", f"00-{number:032x}-{number:016x}-01"), ("tracestate", f"a={number}")] for number in (1, 2)
+    ]
+    async with connect(data_dir=hub.data_dir) as client:
+        await carried(client, came)
+        for place in places:
+            tracing.AROUND.set(place)
+            await client.call("s", "m")
+    assert [[("traceparent", s.start.traceparent), ("tracestate", s.start.tracestate)] for s in came] == places
+    _, _, metadata = next(each for each in hub.seen if each[0] == "StreamCalls")
+    assert "traceparent" not in metadata
+
+
+async def test_threads_without_a_loop_use_the_stream_too(hub: Any, came: list[Any], refusal: Any) -> None:
+    def work() -> None:
+        with sync.connect(data_dir=hub.data_dir) as client:
+            while not came:
+                assert client.call("s", "m") == {"ok": True}
+            with pytest.raises(NotFound):
+                client.call("s", "missing")
+
+    def reply(request: Any) -> Any:
+        if request.spec.method == "missing":
+            raise refusal("NOT_FOUND", "SERVER_NOT_FOUND")
+        return done(request)
+
+    hub.replies["CallMethod"] = reply
+    await anyio.to_thread.run_sync(work)
+    assert len(came) == 2
+
+
+class Stuck:
+    """An RPC on which nothing can be written any more."""
+
+    def __init__(self) -> None:
+        self.writing, self.over = anyio.Event(), anyio.Event()
+
+    def done(self) -> bool:
+        return False
+
+    def cancel(self) -> None:
+        pass
+
+    async def write(self, _: Any) -> None:
+        self.writing.set()
+        await anyio.sleep_forever()
+
+    async def read(self) -> Any:
+        await self.over.wait()
+
+
+async def test_a_call_that_was_not_sent_when_the_stream_broke_may_be_sent_in_another_way() -> None:
+    rpc: Any = Stuck()
+    stream = CallStream(rpc, LIMITS, 1000)
+    ended: dict[str, type[Exception]] = {}
+
+    async def call(name: str) -> None:
+        request = call_pb2.CallMethodRequest(spec=call_pb2.CallSpec(server="s", method="m", call_id=name))
+        try:
+            await stream.call(request)
+        except (HubbubError, NotSent) as error:
+            ended[name] = type(error)
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "sent")
+            await rpc.writing.wait()
+            group.start_soon(call, "unsent")
+            await anyio.wait_all_tasks_blocked()
+            rpc.over.set()
+    assert ended == {"sent": Unavailable, "unsent": NotSent}

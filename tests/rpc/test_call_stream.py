@@ -1,0 +1,413 @@
+"""Many calls over one stream: each as by CallMethod, whatever becomes of the others or of the stream."""
+
+import json
+from collections.abc import AsyncIterator
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from hubbub.v1 import call_pb2, server_pb2
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc import call_stream, methods
+from hubbubd.rpc.server import serve
+from hubbubd.runtime.hub import Hub
+
+from ..upstream.conftest import Scripted, event, scripted
+from .call_stream import CallStream, begin, failure, hang_up, streamed, waiting
+from .conftest import LIMIT_S, Caller, Until, explain, gate, spec_of
+from .test_bad_input import METHODS
+
+__all__ = ["scripted"]
+
+PARAMS = b'{"name":"any","arguments":{}}'
+
+
+@pytest.fixture
+async def stream(api: Caller) -> AsyncIterator[CallStream]:
+    """A stream of a caller that may do anything."""
+    async with streamed(api.channel, api.metadata) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def good(api: Caller, scripted: Scripted) -> AsyncIterator[str]:
+    """The name of a connected server, `scripted`."""
+    await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec_of(name="good", url=scripted.url)))
+    yield "good"
+    await api(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="good"))
+
+
+def tool(server: str = "good", **more: str) -> call_pb2.CallSpec:
+    return call_pb2.CallSpec(server=server, method="tools/call", params=PARAMS, **more)
+
+
+def state(hub: Hub, call_id: str) -> CallState:
+    return hub.calls.get(call_id).state
+
+
+async def under_way(until: Until, hub: Hub, count: int) -> None:
+    """Waits until so many calls have begun and not ended."""
+    await until(lambda: sum(not call.state.ended for call in hub.calls.select(CallFilter())) == count)
+
+
+async def test_the_hub_says_first_what_it_takes(stream: CallStream) -> None:
+    assert (stream.ready.max_calls, stream.ready.max_request_bytes) == (call_stream.MAX_CALLS, 1024 * 1024)
+
+
+async def test_calls_end_in_any_order_each_under_its_own_id(stream: CallStream, good: str) -> None:
+    await stream.start(7, waiting())
+    await stream.start(3, tool(call_id="first"))
+    call = await stream.completed(3)
+    assert (call.id, call.state, json.loads(call.result)["content"][0]["text"]) == (
+        "first",
+        call_pb2.CALL_STATE_COMPLETED,
+        "hi",
+    )
+    await stream.start(3, tool())  # an id is free again
+    await stream.completed(3)
+    await stream.cancel(7)
+    assert (await stream.failed(7)).reason == "CALL_CANCELLED"
+
+
+async def test_many_steps_may_come_in_one_message_and_go_in_one(stream: CallStream, good: str) -> None:
+    ids = range(1, 51)
+    await stream.say(*(begin(number, tool()) for number in ids), begin(99), hang_up(99))
+    ended = [await stream.next() for _ in (*ids, 99)]
+    assert {step.id for step in ended if step.HasField("completed")} == set(ids)
+    assert {step.id for step in ended if step.HasField("failed")} == {99}
+    await stream.say(*(hang_up(number) for number in range(call_stream.MAX_STEPS + 1)))
+    assert set((await stream.broken()).violations) == {"steps"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "reason"),
+    [
+        (call_pb2.CallSpec(), "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        (tool("nowhere"), "NOT_FOUND", "SERVER_NOT_FOUND"),
+        (waiting(params=b"{"), "INVALID_ARGUMENT", "INVALID_ARGUMENT"),
+        (waiting(timeout=Duration(nanos=1000)), "DEADLINE_EXCEEDED", "CALL_TIMEOUT"),
+    ],
+)
+async def test_a_call_is_refused_as_by_an_rpc_of_its_own_and_the_others_go_on(
+    api: Caller, stream: CallStream, spec: call_pb2.CallSpec, code: str, reason: str
+) -> None:
+    await stream.start(1)
+    await stream.start(2, spec)
+    refused = await stream.failed(2)
+    alone = await api.refused(METHODS["CallMethod"], call_pb2.CallMethodRequest(spec=spec))
+    assert (refused.code.name, refused.reason) == (alone.code.name, alone.reason) == (code, reason)
+    assert (refused.violations, refused.message) == (alone.violations, alone.message)
+    await stream.cancel(1)
+    await stream.failed(1)
+
+
+async def test_the_error_of_a_server_has_the_id_of_its_call(stream: CallStream, good: str) -> None:
+    await stream.start(1, call_pb2.CallSpec(server="good", method="prompts/get", call_id="mine"))
+    refused = await stream.failed(1)
+    assert (refused.code, refused.reason) == (grpc.StatusCode.UNKNOWN, "SERVER_ERROR")
+    assert (refused.metadata["call_id"], refused.metadata["jsonrpc_code"]) == ("mine", "-32601")
+
+
+@pytest.mark.parametrize(
+    ("step", "field"),
+    [
+        ({}, "step"),
+        ({"start": call_pb2.StreamCallsRequest.Start()}, "start.id"),
+        ({"start": call_pb2.StreamCallsRequest.Start(id=-1)}, "start.id"),
+        ({"start": call_pb2.StreamCallsRequest.Start(id=1)}, "start.id"),
+    ],
+)
+async def test_a_step_that_belongs_to_no_call_ends_the_stream_and_its_calls(
+    hub: Hub, stream: CallStream, until: Until, step: dict[str, call_pb2.StreamCallsRequest.Start], field: str
+) -> None:
+    await stream.start(1, waiting(call_id="beside"))
+    await under_way(until, hub, 1)
+    await stream.say(call_pb2.StreamCallsRequest.Step(**step))
+    refused = await stream.broken()
+    assert (refused.code, set(refused.violations)) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
+    await until(lambda: state(hub, "beside") is CallState.CANCELLED)
+
+
+async def test_a_step_that_is_too_long_or_none_ends_the_stream(api: Caller) -> None:
+    for step, reason in [(b"x" * (1024 * 1024 + 1), "MESSAGE_TOO_LARGE"), (b"\xff\xff", "MALFORMED_REQUEST")]:
+        raw = api.channel.stream_stream("/hubbub.v1.CallService/StreamCalls")(metadata=api.metadata)
+        with anyio.fail_after(LIMIT_S):
+            await raw.read()
+            await raw.write(step)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await raw.read()
+        assert explain(caught.value).reason == reason
+
+
+async def test_calls_that_are_too_many_are_refused_until_one_has_ended(
+    hub: Hub, api: Caller, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "MAX_CALLS", 2)
+    async with streamed(api.channel, api.metadata) as stream:
+        for number in (1, 2, 3):
+            await stream.start(number)
+        refused = await stream.failed(3)
+        assert (refused.code, refused.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_CALLS")
+        assert refused.metadata["limit"] == "2"
+        await stream.cancel(1)
+        await stream.failed(1)
+        await stream.start(3)
+        await under_way(until, hub, 2)
+
+
+async def test_each_of_many_calls_that_are_cancelled_at_once_says_so_once(
+    hub: Hub, stream: CallStream, until: Until
+) -> None:
+    ids = range(1, 301)
+    for number in ids:
+        await stream.start(number, waiting(call_id=f"c{number}"))
+        await stream.cancel(number)
+        await stream.cancel(number)
+    ended = [await stream.next() for _ in ids]
+    assert {step.id for step in ended} == set(ids)
+    assert {failure(step, step.id).reason for step in ended} == {"CALL_CANCELLED"}
+    await under_way(until, hub, 0)
+    await stream.cancel(1)  # over: nothing happens
+    await stream.start(1)
+    await stream.cancel(1)
+    assert (await stream.failed(1)).code is grpc.StatusCode.CANCELLED
+
+
+@pytest.mark.parametrize("detached", [True, False])
+async def test_a_stream_that_breaks_ends_its_calls_unless_they_are_detached_and_a_retry_finds_them(
+    hub: Hub, api: Caller, stream: CallStream, until: Until, detached: bool
+) -> None:
+    await stream.start(1, waiting(call_id="mine"), detached=detached)
+    await under_way(until, hub, 1)
+    stream.rpc.cancel()
+    async with streamed(api.channel, api.metadata) as again:
+        if detached:
+            await again.start(1, waiting(call_id="mine"), detached=True)
+            await api(METHODS["CancelCall"], call_pb2.CancelCallRequest(id="mine"))
+        else:
+            await until(lambda: state(hub, "mine") is CallState.CANCELLED)
+            await again.start(1, waiting(call_id="mine"))
+        refused = await again.failed(1)
+        assert (refused.reason, refused.metadata["call_id"]) == ("CALL_CANCELLED", "mine")
+        await again.start(1, tool("away", call_id="mine"))
+        assert (await again.failed(1)).reason == "CALL_ID_REUSED"
+    assert len(hub.calls.select(CallFilter())) == 1
+
+
+async def test_the_same_call_on_two_streams_goes_on_when_one_breaks(
+    hub: Hub, api: Caller, stream: CallStream, until: Until
+) -> None:
+    await stream.start(1, waiting(call_id="mine"))
+    await under_way(until, hub, 1)
+    async with streamed(api.channel, api.metadata) as other:
+        await other.start(1, waiting(call_id="mine"))
+        await other.start(2, call_pb2.CallSpec())
+        await other.failed(2)  # so the one before it has joined
+    await stream.start(2, call_pb2.CallSpec())
+    await stream.failed(2)
+    assert not state(hub, "mine").ended
+
+
+async def test_a_caller_that_says_no_more_still_gets_the_ends_of_its_calls(api: Caller, stream: CallStream) -> None:
+    await stream.start(1, waiting(call_id="last"))
+    await stream.rpc.done_writing()
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            try:
+                await api(METHODS["CancelCall"], call_pb2.CancelCallRequest(id="last"))
+                break
+            except grpc.aio.AioRpcError:  # it has not begun
+                await anyio.sleep(0)
+        await stream.failed(1)
+        assert await stream.rpc.read() is grpc.aio.EOF
+
+
+async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, stream: CallStream, until: Until) -> None:
+    await stream.start(1, waiting(call_id="late"), wait=Duration(nanos=1_000_000))
+    await stream.start(2, waiting(call_id="on"))
+    refused = await stream.failed(1)
+    assert (refused.code, refused.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, "WAIT_OVER")
+    await until(lambda: state(hub, "late") is CallState.CANCELLED)
+    assert not state(hub, "on").ended
+    await stream.start(3, wait=Duration(seconds=-1))
+    assert set((await stream.failed(3)).violations) == {"start.wait"}
+    await stream.start(3, max_response_bytes=-1)
+    assert set((await stream.failed(3)).violations) == {"start.max_response_bytes"}
+
+
+async def test_a_result_that_is_too_long_for_its_caller_fails_its_call_alone(
+    api: Caller, stream: CallStream, good: str, scripted: Scripted
+) -> None:
+    async def long(request: Request) -> Response:
+        result = {"content": [{"type": "text", "text": "x" * 1000}]}
+        return JSONResponse({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": result})
+
+    scripted.replaced = {"tools/call": long}
+    await stream.start(1, tool(call_id="long"), max_response_bytes=1000)
+    refused = await stream.failed(1)
+    assert (refused.code, refused.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE")
+    kept = await api(METHODS["GetCall"], call_pb2.GetCallRequest(id="long"))
+    assert kept.call.state == call_pb2.CALL_STATE_COMPLETED
+    await stream.start(2, tool(), max_response_bytes=2000)
+    await stream.completed(2)
+
+
+async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub) -> None:
+    written: list[int] = []
+    ended = anyio.Event()
+
+    async def serve_one(request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        if request.spec.call_id == "last":
+            ended.set()
+        return call_pb2.CallMethodResponse(call=call_pb2.Call(result=b" " * 30_000))
+
+    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
+        names = [*"abcd", "last"]
+        starts = [begin(number, waiting(call_id=name)) for number, name in enumerate(names, 1)]
+        yield call_pb2.StreamCallsRequest(steps=starts)
+
+    async def write(message: bytes) -> None:
+        if written:  # until the first one is written, which is `ready`, there is no call
+            await ended.wait()
+        written.append(len(message))
+
+    with anyio.fail_after(LIMIT_S):
+        await call_stream.CallStreams(hub.calls, serve_one, 1000).run(steps(), write)
+    assert len(written) < 6, "some go together"
+    assert max(written) <= call_stream.TOGETHER_BYTES
+    assert sum(written) > 5 * 30_000
+
+
+async def test_the_hub_reads_no_further_while_too_much_waits_to_be_written(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "MAX_UNWRITTEN", 5)
+    read: list[int] = []
+    written: list[call_pb2.StreamCallsResponse.Step] = []
+    reads = anyio.Event()
+
+    async def refuse(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        raise InvalidArgument.field("any", "is wrong")
+
+    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
+        for number in range(1, 101):
+            read.append(number)
+            yield call_pb2.StreamCallsRequest(steps=[begin(number)])
+            await anyio.sleep(0)
+
+    async def write(message: bytes) -> None:
+        if written:
+            await reads.wait()
+        written.extend(call_pb2.StreamCallsResponse.FromString(message).steps)
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call_stream.CallStreams(hub.calls, refuse, 1000).run, steps(), write)
+            await anyio.wait_all_tasks_blocked()
+            assert len(read) < 20
+            reads.set()
+    assert [step.id for step in written] == [0, *range(1, 101)]
+
+
+async def test_progress_comes_before_the_end_of_the_call_that_is_followed(
+    stream: CallStream, good: str, scripted: Scripted
+) -> None:
+    async def reports(request: Request) -> Response:
+        asked = await request.json()
+        token = asked["params"].get("_meta", {}).get("progressToken")
+        said = [
+            {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": 1.5}},
+            {"jsonrpc": "2.0", "id": asked["id"], "result": {"content": []}},
+        ]
+        return StreamingResponse((event(each) for each in said), media_type="text/event-stream")
+
+    scripted.replaced = {"tools/call": reports}
+    await stream.start(1, tool(call_id="told"), follow=True)
+    steps = [await stream.next()]
+    while steps[-1].WhichOneof("step") not in ("completed", "failed"):
+        steps.append(await stream.next())
+    assert [step.progress.progress for step in steps if step.HasField("progress")] == [1.5]
+    assert {step.id for step in steps} == {1}
+    await stream.start(2, tool(call_id="untold"))
+    await stream.completed(2)
+    await stream.start(3, tool(), follow=True)
+    assert set((await stream.failed(3)).violations) == {"start.request.spec.call_id"}
+
+
+async def test_a_call_that_is_joined_is_told_of_as_it_is(hub: Hub, stream: CallStream, until: Until) -> None:
+    await stream.start(1, waiting(call_id="mine"))
+    await under_way(until, hub, 1)
+    await stream.start(2, waiting(call_id="mine"), follow=True)
+    step = await stream.next()
+    assert (step.id, step.changed.id, step.changed.state) == (2, "mine", call_pb2.CALL_STATE_QUEUED)
+
+
+async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_theirs(
+    hub: Hub, api: Caller, address: str, good: str, scripted: Scripted, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    async def long(request: Request) -> Response:
+        result = {"content": [{"type": "text", "text": "x" * 500_000}]}
+        return JSONResponse({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": result})
+
+    scripted.replaced = {"tools/call": long}
+    monkeypatch.setattr(methods, "STALL_S", 0.3)
+    async with grpc.aio.insecure_channel(address) as own, streamed(own, api.metadata) as stalled:
+        for number in range(1, 11):
+            await stalled.start(number, tool())
+        await stalled.start(11, waiting(call_id="beside"))
+        async with streamed(api.channel, api.metadata) as stream:
+            await stream.start(1, tool())
+            await stream.completed(1)
+        await until(lambda: state(hub, "beside") is CallState.CANCELLED)
+        assert (await stalled.broken()).reason == "WATCHER_TOO_SLOW"
+
+
+async def test_a_hub_that_stops_ends_the_calls_and_then_the_stream(hub: Hub, until: Until) -> None:
+    serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0.01)
+    address = await serving.__aenter__()
+    async with grpc.aio.insecure_channel(address) as channel:
+        api = Caller(channel)
+        async with streamed(channel, api.metadata) as stream, streamed(channel, api.metadata) as idle:
+            await stream.start(1)
+            await under_way(until, hub, 1)
+            async with anyio.create_task_group() as stopping:
+                stopping.start_soon(serving.__aexit__, None, None, None)
+                refused = await stream.failed(1)
+                assert refused.reason == "SHUTTING_DOWN"
+                for each in (stream, idle):
+                    ended = await each.broken()
+                    assert (ended.code, ended.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
+
+
+async def test_a_hub_that_stops_refuses_further_calls_while_those_under_way_may_end(
+    hub: Hub, good: str, scripted: Scripted, until: Until
+) -> None:
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    async def slow(request: Request) -> Response:
+        asked.set()
+        await go_on.wait()
+        return JSONResponse({"jsonrpc": "2.0", "id": (await request.json())["id"], "result": {"content": []}})
+
+    scripted.replaced = {"tools/call": slow}
+    serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=LIMIT_S)
+    address = await serving.__aenter__()
+    async with grpc.aio.insecure_channel(address) as channel, streamed(channel, Caller(channel).metadata) as stream:
+        await stream.start(1, tool())
+        await asked.wait()
+        await stream.start(2, detached=True)
+        await under_way(until, hub, 2)
+        async with anyio.create_task_group() as stopping:
+            stopping.start_soon(serving.__aexit__, None, None, None)
+            assert (await stream.failed(2)).reason == "SHUTTING_DOWN"  # it goes on with the next one
+            await stream.start(3)
+            assert (await stream.failed(3)).reason == "SHUTTING_DOWN"
+            go_on.set()
+            await stream.completed(1)
+            assert (await stream.broken()).reason == "SHUTTING_DOWN"

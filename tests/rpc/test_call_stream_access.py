@@ -1,0 +1,168 @@
+"""What a call on a stream may do is what CallMethod may, for as long as the credential lasts."""
+
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+
+from hubbub.v1 import call_pb2
+from hubbubd.core.access import Role
+from hubbubd.core.audit import AuditFilter
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.runtime.hub import Hub
+
+from .call_stream import CallStream, failure, streamed, waiting
+from .conftest import LIMIT_S, Caller, Until, explain
+from .test_access import DENIED, ELSEWHERE, HIDDEN, OF_A_SERVER, OK, SERVER, World, outcome, world
+from .test_bad_input import METHODS
+from .test_credential_ends import ENDS, caller
+from .test_credential_ends import Caller as Ending
+from .test_oversight import Make, make
+
+__all__ = ["caller", "make", "world"]
+
+CALLS = [request for rpc, request, _ in OF_A_SERVER if rpc == "CallMethod"]
+
+
+async def refused(world: World, caller: Caller) -> grpc.StatusCode | None:
+    """With what a stream is refused as a whole; None if it is not."""
+    try:
+        async with streamed(world.channel, caller.metadata):
+            return None
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+
+
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("servers", [(), (SERVER,), (ELSEWHERE,)])
+async def test_each_call_needs_what_it_needs_by_an_rpc_of_its_own(
+    world: World, role: Role, servers: tuple[str, ...]
+) -> None:
+    caller = await world.caller(role, *servers)
+    expected = [await outcome(caller, "CallMethod", request) for request in CALLS]
+    if role in (Role.VIEWER, Role.RESPONDER):
+        assert set(expected) == {DENIED}
+        assert await refused(world, caller) is grpc.StatusCode.PERMISSION_DENIED
+        return
+    async with streamed(world.channel, caller.metadata) as stream:
+        found = [await attempt(stream, number, request) for number, request in enumerate(CALLS, 1)]
+    assert found == expected
+
+
+async def attempt(stream: CallStream, number: int, request: Any) -> str:
+    """As `test_access.outcome`, of a call on a stream."""
+    await stream.start(number, request.spec)
+    step = await stream.next()
+    if step.HasField("completed"):
+        return OK
+    match failure(step, number).code:
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return DENIED
+        case grpc.StatusCode.NOT_FOUND:
+            return HIDDEN
+        case _:
+            return OK
+
+
+async def test_without_a_credential_there_is_no_stream(world: World) -> None:
+    assert await refused(world, Caller(world.channel, ())) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_refused_call_is_in_the_audit_log_as_an_rpc_of_its_own(world: World, until: Until) -> None:
+    caller = await world.caller(Role.CALLER, SERVER, name="ada")
+    async with streamed(world.channel, caller.metadata) as stream:
+        await stream.start(1, waiting(method="logging/setLevel"))
+        assert (await stream.failed(1)).reason == "PERMISSION_DENIED"
+    await until(lambda: bool(world.hub.audit.select(AuditFilter(principal="ada"))))
+    (entry,) = world.hub.audit.select(AuditFilter(principal="ada"))
+    assert (entry.action, entry.target, entry.outcome) == ("CallMethod", SERVER, "PERMISSION_DENIED")
+
+
+async def test_a_call_is_of_whom_the_stream_names(world: World, until: Until) -> None:
+    local = Caller(world.channel)
+    async with streamed(world.channel, (*local.metadata, ("hubbub-as", "ada"))) as stream:
+        await stream.start(1, waiting(call_id="hers"))
+        await until(lambda: bool(world.hub.calls.select(CallFilter())))
+        assert world.hub.calls.get("hers").principal == "ada"
+
+
+async def test_who_names_the_call_of_another_is_told_nothing_of_it(world: World) -> None:
+    theirs = await world.call("somebody")
+    caller = await world.caller(Role.CALLER, SERVER, name="me")
+    async with streamed(world.channel, caller.metadata) as stream:
+        await stream.start(1, waiting(call_id=theirs), follow=True)
+        assert (await stream.failed(1)).reason == "CALL_ID_REUSED"
+
+
+@pytest.mark.parametrize("caller", ["token revoked"], indirect=True)
+async def test_a_credential_that_ends_ends_the_stream_and_its_calls_unless_they_are_detached(
+    caller: Ending, until: Until
+) -> None:
+    hub = caller.world.hub
+    async with streamed(caller.world.channel, caller.metadata) as stream:
+        await stream.start(1, waiting(call_id="waits"))
+        await stream.start(2, waiting(call_id="goes-on"), detached=True)
+        await until(lambda: len(hub.calls.select(CallFilter())) == 2)
+        await caller.end()
+        ended = await stream.broken()
+        assert (ended.code, ended.reason) == (grpc.StatusCode.UNAUTHENTICATED, "CREDENTIAL_ENDED")
+    await until(lambda: hub.calls.get("waits").state is CallState.CANCELLED)
+    assert not hub.calls.get("goes-on").state.ended
+
+
+@pytest.mark.parametrize("caller", [end for end in ENDS if end != "token revoked"], indirect=True)
+async def test_a_call_is_not_begun_once_the_credential_is_past_its_end(caller: Ending, until: Until) -> None:
+    """Also where nothing has ended the stream yet: the loop was busy, or the machine slept."""
+    hub = caller.world.hub
+    async with streamed(caller.world.channel, caller.metadata) as stream:
+        await stream.start(1, waiting(call_id="before"))
+        await until(lambda: len(hub.calls.select(CallFilter())) == 1)
+        await caller.end()
+        await stream.start(2, waiting(call_id="late"))
+        assert (await stream.broken()).reason == "CREDENTIAL_ENDED"
+    await until(lambda: hub.calls.get("before").state is CallState.CANCELLED)
+    assert [call.id for call in hub.calls.select(CallFilter())] == ["before"]
+
+
+async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(make: Make, until: Until) -> None:
+    async with (
+        make(calls_per_principal=2, rpcs_per_s_per_principal=1.0) as world,
+        streamed(world.channel, world.local.metadata) as stream,
+    ):
+        for number in (1, 2):
+            await stream.start(number)
+        await until(lambda: world.hub.quotas.calls.held("local") == 2)
+        refusals: list[str] = []
+        with anyio.fail_after(LIMIT_S):
+            while "RPC_RATE_EXCEEDED" not in refusals:
+                await stream.start(3)
+                refusals.append((await stream.failed(3)).reason)
+        assert set(refusals) == {"TOO_MANY_CALLS", "RPC_RATE_EXCEEDED"}
+        await until(lambda: bool(world.entries(action="CallMethod")))
+        (entry,) = world.entries(action="CallMethod")
+        assert entry.outcome == "RPC_RATE_EXCEEDED"
+
+
+async def test_streams_of_calls_of_one_principal_are_bounded_and_take_no_place_of_a_watch(make: Make) -> None:
+    async with make(streams_per_principal=1) as world, streamed(world.channel, world.local.metadata):
+        await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async with streamed(world.channel, world.local.metadata):
+                pass
+        assert explain(caught.value).reason == "TOO_MANY_STREAMS"
+
+
+async def test_a_call_has_its_own_place_in_a_trace(hub: Hub, api: Caller, until: Until) -> None:
+    traces = {f"c{number}": f"{number:032x}" for number in (1, 2)}
+    async with streamed(api.channel, (*api.metadata, ("traceparent", f"00-{9:032x}-{9:016x}-01"))) as stream:
+        for number, (call_id, trace_id) in enumerate(traces.items(), 1):
+            await stream.start(number, waiting(call_id=call_id), traceparent=f"00-{trace_id}-{1:016x}-01")
+        await stream.start(3, waiting(call_id="c3"))
+        await until(lambda: len(hub.calls.select(CallFilter())) == 3)
+        found = {
+            each: (await api(METHODS["GetCall"], call_pb2.GetCallRequest(id=each))).call.trace_id
+            for each in ("c1", "c2", "c3")
+        }
+    assert found == {**traces, "c3": ""}
