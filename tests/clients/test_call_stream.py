@@ -267,6 +267,29 @@ async def test_a_connection_that_is_closed_ends_the_calls_on_its_stream(hub: Any
     assert [error.reason for error in ended] == ["CLOSED"]
 
 
+async def test_calls_that_were_not_sent_when_the_connection_is_closed_are_told_that_it_is(hub: Any) -> None:
+    async def deaf(_: Any) -> AsyncIterator[Any]:
+        yield said(ready=call_pb2.StreamCallsResponse.Ready(max_calls=200, max_request_bytes=1024 * 1024))
+        await anyio.sleep_forever()
+
+    ended: list[str] = []
+
+    async def call(client: Any) -> None:
+        with pytest.raises(HubbubError) as caught:
+            await client.call("s", "m", {"long": "x" * 60_000})
+        ended.append(caught.value.reason)
+
+    hub.replies["CallMethod"], hub.streams["StreamCalls"] = done, deaf
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group, connect(data_dir=hub.data_dir) as client:
+            while client._link._calls._stream is None:
+                await client.call("s", "m")
+            for _ in range(200):
+                group.start_soon(call, client)
+            await anyio.wait_all_tasks_blocked()
+    assert ended == ["CLOSED"] * 200
+
+
 async def test_a_hub_that_restarts_elsewhere_gets_a_stream_of_its_own(hub: Any, came: list[Any]) -> None:
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
