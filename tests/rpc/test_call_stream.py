@@ -256,6 +256,47 @@ async def test_a_result_that_is_too_long_for_its_caller_fails_its_call_alone(
     assert kept.call.state == call_pb2.CALL_STATE_COMPLETED
     await stream.start(2, tool(), max_response_bytes=2000)
     await stream.completed(2)
+    await stream.start(3, tool(), max_response_bytes=1000)
+    named = (await stream.failed(3)).metadata["call_id"]
+    assert (await api(METHODS["GetCall"], call_pb2.GetCallRequest(id=named))).call.result
+
+
+async def test_an_id_is_free_once_its_caller_can_have_read_the_end(hub: Hub) -> None:
+    """The caller may be faster than the hub, which has yet to hear that it has written."""
+    sent, free = anyio.create_memory_object_stream[call_pb2.StreamCallsRequest](10)
+    ended: list[int] = []
+
+    async def serve_one(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        return call_pb2.CallMethodResponse()
+
+    async def write(message: bytes) -> None:
+        for step in call_pb2.StreamCallsResponse.FromString(message).steps:
+            if len(ended) == 3:
+                sent.close()
+            else:
+                sent.send_nowait(call_pb2.StreamCallsRequest(steps=[begin(1)]))
+            ended.append(step.id)
+        await anyio.wait_all_tasks_blocked()
+
+    with anyio.fail_after(LIMIT_S):
+        await call_stream.CallStreams(hub.calls, serve_one, 1000).run(aiter(free), write)
+    assert ended == [0, 1, 1, 1]
+
+
+async def test_an_error_that_nobody_expected_is_an_incident_whatever_its_kind(hub: Hub) -> None:
+    said: list[call_pb2.StreamCallsResponse.Step] = []
+
+    async def serve_one(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        raise TimeoutError("of something else")
+
+    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
+        yield call_pb2.StreamCallsRequest(steps=[begin(1), begin(2, wait=Duration(seconds=60))])
+
+    async def write(message: bytes) -> None:
+        said.extend(call_pb2.StreamCallsResponse.FromString(message).steps)
+
+    await call_stream.CallStreams(hub.calls, serve_one, 1000).run(steps(), write)
+    assert [failure(step, step.id).code for step in said[1:]] == [grpc.StatusCode.INTERNAL] * 2
 
 
 async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub) -> None:

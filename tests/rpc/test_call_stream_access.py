@@ -145,6 +145,27 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
         assert entry.outcome == "RPC_RATE_EXCEEDED"
 
 
+async def test_calls_of_one_principal_on_all_its_streams_are_bounded_also_where_they_join_one(
+    hub: Hub, api: Caller
+) -> None:
+    """As RPCs are: each takes memory, though the call that they wait for is one."""
+    hub.quotas.carried.limit = 2
+    async with (
+        streamed(api.channel, api.metadata) as one,
+        streamed(api.channel, api.metadata) as other,
+    ):
+        await one.start(1, waiting(call_id="mine"))
+        await one.start(2, waiting(call_id="mine"))
+        await one.start(3, call_pb2.CallSpec())
+        assert (await one.failed(3)).reason == "TOO_MANY_CALLS"
+        await other.start(1, waiting(call_id="mine"))
+        assert (await other.failed(1)).reason == "TOO_MANY_CALLS"
+        await one.cancel(1)
+        await one.failed(1)
+        await other.start(1, call_pb2.CallSpec())
+        assert (await other.failed(1)).reason == "INVALID_ARGUMENT"
+
+
 async def test_streams_of_calls_of_one_principal_are_bounded_and_take_no_place_of_a_watch(make: Make) -> None:
     async with make(streams_per_principal=1) as world, streamed(world.channel, world.local.metadata):
         await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
