@@ -59,7 +59,7 @@ class CallStream:
         self._news = asyncio.Event()
         self._retired = False
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
-        self._idle_since = 0
+        self._used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
     @property
@@ -82,7 +82,7 @@ class CallStream:
         `hear` gets the progress and the changes of the call, which needs its `call_id` for that.
         """
         place = dict(tracing.metadata())
-        id_ = next(self._ids)
+        id_, self._used = next(self._ids), True
         start = pb.StreamCallsRequest.Start(
             id=id_,
             request=request,
@@ -183,11 +183,10 @@ class CallStream:
 
     def _look(self) -> None:
         """End the stream if there was no call since the last look."""
-        last = next(self._ids)
-        if last == self._idle_since + 1 and not self._waiting:
+        if not (self._used or self._waiting):
             self.retire()
             return
-        self._idle_since = last
+        self._used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
 
