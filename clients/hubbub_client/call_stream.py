@@ -59,7 +59,7 @@ class CallStream:
         self._news = asyncio.Event()
         self._retired = False
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
-        self._idle_since = 0
+        self._used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
     @property
@@ -82,7 +82,7 @@ class CallStream:
         `hear` gets the progress and the changes of the call, which needs its `call_id` for that.
         """
         place = dict(tracing.metadata())
-        id_ = next(self._ids)
+        id_, self._used = next(self._ids), True
         start = pb.StreamCallsRequest.Start(
             id=id_,
             request=request,
@@ -111,8 +111,8 @@ class CallStream:
         if not self._waiting:
             self.end(HubbubError("no call is left to fail"))
 
-    def end(self, error: HubbubError) -> None:
-        """End the stream; each call under way fails with the error, or with NotSent."""
+    def end(self, error: HubbubError, unsent: HubbubError | None = None) -> None:
+        """End the stream; each call under way fails with the error, one that was not sent with `unsent` or NotSent."""
         self._retired = True
         self._timer.cancel()
         self._rpc.cancel()
@@ -121,7 +121,7 @@ class CallStream:
         waiting, self._waiting = self._waiting, {}
         for id_, (end, _) in waiting.items():
             if not end.done():
-                end.set_exception(NotSent() if id_ in self._unwritten else error)
+                end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
     def _say(self, id_: int, step: pb.StreamCallsRequest.Step) -> None:
         self._unwritten[id_] = step
@@ -183,11 +183,10 @@ class CallStream:
 
     def _look(self) -> None:
         """End the stream if there was no call since the last look."""
-        last = next(self._ids)
-        if last == self._idle_since + 1 and not self._waiting:
+        if not (self._used or self._waiting):
             self.retire()
             return
-        self._idle_since = last
+        self._used = False
         self._timer = asyncio.get_running_loop().call_later(IDLE_S, self._look)
 
 
@@ -206,13 +205,12 @@ class CallStreams:
 
     def current(self, key: object) -> CallStream | None:
         """Return the stream for a key, if there is one that the hub has accepted."""
-        if key != self._key:
-            self._forget()
-            self._key = key
+        self._turn_to(key)
         return self._stream if self._stream is not None and self._stream.alive else None
 
-    def want(self, open_rpc: "Callable[[], Rpc]") -> None:
-        """Open a stream for further calls, if there is none and there was a call before; not right after a refusal."""
+    def want(self, key: object, open_rpc: "Callable[[], Rpc]") -> None:
+        """Open a stream for a key, if there is none and there was a call before; not right after a refusal."""
+        self._turn_to(key)
         if self._opening is not None or (self._stream is not None and self._stream.alive):
             return
         self._asked += 1
@@ -225,7 +223,12 @@ class CallStreams:
         """End all streams; their calls fail with the error."""
         self._forget()
         for stream in self._retired:
-            stream.end(error)
+            stream.end(error, error)
+
+    def _turn_to(self, key: object) -> None:
+        if key != self._key:
+            self._forget()
+            self._key = key
 
     def _forget(self) -> None:
         if self._opening is not None:

@@ -181,8 +181,9 @@ class Link:
             try:
                 return await self._carried(stubs, request, None)
             except NotSent:
-                self._calls.want(lambda: stubs.calls.StreamCalls(metadata=self._credentials()))
-            return await self._sent((await self.ready()).calls.CallMethod, request)
+                stubs = await self.ready()  # it may have been a while
+            self._calls.want(self._stream_key(stubs), lambda: stubs.calls.StreamCalls(metadata=self._credentials()))
+            return await self._sent(stubs.calls.CallMethod, request)
 
         return await self._tried(request, make)
 
@@ -209,10 +210,14 @@ class Link:
 
     def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest) -> CallStream:
         """Return the stream that takes a call. Raises NotSent."""
-        stream = self._calls.current((stubs, *self._credentials()))
+        stream = self._calls.current(self._stream_key(stubs))
         if stream is None or not stream.takes(request):
             raise NotSent
         return stream
+
+    def _stream_key(self, stubs: Stubs) -> object:
+        """Return what a stream is good for: one channel, and the credentials that it was opened with."""
+        return (stubs, *self._credentials())
 
     async def _sent(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
         try:

@@ -21,6 +21,7 @@ from hubbub_client import (
     tracing,
 )
 from hubbub_client.call_stream import CallStream, NotSent
+from hubbub_client.link import MAX_MESSAGE_BYTES
 
 LIMIT_S = 60
 LIMITS = call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024)
@@ -66,6 +67,7 @@ async def test_calls_go_over_one_stream_but_for_the_first_ones(hub: Any, came: l
         ("s", "m", b'{"n":1}', 2)
     ] * 3
     assert len({step.start.id for step in came}) == 3
+    assert {step.start.max_response_bytes for step in came} == {MAX_MESSAGE_BYTES}
 
 
 async def test_an_older_hub_is_asked_for_a_stream_once(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +269,29 @@ async def test_a_connection_that_is_closed_ends_the_calls_on_its_stream(hub: Any
     assert [error.reason for error in ended] == ["CLOSED"]
 
 
+async def test_calls_that_were_not_sent_when_the_connection_is_closed_are_told_that_it_is(hub: Any) -> None:
+    async def deaf(_: Any) -> AsyncIterator[Any]:
+        yield said(ready=call_pb2.StreamCallsResponse.Ready(max_calls=200, max_request_bytes=1024 * 1024))
+        await anyio.sleep_forever()
+
+    ended: list[str] = []
+
+    async def call(client: Any) -> None:
+        with pytest.raises(HubbubError) as caught:
+            await client.call("s", "m", {"long": "x" * 60_000})
+        ended.append(caught.value.reason)
+
+    hub.replies["CallMethod"], hub.streams["StreamCalls"] = done, deaf
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group, connect(data_dir=hub.data_dir) as client:
+            while client._link._calls._stream is None:
+                await client.call("s", "m")
+            for _ in range(200):
+                group.start_soon(call, client)
+            await anyio.wait_all_tasks_blocked()
+    assert ended == ["CLOSED"] * 200
+
+
 async def test_a_hub_that_restarts_elsewhere_gets_a_stream_of_its_own(hub: Any, came: list[Any]) -> None:
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
@@ -392,3 +417,34 @@ async def test_a_call_that_was_not_sent_when_the_stream_broke_may_be_sent_in_ano
             await anyio.wait_all_tasks_blocked()
             rpc.over.set()
     assert ended == {"sent": Unavailable, "unsent": NotSent}
+
+
+class Answering(Stuck):
+    """An RPC on which the first call is completed when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled = anyio.Event()
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    async def write(self, _: Any) -> None:
+        self.writing.set()
+
+    async def read(self) -> Any:
+        await self.over.wait()
+        return said(id=1, completed=call_pb2.CallMethodResponse())
+
+
+async def test_a_stream_that_takes_no_more_calls_is_closed_when_its_last_one_has_ended() -> None:
+    rpc: Any = Answering()
+    stream = CallStream(rpc, LIMITS, 1000)
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(stream.call, call_pb2.CallMethodRequest())
+            await rpc.writing.wait()
+            stream.retire()
+            assert not rpc.cancelled.is_set()
+            rpc.over.set()
+        await rpc.cancelled.wait()

@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from hubbub.v1 import call_pb2, server_pb2
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import call_stream, methods
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import WatcherLimit
 
 from ..upstream.conftest import Scripted, event, scripted
 from .call_stream import CallStream, begin, failure, hang_up, streamed, waiting
@@ -256,63 +256,9 @@ async def test_a_result_that_is_too_long_for_its_caller_fails_its_call_alone(
     assert kept.call.state == call_pb2.CALL_STATE_COMPLETED
     await stream.start(2, tool(), max_response_bytes=2000)
     await stream.completed(2)
-
-
-async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub) -> None:
-    written: list[int] = []
-    ended = anyio.Event()
-
-    async def serve_one(request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
-        if request.spec.call_id == "last":
-            ended.set()
-        return call_pb2.CallMethodResponse(call=call_pb2.Call(result=b" " * 30_000))
-
-    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
-        names = [*"abcd", "last"]
-        starts = [begin(number, waiting(call_id=name)) for number, name in enumerate(names, 1)]
-        yield call_pb2.StreamCallsRequest(steps=starts)
-
-    async def write(message: bytes) -> None:
-        if written:  # until the first one is written, which is `ready`, there is no call
-            await ended.wait()
-        written.append(len(message))
-
-    with anyio.fail_after(LIMIT_S):
-        await call_stream.CallStreams(hub.calls, serve_one, 1000).run(steps(), write)
-    assert len(written) < 6, "some go together"
-    assert max(written) <= call_stream.TOGETHER_BYTES
-    assert sum(written) > 5 * 30_000
-
-
-async def test_the_hub_reads_no_further_while_too_much_waits_to_be_written(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(call_stream, "MAX_UNWRITTEN", 5)
-    read: list[int] = []
-    written: list[call_pb2.StreamCallsResponse.Step] = []
-    reads = anyio.Event()
-
-    async def refuse(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
-        raise InvalidArgument.field("any", "is wrong")
-
-    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
-        for number in range(1, 101):
-            read.append(number)
-            yield call_pb2.StreamCallsRequest(steps=[begin(number)])
-            await anyio.sleep(0)
-
-    async def write(message: bytes) -> None:
-        if written:
-            await reads.wait()
-        written.extend(call_pb2.StreamCallsResponse.FromString(message).steps)
-
-    with anyio.fail_after(LIMIT_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call_stream.CallStreams(hub.calls, refuse, 1000).run, steps(), write)
-            await anyio.wait_all_tasks_blocked()
-            assert len(read) < 20
-            reads.set()
-    assert [step.id for step in written] == [0, *range(1, 101)]
+    await stream.start(3, tool(), max_response_bytes=1000)
+    named = (await stream.failed(3)).metadata["call_id"]
+    assert (await api(METHODS["GetCall"], call_pb2.GetCallRequest(id=named))).call.result
 
 
 async def test_progress_comes_before_the_end_of_the_call_that_is_followed(
@@ -357,6 +303,8 @@ async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_thei
 
     scripted.replaced = {"tools/call": long}
     monkeypatch.setattr(methods, "STALL_S", 0.3)
+    dropped: list[bool] = []
+    monkeypatch.setattr(WatcherLimit, "drop", lambda _: dropped.append(True))
     async with grpc.aio.insecure_channel(address) as own, streamed(own, api.metadata) as stalled:
         for number in range(1, 11):
             await stalled.start(number, tool())
@@ -366,6 +314,7 @@ async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_thei
             await stream.completed(1)
         await until(lambda: state(hub, "beside") is CallState.CANCELLED)
         assert (await stalled.broken()).reason == "WATCHER_TOO_SLOW"
+    assert dropped == [True]
 
 
 async def test_a_hub_that_stops_ends_the_calls_and_then_the_stream(hub: Hub, until: Until) -> None:

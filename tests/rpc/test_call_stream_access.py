@@ -1,5 +1,6 @@
 """What a call on a stream may do is what CallMethod may, for as long as the credential lasts."""
 
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -7,14 +8,18 @@ import grpc
 import pytest
 
 from hubbub.v1 import call_pb2
+from hubbubd.config import HubSettings
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
+from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
+from hubbubd.telemetry.trace import Kind, Span, Trace
+from hubbubd.telemetry.tracer import Tracer
 
 from .call_stream import CallStream, failure, streamed, waiting
-from .conftest import LIMIT_S, Caller, Until, explain
+from .conftest import LIMIT_S, Caller, Until, explain, gate
 from .test_access import DENIED, ELSEWHERE, HIDDEN, OF_A_SERVER, OK, SERVER, World, outcome, world
 from .test_bad_input import METHODS
 from .test_credential_ends import ENDS, caller
@@ -145,13 +150,39 @@ async def test_each_call_counts_against_the_quota_and_the_rate_of_its_principal(
         assert entry.outcome == "RPC_RATE_EXCEEDED"
 
 
-async def test_streams_of_calls_of_one_principal_are_bounded_and_take_no_place_of_a_watch(make: Make) -> None:
+async def test_calls_of_one_principal_on_all_its_streams_are_bounded_also_where_they_join_one(
+    hub: Hub, api: Caller
+) -> None:
+    """As RPCs are: each takes memory, though the call that they wait for is one."""
+    hub.quotas.carried.limit = 2
+    async with (
+        streamed(api.channel, api.metadata) as one,
+        streamed(api.channel, api.metadata) as other,
+    ):
+        await one.start(1, waiting(call_id="mine"))
+        await one.start(2, waiting(call_id="mine"))
+        await one.start(3, call_pb2.CallSpec())
+        assert (await one.failed(3)).reason == "TOO_MANY_CALLS"
+        await other.start(1, waiting(call_id="mine"))
+        assert (await other.failed(1)).reason == "TOO_MANY_CALLS"
+        await one.cancel(1)
+        await one.failed(1)
+        await other.start(1, call_pb2.CallSpec())
+        assert (await other.failed(1)).reason == "INVALID_ARGUMENT"
+
+
+async def test_streams_of_calls_of_one_principal_are_bounded_and_take_no_place_of_a_watch(
+    make: Make, tmp_path: Path
+) -> None:
     async with make(streams_per_principal=1) as world, streamed(world.channel, world.local.metadata):
         await world.local(METHODS["WatchCalls"], call_pb2.WatchCallsRequest())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             async with streamed(world.channel, world.local.metadata):
                 pass
         assert explain(caught.value).reason == "TOO_MANY_STREAMS"
+        world.hub.quotas.adopt(HubSettings(data_dir=tmp_path, streams_per_principal=2))
+        async with streamed(world.channel, world.local.metadata):
+            pass
 
 
 async def test_a_call_has_its_own_place_in_a_trace(hub: Hub, api: Caller, until: Until) -> None:
@@ -166,3 +197,38 @@ async def test_a_call_has_its_own_place_in_a_trace(hub: Hub, api: Caller, until:
             for each in ("c1", "c2", "c3")
         }
     assert found == {**traces, "c3": ""}
+
+
+class Told(Tracer):
+    """Keeps the spans that would be exported."""
+
+    on = True
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, str | None, Any]] = []
+
+    def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace | None:
+        assert parent is not None, "each call comes with its place"
+        return Trace(trace_id=parent.trace_id, span_id=f"{7:016x}", parent_id=parent.span_id, own=True)
+
+    def tell(self, span: Span, end: float, *, attributes: Any = None, **_: Any) -> None:
+        self.spans.append((span.name, span.trace.trace_id, span.trace.parent_id, attributes))
+
+
+async def test_a_call_has_the_span_of_an_rpc_below_its_caller_and_the_stream_has_none(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told()
+    monkeypatch.setattr(hub, "tracer", told)
+    async with (
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0.01) as address,
+        grpc.aio.insecure_channel(address) as channel,
+        streamed(channel, Caller(channel).metadata) as stream,
+    ):
+        for number in (1, 2):
+            await stream.start(number, call_pb2.CallSpec(), traceparent=f"00-{number:032x}-{number:016x}-01")
+            await stream.failed(number)
+    ended = {"rpc.response.status_code": "INVALID_ARGUMENT"}
+    assert told.spans == [
+        ("hubbub.v1.CallService/CallMethod", f"{number:032x}", f"{number:016x}", ended) for number in (1, 2)
+    ]

@@ -2,7 +2,7 @@
 
     caller ──> reader ──> a task per call: CallMethod ──> outbox ──> writer ──> caller
 
-A call counts as under way until its end is written, so a caller that reads slowly holds up its own calls only.
+A call counts as under way until the writer takes its end, so a caller that reads slowly holds up its own calls only.
 """
 
 import asyncio
@@ -31,6 +31,9 @@ MAX_STEPS = 1000
 
 MAX_UNWRITTEN = 2 * MAX_CALLS
 """The most steps that wait to be written before the hub reads no further; refusals of calls too many are among them."""
+
+LOG_ROOM = 256
+"""While as many steps wait to be written, log lines are dropped; a watch drops them, too."""
 
 TOGETHER_BYTES = 64 * 1024
 """Steps that wait to be written go together up to this size: gRPC takes its price per message."""
@@ -107,21 +110,15 @@ class _CallStream:
 
     async def write(self) -> None:
         """Write what the calls say, until the stream is closed and the last of them has ended."""
-        while not (self._closed and not self._under_way and not self._outbox):
+        while not self._closed or self._under_way:
+            await self._news.wait()
             self._news.clear()
             while self._outbox:
-                ended, message = self._next()
-                await self._write(message)
-                for call_id in ended:
-                    self._under_way.pop(call_id, None)
+                await self._write(self._next())
                 self._room.set()
-            if self._closed and not self._under_way:
-                return
-            await self._news.wait()
 
-    def _next(self) -> tuple[list[int], bytes]:
-        """Take the next steps out of the outbox: the ids of the calls that they end, and the message."""
-        ended: list[int] = []
+    def _next(self) -> bytes:
+        """Take the next steps out of the outbox, as one message."""
         message = b""
         while self._outbox:
             key = next(iter(self._outbox))
@@ -129,9 +126,9 @@ class _CallStream:
             if message and len(message) + len(step) > TOGETHER_BYTES:
                 break
             del self._outbox[key]
-            ended.append(call_id)
+            self._under_way.pop(call_id, None)  # before it is written: a caller that has read it may use the id again
             message += step  # repeated fields of messages one after the other are one list
-        return ended, message
+        return message
 
     def _close(self) -> None:
         self._closed = True
@@ -153,16 +150,24 @@ class _CallStream:
         CURRENT_TRACE.set(parsed({"traceparent": start.traceparent, "tracestate": start.tracestate}))
         try:
             limit = requests.max_response_bytes(start) or DEFAULT_RESPONSE_BYTES
-            async with asyncio.timeout(requests.wait_s(start)) if start.HasField("wait") else nullcontext():
-                with self._followed(start, limit) if start.follow else nullcontext():
-                    completed = cast("pb.CallMethodResponse", await self._streams.serve(start.request))
+            with self._followed(start, limit) if start.follow else nullcontext():
+                completed = await self._served(start)
             said = _step(id=start.id, completed=completed)
-            _check_size(said, limit)
-        except TimeoutError:
-            said = _failed(start.id, _wait_over())
+            _check_size(said, limit, completed.call.id)
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             said = _failed(start.id, exc)
         self._say(start.id, said)
+
+    async def _served(self, start: pb.StreamCallsRequest.Start) -> pb.CallMethodResponse:
+        """Make a call, for as long as its caller waits."""
+        wait = asyncio.timeout(requests.wait_s(start) if start.HasField("wait") else None)
+        try:
+            async with wait:
+                return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
+        except TimeoutError:
+            if wait.expired():
+                raise _wait_over() from None
+            raise
 
     @contextmanager
     def _followed(self, start: pb.StreamCallsRequest.Start, limit: int) -> Generator[None]:
@@ -177,7 +182,7 @@ class _CallStream:
                     self._tell(start.id, "changed", _step(id=start.id, changed=convert.call(call, seen)), limit)
                 case ProgressEvent():
                     self._tell(start.id, "progress", _step(id=start.id, progress=convert.progress(live)), limit)
-                case LogEvent() if len(self._outbox) < MAX_UNWRITTEN:
+                case LogEvent() if len(self._outbox) < LOG_ROOM:
                     self._tell(start.id, object(), _step(id=start.id, log=convert.call_log(live)), limit)
                 case _:
                     pass
@@ -214,13 +219,13 @@ def _failed(call_id: int, exc: Exception) -> bytes:
     return _step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 
-def _check_size(response: bytes, limit: int) -> None:
+def _check_size(response: bytes, limit: int, call_id: str) -> None:
     """Raise ResourceExhausted for a response that is too long for its caller."""
     if len(response) > limit:
         raise ResourceExhausted(
             f"the response is {len(response)} bytes long, its caller takes {limit}; GetCall has it",
             reason="MESSAGE_TOO_LARGE",
-            metadata={"limit": str(limit)},
+            metadata={"limit": str(limit), "call_id": call_id},
         )
 
 

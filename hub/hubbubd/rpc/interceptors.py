@@ -45,7 +45,7 @@ class Oversight:
         self._quotas.rpcs.charge(caller.name)
 
     def charged(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
-        """Return an RPC within a stream, charged to its principal's rate limit as one of its own."""
+        """Return an RPC within a stream, counted and charged to its principal's rate limit as one of its own."""
         path = f"/{method.containing_service.full_name}/{method.name}"
 
         async def charged(request: Message) -> Message:
@@ -54,7 +54,8 @@ class Oversight:
                 self.admit(caller)
             except HubError as exc:
                 raise self.refused(path, exc, caller) from None
-            return await serve(request)
+            with self._quotas.carried.hold(caller.name):
+                return await serve(request)
 
         return charged
 

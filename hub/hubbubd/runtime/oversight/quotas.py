@@ -12,6 +12,9 @@ from hubbubd.errors import ResourceExhausted
 BURST_S = 10.0
 """The burst of a rate limit, in seconds' worth of it."""
 
+MAX_CARRIED = 10_000
+"""The most calls that a principal waits for over streams, also where they join one call; as RPCs are bounded."""
+
 MAX_BUCKETS = 10_000
 """The most holders whose rate is tracked; the least recently seen is forgotten."""
 
@@ -111,6 +114,7 @@ class Quotas:
         self.claims = Quota("claims", settings.claims_per_principal, reason="TOO_MANY_CLAIMS")
         self.streams = Quota("open streams", _streams(settings), reason="TOO_MANY_STREAMS")
         self.call_streams = Quota("open streams of calls", _streams(settings), reason="TOO_MANY_STREAMS")
+        self.carried = Quota("calls on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
         self.rpcs = Rate("RPCs", settings.rpcs_per_s_per_principal, clock, reason="RPC_RATE_EXCEEDED")
         self.attempts = Rate(
             "refused credentials", settings.refused_credentials_per_s, clock, reason="TOO_MANY_ATTEMPTS"
