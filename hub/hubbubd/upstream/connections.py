@@ -106,7 +106,8 @@ class Resolver(AbstractResolver):
 class Connector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
-    It hands out no idle connection that its server has closed, and notes in `SENT` which one it is.
+    It hands out no idle connection that its server has closed, or on which anything came unasked: it would be taken for
+    the next response. It notes in `SENT` which connection it is.
     """
 
     def __init__(self, hosts: Hosts | None) -> None:
@@ -123,7 +124,7 @@ class Connector(aiohttp.TCPConnector):
             protocol = connection.protocol
             if protocol is None or protocol not in self._handed_out:
                 break
-            if not _has_news(connection):
+            if not (protocol.should_close or _has_news(connection)):
                 if (sent := SENT.get()) is not None:
                     sent.reused(_descriptor(connection))
                 return connection
