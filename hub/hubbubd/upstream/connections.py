@@ -5,6 +5,7 @@ rebinding. Redirects and authorization servers that a server names pass here as 
 policy is in `config/hosts.py`. Servers with different policies never share a connection.
 """
 
+import errno
 import os
 import select
 import socket
@@ -58,9 +59,13 @@ class Sent:
         with suppress(OSError):
             self._witness = Witness(descriptor)
 
-    def failed(self) -> None:
-        """Note in its way whether anything of it was taken, after its connection broke."""
-        self.way.untaken = self._witness is not None and not self._witness.taken()
+    def failed(self, exc: Exception) -> None:
+        """Note in its way whether anything of it was taken, after its connection broke with `exc`.
+
+        The end of a connection acknowledges all that came before it. A reset does not: the server may have read it.
+        """
+        reset = isinstance(exc, OSError) and exc.errno == errno.ECONNRESET
+        self.way.untaken = not reset and self._witness is not None and not self._witness.taken()
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -218,7 +218,7 @@ class HttpClient:
                 ),
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            sent.failed()
+            sent.failed(exc)
             raise _failure(exc) from exc
         finally:
             sent.close()
