@@ -301,11 +301,12 @@ def is_redirect(answer: Answer) -> bool:
 
 
 def joined(here: URL, reference: str) -> URL | None:
-    """Return what a reference means at a URL; None if that is no URL."""
+    """Return what a reference means at a URL; None if that is nothing that a server can be asked for."""
     try:
-        return URL(urljoin(str(here), reference)).with_fragment(None)
+        target = URL(urljoin(str(here), reference)).with_fragment(None)
     except ValueError:
         return None
+    return target if target.scheme in ("http", "https") and target.raw_host else None
 
 
 def _within_origin(here: URL, target: URL) -> bool:
