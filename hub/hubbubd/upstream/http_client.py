@@ -1,6 +1,7 @@
 """Requests over HTTP to one server, over the connections of all: one hop each, redirects within an origin, access."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -330,12 +331,35 @@ _NOT_REACHED: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def _failure(exc: Exception) -> HttpFailure:
-    """Return the failure for an exception of aiohttp, without the URL, which may have a secret in it."""
-    why = getattr(exc, "os_error", None) or getattr(exc, "certificate_error", None) or exc.__cause__
+    """Return the failure for an exception of aiohttp."""
+    text = _told(exc)
     for kind, code in _NOT_REACHED:
         if isinstance(exc, kind):
-            text = str(why) or type(exc).__name__
             return HttpFailure(faults.fault(code, text, error=text), reached=False)
     too_slow = isinstance(exc, TimeoutError)
-    text = "it took too long to say or to take anything" if too_slow else str(exc) or type(exc).__name__
     return HttpFailure(faults.fault("CONNECTION_LOST", text, error=text), reached=True, too_slow=too_slow)
+
+
+def _told(exc: Exception) -> str:
+    """Return what an exception of aiohttp says, without the URL and what the server sent: either may be a secret."""
+    match exc:
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered HTTP {exc.status}"
+        case aiohttp.ClientResponseError():
+            return "what came is no HTTP response, or its head is too long"
+        case aiohttp.ClientPayloadError():
+            return "the body of the response broke off"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection before its response"
+        case aiohttp.ConnectionTimeoutError():
+            return "nobody answered in time"
+        case TimeoutError():
+            return "it took too long to say or to take anything"
+        case aiohttp.ClientConnectorCertificateError():
+            return str(exc.certificate_error)
+        case aiohttp.ClientConnectorError():
+            return str(exc.os_error)
+        case OSError():
+            return os.strerror(exc.errno) if exc.errno else "the connection broke"
+        case _:
+            return str(exc.__cause__ or "") or type(exc).__name__
