@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+import aiohappyeyeballs
 import anyio
 import pytest
 from anyio.abc import SocketStream
 
 from hubbubd.errors import UpstreamError
+from hubbubd.upstream.ports import InboundRequest, Reply
 
-from .conftest import CALL, LIMIT_S, Connect, Scripted, says
+from .conftest import CALL, LIMIT_S, Connect, Recorder, Scripted, event, says
 from .test_sessions import Talk, raw
 
 
@@ -158,3 +160,47 @@ async def test_a_redirect_to_what_is_no_place_is_a_refusal_and_costs_the_call_al
             await link.request(*CALL)
         assert caught.value.reason == "HTTP_ERROR"
         await link.probe()
+
+
+async def test_an_answer_that_a_server_does_not_read_is_given_up(
+    connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that fills the buffers on the way, and is less than what is written at once."""
+    start_connection = aiohappyeyeballs.start_connection
+
+    async def small(*args: Any, **options: Any) -> socket.socket:
+        connection = await start_connection(*args, **options)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return connection
+
+    monkeypatch.setattr(aiohappyeyeballs, "start_connection", small)
+
+    async def big(_: InboundRequest) -> Reply:
+        return Reply(result={"action": "accept", "content": {"name": "x" * 200_000}}, sent=recorder.tell)
+
+    recorder.answer = big
+    asked = anyio.Event()
+
+    async def serve(stream: SocketStream, _: int) -> None:
+        stream.extra(anyio.abc.SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        talk = Talk(stream)
+        while True:
+            head = await talk.head()
+            if asked.is_set() and b"Content-Length: 200" in head:
+                await anyio.sleep_forever()
+            message = await talk.read()
+            if message.get("method") != "tools/call":
+                await talk.answer(message)
+                continue
+            params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            body = event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": params})
+            asked.set()
+            await stream.send(f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n{body}".encode())
+            await anyio.sleep_forever()
+
+    async with raw(serve) as url, connect(url=url, protocol="2025-11-25", connect_timeout_s=2) as link:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.request, *CALL)
+            await recorder.until(lambda: recorder.sent)
+            tasks.cancel_scope.cancel()
+        assert "too long" in str(recorder.sent[0])

@@ -243,14 +243,11 @@ class _Content(Payload):
     async def write(self, writer: AbstractStreamWriter) -> None:
         """As `aiohttp.payload.Payload`."""
         self._way.begun = True
-        if len(self._content) <= WRITE_BYTES:
-            await writer.write(self._content)
-        else:
-            view = memoryview(self._content)
-            async with asyncio.timeout(self._limit_s):
-                for begin in range(0, len(view), WRITE_BYTES):
-                    await writer.write(view[begin : begin + WRITE_BYTES])
-                await writer.drain()
+        view = memoryview(self._content)
+        async with asyncio.timeout(self._limit_s):
+            for begin in range(0, len(view), WRITE_BYTES):
+                await writer.write(view[begin : begin + WRITE_BYTES])
+            await writer.drain()
         self._way.left = True
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
