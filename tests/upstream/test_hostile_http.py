@@ -204,3 +204,25 @@ async def test_an_answer_that_a_server_does_not_read_is_given_up(
             await recorder.until(lambda: recorder.sent)
             tasks.cancel_scope.cancel()
         assert "too long" in str(recorder.sent[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Content-Length", "5"),
+        ("transfer-encoding", "chunked"),
+        ("Expect", "100-continue"),
+        ("X A", "1"),
+        ("X-A:", "1"),
+        ("X-A", "a\x01b"),
+    ],
+)
+async def test_a_header_that_would_break_the_framing_of_requests_is_no_configuration(
+    name: str, value: str, scripted: Scripted, connect: Connect
+) -> None:
+    """A connection is shared: what a server takes for the next request could be that of another server's user."""
+    with pytest.raises(UpstreamError) as caught:
+        async with connect(url=scripted.url, headers={name: value}):
+            pass
+    assert caught.value.reason == "CONFIG_INVALID"
+    assert scripted.seen == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -37,6 +38,13 @@ SPARE_S: Final = 0.5
 
 AUTOMATIC: Final = {"Accept-Encoding": "identity", "User-Agent": f"hubbub/{__version__}"}
 """Headers of each request, unless the configuration has others. A compressed body could grow beyond every bound."""
+
+FRAMING: Final = frozenset({"content-length", "expect", "transfer-encoding"})
+"""Headers, in lower case, that say where a request ends: with others, one request could become two."""
+
+# RFC 9110, 5.6.2 and 5.5
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 KEEPS_METHOD: Final = (307, 308)
 """Statuses of redirects that apply to a POST as well."""
@@ -164,9 +172,7 @@ class HttpClient:
         self._proxies = Proxies({} if hosts is not None else getproxies())
         self._headers = CIMultiDict(AUTOMATIC)
         for name, value in config.headers.items():
-            self._headers[name] = value.get_secret_value()
-            if any(mark in self._headers[name] for mark in "\r\n\0"):
-                raise faults.error("CONFIG_INVALID", f"headers: the value of {name} has a line break")
+            self._headers[name] = _header(name, value.get_secret_value())
 
     def headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
         """Return the headers of a request: those of the configuration, and `own`, which win."""
@@ -253,6 +259,17 @@ class _Content(Payload):
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """As `aiohttp.payload.Payload`; the length is that of the content."""
         await self.write(writer)
+
+
+def _header(name: str, value: str) -> str:
+    """Return the value of a header of the configuration. Raises UpstreamError (CONFIG_INVALID)."""
+    if not _TOKEN.fullmatch(name):
+        raise faults.error("CONFIG_INVALID", f"headers: {name!r} is no name of a header")
+    if name.lower() in FRAMING:
+        raise faults.error("CONFIG_INVALID", f"headers: {name} is set by the hub itself")
+    if _CONTROL.search(value):
+        raise faults.error("CONFIG_INVALID", f"headers: the value of {name} has a line break or another control")
+    return value
 
 
 class Proxies:
