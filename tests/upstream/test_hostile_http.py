@@ -17,6 +17,7 @@ from hubbubd.errors import UpstreamError
 from hubbubd.upstream.ports import InboundRequest, Reply
 
 from .conftest import CALL, LIMIT_S, Connect, Recorder, Scripted, event, says
+from .test_connections import IN_REAL_TIME
 from .test_sessions import Talk, raw
 
 
@@ -109,6 +110,7 @@ def resetting() -> Iterator[Resetting]:
     server.stop()
 
 
+@IN_REAL_TIME
 async def test_a_call_that_was_read_is_not_sent_again_though_nothing_of_it_was_acknowledged(
     resetting: Resetting, connect: Connect
 ) -> None:
