@@ -324,9 +324,14 @@ def joined(here: URL, reference: str) -> URL | None:
     return target if target.scheme in ("http", "https") and target.raw_host else None
 
 
+def same_origin(one: URL, other: URL) -> bool:
+    """Return whether two URLs have the same scheme, host and port, written or not."""
+    return (one.scheme, one.raw_host, one.port) == (other.scheme, other.raw_host, other.port)
+
+
 def _within_origin(here: URL, target: URL) -> bool:
     """Return whether a URL has the same origin, or is the same host over TLS, with the default ports."""
-    if here.origin() == target.origin():
+    if same_origin(here, target):
         return True
     upgrade = (here.scheme, target.scheme) == ("http", "https") and here.is_default_port() and target.is_default_port()
     return upgrade and here.host == target.host
