@@ -29,6 +29,7 @@ PYTHON = [path for path in FILES if path.suffix == ".py"]
 FORBIDDEN = {
     "a promise instead of work": re.compile(r"\b(TODO|FIXME|XXX)\b"),
     "a path of one machine": re.compile(r"""(?<![\w.}>~/-])/(home|root|Users|work|opt|tmp)/\w"""),
+    "a mark of a merge that was not finished": re.compile(r"^(<{7}|>{7}) ", re.MULTILINE),
     "the address of a package registry": re.compile(r"pypi\.org|pythonhosted\.org|registry\.npmjs\.org"),
 }
 
