@@ -5,6 +5,7 @@ rebinding. Redirects and authorization servers that a server names pass here as 
 policy is in `config/hosts.py`. Servers with different policies never share a connection.
 """
 
+import errno
 import os
 import select
 import socket
@@ -58,9 +59,13 @@ class Sent:
         with suppress(OSError):
             self._witness = Witness(descriptor)
 
-    def failed(self) -> None:
-        """Note in its way whether anything of it was taken, after its connection broke."""
-        self.way.untaken = self._witness is not None and not self._witness.taken()
+    def failed(self, exc: Exception) -> None:
+        """Note in its way whether anything of it was taken, after its connection broke with `exc`.
+
+        The end of a connection acknowledges all that came before it. A reset does not: the server may have read it.
+        """
+        reset = isinstance(exc, OSError) and exc.errno == errno.ECONNRESET
+        self.way.untaken = not reset and self._witness is not None and not self._witness.taken()
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -106,7 +111,8 @@ class Resolver(AbstractResolver):
 class Connector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
-    It hands out no idle connection that its server has closed, and notes in `SENT` which one it is.
+    It hands out no idle connection that its server has closed, or on which anything came unasked: it would be taken for
+    the next response. It notes in `SENT` which connection it is.
     """
 
     def __init__(self, hosts: Hosts | None) -> None:
@@ -123,7 +129,7 @@ class Connector(aiohttp.TCPConnector):
             protocol = connection.protocol
             if protocol is None or protocol not in self._handed_out:
                 break
-            if not _has_news(connection):
+            if not (protocol.should_close or _has_news(connection)):
                 if (sent := SENT.get()) is not None:
                     sent.reused(_descriptor(connection))
                 return connection

@@ -1,6 +1,8 @@
 """Requests over HTTP to one server, over the connections of all: one hop each, redirects within an origin, access."""
 
 import asyncio
+import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -36,6 +38,13 @@ SPARE_S: Final = 0.5
 
 AUTOMATIC: Final = {"Accept-Encoding": "identity", "User-Agent": f"hubbub/{__version__}"}
 """Headers of each request, unless the configuration has others. A compressed body could grow beyond every bound."""
+
+FRAMING: Final = frozenset({"content-length", "expect", "transfer-encoding"})
+"""Headers, in lower case, that say where a request ends: with others, one request could become two."""
+
+# RFC 9110, 5.6.2 and 5.5
+_TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 KEEPS_METHOD: Final = (307, 308)
 """Statuses of redirects that apply to a POST as well."""
@@ -163,9 +172,7 @@ class HttpClient:
         self._proxies = Proxies({} if hosts is not None else getproxies())
         self._headers = CIMultiDict(AUTOMATIC)
         for name, value in config.headers.items():
-            self._headers[name] = value.get_secret_value()
-            if any(mark in self._headers[name] for mark in "\r\n\0"):
-                raise faults.error("CONFIG_INVALID", f"headers: the value of {name} has a line break")
+            self._headers[name] = _header(name, value.get_secret_value())
 
     def headers(self, own: Mapping[str, str]) -> CIMultiDict[str]:
         """Return the headers of a request: those of the configuration, and `own`, which win."""
@@ -218,7 +225,7 @@ class HttpClient:
                 ),
             )
         except (aiohttp.ClientError, OSError, ValueError) as exc:
-            sent.failed()
+            sent.failed(exc)
             raise _failure(exc) from exc
         finally:
             sent.close()
@@ -242,19 +249,27 @@ class _Content(Payload):
     async def write(self, writer: AbstractStreamWriter) -> None:
         """As `aiohttp.payload.Payload`."""
         self._way.begun = True
-        if len(self._content) <= WRITE_BYTES:
-            await writer.write(self._content)
-        else:
-            view = memoryview(self._content)
-            async with asyncio.timeout(self._limit_s):
-                for begin in range(0, len(view), WRITE_BYTES):
-                    await writer.write(view[begin : begin + WRITE_BYTES])
-                await writer.drain()
+        view = memoryview(self._content)
+        async with asyncio.timeout(self._limit_s):
+            for begin in range(0, len(view), WRITE_BYTES):
+                await writer.write(view[begin : begin + WRITE_BYTES])
+            await writer.drain()
         self._way.left = True
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
         """As `aiohttp.payload.Payload`; the length is that of the content."""
         await self.write(writer)
+
+
+def _header(name: str, value: str) -> str:
+    """Return the value of a header of the configuration. Raises UpstreamError (CONFIG_INVALID)."""
+    if not _TOKEN.fullmatch(name):
+        raise faults.error("CONFIG_INVALID", f"headers: {name!r} is no name of a header")
+    if name.lower() in FRAMING:
+        raise faults.error("CONFIG_INVALID", f"headers: {name} is set by the hub itself")
+    if _CONTROL.search(value):
+        raise faults.error("CONFIG_INVALID", f"headers: the value of {name} has a line break or another control")
+    return value
 
 
 class Proxies:
@@ -301,16 +316,22 @@ def is_redirect(answer: Answer) -> bool:
 
 
 def joined(here: URL, reference: str) -> URL | None:
-    """Return what a reference means at a URL; None if that is no URL."""
+    """Return what a reference means at a URL; None if that is nothing that a server can be asked for."""
     try:
-        return URL(urljoin(str(here), reference)).with_fragment(None)
+        target = URL(urljoin(str(here), reference)).with_fragment(None)
     except ValueError:
         return None
+    return target if target.scheme in ("http", "https") and target.raw_host else None
+
+
+def same_origin(one: URL, other: URL) -> bool:
+    """Return whether two URLs have the same scheme, host and port, written or not."""
+    return (one.scheme, one.raw_host, one.port) == (other.scheme, other.raw_host, other.port)
 
 
 def _within_origin(here: URL, target: URL) -> bool:
     """Return whether a URL has the same origin, or is the same host over TLS, with the default ports."""
-    if here.origin() == target.origin():
+    if same_origin(here, target):
         return True
     upgrade = (here.scheme, target.scheme) == ("http", "https") and here.is_default_port() and target.is_default_port()
     return upgrade and here.host == target.host
@@ -329,12 +350,35 @@ _NOT_REACHED: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def _failure(exc: Exception) -> HttpFailure:
-    """Return the failure for an exception of aiohttp, without the URL, which may have a secret in it."""
-    why = getattr(exc, "os_error", None) or getattr(exc, "certificate_error", None) or exc.__cause__
+    """Return the failure for an exception of aiohttp."""
+    text = _told(exc)
     for kind, code in _NOT_REACHED:
         if isinstance(exc, kind):
-            text = str(why) or type(exc).__name__
             return HttpFailure(faults.fault(code, text, error=text), reached=False)
     too_slow = isinstance(exc, TimeoutError)
-    text = "it took too long to say or to take anything" if too_slow else str(exc) or type(exc).__name__
     return HttpFailure(faults.fault("CONNECTION_LOST", text, error=text), reached=True, too_slow=too_slow)
+
+
+def _told(exc: Exception) -> str:
+    """Return what an exception of aiohttp says, without the URL and what the server sent: either may be a secret."""
+    match exc:
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered HTTP {exc.status}"
+        case aiohttp.ClientResponseError():
+            return "what came is no HTTP response, or its head is too long"
+        case aiohttp.ClientPayloadError():
+            return "the body of the response broke off"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection before its response"
+        case aiohttp.ConnectionTimeoutError():
+            return "nobody answered in time"
+        case TimeoutError():
+            return "it took too long to say or to take anything"
+        case aiohttp.ClientConnectorCertificateError():
+            return str(exc.certificate_error)
+        case aiohttp.ClientConnectorError():
+            return str(exc.os_error)
+        case OSError():
+            return os.strerror(exc.errno) if exc.errno else "the connection broke"
+        case _:
+            return str(exc.__cause__ or "") or type(exc).__name__

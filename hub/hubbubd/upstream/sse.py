@@ -14,7 +14,7 @@ from hubbubd.upstream import body, faults
 from hubbubd.upstream.arrivals import Arrivals
 from hubbubd.upstream.events import Events, TooLong
 from hubbubd.upstream.http import ended
-from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request, is_redirect, joined
+from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request, is_redirect, joined, same_origin
 from hubbubd.upstream.own_stream import STREAMED, hand_over, is_stream
 from hubbubd.upstream.posting import ACKNOWLEDGE_LIMIT_S, ERROR_BODY_BYTES, Posting, Refused
 from hubbubd.upstream.sending import Sending
@@ -109,7 +109,7 @@ class HttpWithSse:
     def _resolved(self, reference: str) -> URL:
         """Return the endpoint: one elsewhere would get the server's credentials. Raises UpstreamError."""
         endpoint = joined(self._url, reference)
-        if endpoint is None or endpoint.origin() != self._url.origin() or endpoint.user is not None:
+        if endpoint is None or not same_origin(endpoint, self._url) or endpoint.user is not None:
             raise faults.error("INVALID_RESPONSE", "its endpoint is not within its own origin")
         return endpoint
 
