@@ -56,6 +56,7 @@ class AnswerScreen(Part, Screen[None]):
         self._told_over = False
         self._own_elsewhere = False
         self._again = anyio.Event()
+        self._claimed = anyio.Event()
         self._take_over = False
         self._headline = Static(id="headline", markup=False)
         self._banner = Static(id="banner", markup=False)
@@ -148,6 +149,7 @@ class AnswerScreen(Part, Screen[None]):
 
     async def _answer(self, answer: dict[str, object]) -> None:
         self._tell("sending …")
+        await self._claimed.wait()  # while the claim is on its way, it is not known whether the answer needs its id
         try:
             given = await self.hub_app.hub.inbox.answer(
                 self._request.id,
@@ -231,7 +233,7 @@ class AnswerScreen(Part, Screen[None]):
         inbox = self.hub_app.hub.inbox
         while not self._over:
             pause_s, take_over, self._take_over = CLAIM_S / 3, self._take_over, False
-            self._again = anyio.Event()
+            self._again, self._claimed = anyio.Event(), anyio.Event()
             try:
                 await inbox.claim(self._request.id, CLAIM_S, claim_id=self._claim_id, take_over=take_over)
                 self._held = True
@@ -245,6 +247,8 @@ class AnswerScreen(Part, Screen[None]):
                     await self._refused(error)
             except HubbubError:
                 pause_s = AGAIN_S
+            finally:
+                self._claimed.set()
             with anyio.move_on_after(pause_s):
                 await self._again.wait()
 

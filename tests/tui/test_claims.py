@@ -106,6 +106,33 @@ async def test_a_claim_is_taken_over_once_for_each_time_that_is_asked(
     assert [request.take_over for request in hub.requests("ClaimPendingRequest")].count(True) == 1
 
 
+async def test_an_answer_waits_for_the_claim_that_is_on_its_way_and_has_its_id(hub: ScriptedHub) -> None:
+    script(hub, asks("r1", "Soup or pie?"))
+    begun, let_go = anyio.Event(), anyio.Event()
+
+    async def slow(request: inbox_pb2.ClaimPendingRequestRequest) -> inbox_pb2.ClaimPendingRequestResponse:
+        begun.set()
+        await let_go.wait()
+        return inbox_pb2.ClaimPendingRequestResponse(pending_request=asks("r1", "Soup or pie?"))
+
+    def answered(_: Any) -> inbox_pb2.AnswerPendingRequestResponse:
+        return inbox_pb2.AnswerPendingRequestResponse(pending_request=asks("r1", "Soup or pie?"))
+
+    hub.replies |= {"ClaimPendingRequest": slow, "AnswerPendingRequest": answered}
+    async with at_terminal(hub) as ann:
+        await ann.sees("Soup or pie?")
+        await ann.press("enter")
+        with anyio.fail_after(60):
+            await begun.wait()
+        await ann.press("f8")
+        await ann.sees("sending")
+        assert hub.requests("AnswerPendingRequest") == []
+        let_go.set()
+        await ann.no_longer_sees("sending")
+    (claim,), (answer_,) = hub.requests("ClaimPendingRequest"), hub.requests("AnswerPendingRequest")
+    assert answer_.claim_id == claim.claim_id != ""
+
+
 async def test_a_claim_is_renewed_long_before_it_lapses(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = list[float]()
 
