@@ -12,7 +12,7 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
-from hubbubd.upstream import connections, posting
+from hubbubd.upstream import posting
 
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
 from .session import CALL_S, Session, ended, session, text, until
@@ -182,11 +182,7 @@ async def test_what_never_comes_is_not_waited_for_longer_than_configured(
     await all_struck({f"{number}-{cell[1].name}": cell for number, cell in enumerate(cells)}, reach, tmp_path)
 
 
-async def test_a_connection_whose_pings_get_lost_is_made_again(
-    reach: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # However late the first ping is: on a new connection it would not go again when that is cut.
-    monkeypatch.setattr(connections, "IDLE_S", 3600)
+async def test_a_connection_whose_pings_get_lost_is_made_again(reach: Callable[[str], str], tmp_path: Path) -> None:
     async with proxy() as way:
         plan = {"ping": [Fault.CUT_AFTER, None, Fault.STALL_AFTER, Fault.STALL_BEFORE]}
         url = way.line("one", reach("asks on the wire"), plan)

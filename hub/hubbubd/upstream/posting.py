@@ -62,9 +62,8 @@ class Posting:
         try:
             answer = await self._sent(request, exchange)
         except HttpFailure as exc:
-            # An answer that is not acknowledged in time costs its own delivery: calls go on beside it.
-            unacknowledged = exc.too_slow and exchange is not None and not exchange.awaits_result
-            raise self._failed(exc.fault, exchange, lost=exc.reached and not unacknowledged) from None
+            # A message whose own connection breaks costs itself alone: calls go on beside it.
+            raise self._failed(exc.fault, exchange, lost=not exc.reached) from None
         except UpstreamError as exc:
             raise self._failed(exc.fault, exchange, lost=False) from None
         except BaseException:
