@@ -26,13 +26,11 @@ from hubbubd.upstream.connector import McpConnector
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
 from .test_reach import NAME, confined, listening, resolve_to, self_signed
 from .test_sessions import Talk, raw
+from .threaded import IN_REAL_TIME, Threaded, whole
 
 __all__ = ["resolve_to"]
 
 Open = Callable[..., Any]
-
-IN_REAL_TIME = pytest.mark.parametrize("anyio_backend", ["asyncio"])
-"""For a test whose server is a thread: the loop seems idle while that works, and its clock would go too fast."""
 
 
 @pytest.fixture
@@ -92,66 +90,28 @@ async def test_a_confined_server_gets_no_connection_that_was_made_without_its_ch
         assert len(scripted.seen) == before
 
 
-def whole(message: dict[str, Any]) -> bytes:
-    """The right HTTP response to a message."""
-    if "id" not in message:
-        return b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
-    response = Scripted().respond(message)
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(response.body)}\r\n\r\n"
-    return head.encode() + bytes(response.body)
-
-
-class Closing:
-    """A server, in a thread, that closes a connection right after it has answered a call, without a word."""
+class Closing(Threaded):
+    """Closes a connection right after it has answered a call, without a word."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
         self.go.set()
         self.closed = threading.Event()
-        self.calls = 0
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/mcp"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        super().__init__()
 
     def wait(self) -> None:
         """Returns when it has closed the connection; the loop has had no time to notice."""
         assert self.closed.wait(LIMIT_S)
         self.closed.clear()
 
-    def stop(self) -> None:
-        """Ends it."""
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join(LIMIT_S)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        buffer = b""
-        with connection:
-            while chunk := connection.recv(65536):
-                buffer += chunk
-                head, found, rest = buffer.partition(b"\r\n\r\n")
-                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or b"0")
-                if not found or len(rest) < size:
-                    continue
-                buffer = rest[size:]
-                message: dict[str, Any] = json.loads(rest[:size] or b"{}")
-                calls = message.get("method") == "tools/call"
-                self.calls += calls  # before the test can know of its answer
-                connection.sendall(whole(message))
-                if calls:
-                    self.go.wait(LIMIT_S)
-                    connection.close()
-                    self.closed.set()
-                    return
+    def serve(self, connection: socket.socket, message: dict[str, Any], *, is_call: bool) -> bool:
+        """Answers."""
+        connection.sendall(whole(message))
+        if is_call:
+            self.go.wait(LIMIT_S)
+            connection.close()
+            self.closed.set()
+        return not is_call
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -16,9 +15,9 @@ from anyio.abc import SocketStream
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.ports import InboundRequest, Reply
 
-from .conftest import CALL, LIMIT_S, Connect, Recorder, Scripted, event, says
-from .test_connections import IN_REAL_TIME
+from .conftest import CALL, Connect, Recorder, Scripted, event, says
 from .test_sessions import Talk, raw
+from .threaded import IN_REAL_TIME, Threaded, whole
 
 
 def response_to(request_id: int, text: str) -> bytes:
@@ -52,55 +51,16 @@ async def test_a_response_that_nobody_asked_for_becomes_the_result_of_no_later_c
             await anyio.sleep(0.2)  # the loop reads what comes meanwhile, and nothing tells of it
 
 
-class Resetting:
-    """A server, in a thread, that reads its second call whole and then resets the connection."""
+class Resetting(Threaded):
+    """Reads its second call whole and then resets the connection."""
 
-    def __init__(self) -> None:
-        self.calls = 0
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/mcp"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Ends it."""
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join(LIMIT_S)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        buffer = b""
-        with connection, suppress(OSError):
-            while chunk := connection.recv(65536):
-                buffer += chunk
-                head, found, rest = buffer.partition(b"\r\n\r\n")
-                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or b"0")
-                if not found or len(rest) < size:
-                    continue
-                message: dict[str, Any] = json.loads(rest[:size] or b"{}")
-                buffer = rest[size:]
-                self.calls += message.get("method") == "tools/call"
-                if self.calls == 2:  # it has carried out the call, and ends before the system has acknowledged it
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    return
-                connection.sendall(whole(message))
-
-
-def whole(message: dict[str, Any]) -> bytes:
-    """The right HTTP response to a message."""
-    if "id" not in message:
-        return b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
-    response = Scripted().respond(message)
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(response.body)}\r\n\r\n"
-    return head.encode() + bytes(response.body)
+    def serve(self, connection: socket.socket, message: dict[str, Any], *, is_call: bool) -> bool:
+        """Answers."""
+        if self.calls == 2:  # it has carried out the call, and ends before the system has acknowledged it
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return False
+        connection.sendall(whole(message))
+        return True
 
 
 @pytest.fixture
