@@ -65,7 +65,7 @@ def options(
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
-    from hubbub_cli.session import Settings  # lazy: imports gRPC
+    from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
 
     gc.freeze()
     gc.enable()

@@ -145,3 +145,18 @@ async def test_a_signal_ends_a_watch_without_a_traceback(hub: Any, number: signa
             said = b"".join([part async for part in process.stderr])
             assert await process.wait() == (0 if number == signal.SIGINT else -number)
     assert said == b""
+
+
+async def test_an_interrupted_doctor_exits_1(hub: Any, hubbub_process: Any) -> None:
+    came = anyio.Event()
+
+    async def reply(_: Any) -> Any:
+        came.set()
+        await anyio.sleep_forever()
+
+    hub.replies["GetStatus"] = reply
+    with anyio.fail_after(60):
+        async with await hubbub_process("doctor") as process:
+            await came.wait()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 1
