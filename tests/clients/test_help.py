@@ -4,7 +4,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from typer import Context
+
+from hubbub_cli.app import HELP_WIDTH
 
 from ..command_tree import whole
 
@@ -44,3 +47,15 @@ def test_a_group_names_its_commands_in_whole_sentences() -> None:
     assert re.search(r"\nCommands:\n  list +List all servers\.\n", PAGES["hubbub servers"])
     assert "and reconnect." in PAGES["hubbub servers"]
     assert re.search(r"\n  watch +Watch events from now on, until interrupted\.", PAGES["hubbub events"])
+
+
+def test_an_example_is_one_line_that_can_be_copied() -> None:
+    example = 'hubbub inbox answer REQUEST --accept \'{"dish": "soup", "portions": 2}\''
+    assert PAGES["hubbub inbox answer"].splitlines()[-1] == f"  Example: {example}"
+
+
+def test_a_wide_terminal_does_not_make_the_lines_of_the_help_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    root = whole()
+    page = root.get_help(root.make_context("hubbub", []))
+    assert 80 < max(map(len, page.splitlines())) <= HELP_WIDTH

@@ -147,6 +147,20 @@ async def test_a_signal_ends_a_watch_without_a_traceback(hub: Any, number: signa
     assert said == b""
 
 
+async def test_sigint_ends_a_watch_in_the_background_of_a_shell(hub: Any, tmp_path: Path) -> None:
+    """A shell without job control starts such a job with SIGINT ignored."""
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    hub.streams["WatchPendingRequests"] = watch
+    lines = tmp_path / "lines"
+    started = f"mkfifo {lines}; {HUBBUB} --data-dir {hub.data_dir} --json inbox watch >{lines} & exec 3<{lines}"
+    done = await ran(f"{started}; read first <&3; kill -INT $!; wait $!")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 async def test_an_interrupted_doctor_exits_1(hub: Any, hubbub_process: Any) -> None:
     came = anyio.Event()
 
