@@ -66,6 +66,13 @@ async def test_a_stream_that_is_closed_or_full_is_no_fault(hub: Any) -> None:
     assert json.loads(told.stderr.splitlines()[-1])["reason"] == "OUTPUT_FAILED"
 
 
+async def test_help_and_version_that_cannot_be_written_have_failed() -> None:
+    settings, words = ("PYTHONUNBUFFERED=", "PYTHONUNBUFFERED=1"), ("--help", "--version")
+    for done in await all_ran([f"{each} {HUBBUB} {word} > /dev/full" for each in settings for word in words]):
+        assert done.returncode == 1
+        assert b"(OUTPUT_FAILED)" in done.stderr
+
+
 @pytest.mark.parametrize(
     "write", [lambda: sys.stdout.write("x" * 100_000), lambda: sys.stdout.flush()], ids=["write", "flush"]
 )
