@@ -113,8 +113,7 @@ class CallExchange:
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
-            with active.scope:
-                result = await exchange()
+            result = await active.deadline.within(exchange)
         except PeerError as exc:
             fault = of_server(exc)
         except HubError as exc:
