@@ -1,69 +1,64 @@
-"""A time limit for work in large numbers: calls, and writes to callers. To set and to move it costs next to nothing."""
+"""A time limit for work in large numbers: calls, and writes to callers. To move it costs next to nothing."""
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import anyio
 
 T = TypeVar("T")
 
 
 class Deadline:
-    """Ends the work within it by one plain cancellation: when its time has come, or at `end`.
+    """Ends the work within it by a cancel scope: when its time has come, or at `end`.
 
     The timer is moved lazily: a later time only takes effect when the timer goes off.
     """
 
-    __slots__ = ("_at", "_task", "_timer", "over")
+    __slots__ = ("_at", "_scope", "_timer", "over")
 
     def __init__(self, at: float = math.inf) -> None:
         """`at` is as for `move`."""
         self.over = False
         """Whether the time has come, or `end` was called."""
         self._at = at
-        self._task: asyncio.Task[Any] | None = None
+        self._scope: anyio.CancelScope | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def move(self, at: float) -> None:
         """Set the time, in seconds of the event loop's clock; infinite for none."""
         self._at = at
-        if self._task is not None and (self._timer is None or at < self._timer.when()):
+        if self._scope is not None and (self._timer is None or at < self._timer.when()):
             self._arm()
 
     def end(self) -> None:
         """End the work, also if it has not begun."""
         if not self.over:
             self.over = True
-            if self._task is not None:
-                self._task.cancel()
+            if self._scope is not None:
+                self._scope.cancel()
 
     async def within(self, work: Callable[[], Awaitable[T]]) -> T | None:
         """Do the work and return its result; None if it was ended. It does not begin when it is over."""
         self._look()
         if self.over:
             return None
-        task = asyncio.current_task()
-        assert task is not None, "a coroutine runs in a task"
-        self._task, before = task, task.cancelling()
         try:
-            return await work()
-        except asyncio.CancelledError:
-            if not self.over or task.cancelling() > before + 1:  # somebody else has cancelled the task, too
-                raise
+            with anyio.CancelScope() as self._scope:
+                return await work()
             return None
         finally:
-            self._task = None
+            self._scope = None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            if self.over:
-                task.uncancel()
 
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        late = self._at < math.inf
-        self._timer = asyncio.get_running_loop().call_at(self._at, self._look) if late else None
+        limited = self._at < math.inf
+        self._timer = asyncio.get_running_loop().call_at(self._at, self._look) if limited else None
 
     def _look(self) -> None:
         self._timer = None

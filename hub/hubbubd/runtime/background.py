@@ -43,7 +43,7 @@ class Background:
         self._tasks.start_soon(self._apart, work, args)
 
     def start_brief(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
-        """Do the same for brief work in large numbers, at a fifth of the cost: no scope of anyio's shields it."""
+        """Do the same for brief work in large numbers, at a fifth of the cost. At the end nothing shields it."""
         task = asyncio.create_task(self._apart(work, args))
         self._brief.add(task)
         task.add_done_callback(self._brief.discard)
