@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
 from hubbubd.clock import Clock
@@ -20,6 +20,7 @@ from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
 from hubbubd.deadline import Deadline
 from hubbubd.errors import Category, Fault, HubError
+from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Link
@@ -275,19 +276,19 @@ class ServerQueue:
         """Record on each of the calls, for the block, that it may be the cause."""
         for active in calls:
             ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
-            self.to(active, replace(active.call, perhaps_pending_ids=ids))
+            self.to(active, replaced(active.call, perhaps_pending_ids=ids))
         try:
             yield
         finally:
             for active in calls:
                 if active.call.id in self.calls:
                     ids = tuple(each for each in active.call.perhaps_pending_ids if each not in pending_ids)
-                    self.to(active, replace(active.call, perhaps_pending_ids=ids))
+                    self.to(active, replaced(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
     def parked(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
         """Free a call's slot and hold its clock for the block; afterwards it has no slot yet."""
-        call = replace(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
+        call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.to(active, call)
