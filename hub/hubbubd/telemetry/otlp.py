@@ -1,8 +1,8 @@
-"""A faster encoder of spans to OTLP, equal to the SDK's in what it sends, in a fifth of its time.
+"""A faster encoder of spans to OTLP, equal to the SDK's in what it sends, in a quarter of its time.
 
-The exporter's thread holds the interpreter lock while it encodes and so delays the event loop. Messages that are written
-one after the other are one message (Protocol Buffers, Encoding), so a span is put together from encoded parts. Pairs of
-key and value repeat a lot, and are cached encoded.
+The exporter's thread holds the interpreter lock while it encodes and so delays the event loop. Messages written one
+after the other are one message (Protocol Buffers, Encoding), so a span is put together from encoded parts. Pairs of key
+and value repeat a lot, and are cached encoded.
 """
 
 from collections.abc import Iterator, Sequence
