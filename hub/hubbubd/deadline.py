@@ -5,7 +5,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import anyio
+import anyio.lowlevel
 
 T = TypeVar("T")
 
@@ -27,10 +27,10 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def move(self, at: float) -> None:
-        """Set the time, in seconds of the event loop's clock; infinite for none."""
+        """Set the time, in seconds of the event loop's clock; infinite for none. One that has come ends the work."""
         self._at = at
         if self._scope is not None and (self._timer is None or at < self._timer.when()):
-            self._arm()
+            self._look()
 
     def end(self) -> None:
         """End the work, also if it has not begun."""
@@ -39,30 +39,32 @@ class Deadline:
             if self._scope is not None:
                 self._scope.cancel()
 
-    async def within(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do the work and return its result; None if it was ended. It does not begin when it is over."""
-        self._look()
+    async def check(self) -> None:
+        """End the work here if it is over: what follows must not happen any more."""
         if self.over:
-            return None
+            await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def within(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do the work and return its result; None if it was ended. What is over already ends at its first wait."""
         try:
             with anyio.CancelScope() as self._scope:
+                self._look()
+                if self.over:
+                    self._scope.cancel()
                 return await work()
             return None
         finally:
             self._scope = None
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-    def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        limited = self._at < math.inf
-        self._timer = asyncio.get_running_loop().call_at(self._at, self._look) if limited else None
+            self._unset()
 
     def _look(self) -> None:
-        self._timer = None
+        self._unset()
         if asyncio.get_running_loop().time() >= self._at:
             self.end()
-        else:
-            self._arm()
+        elif self._at < math.inf:
+            self._timer = asyncio.get_running_loop().call_at(self._at, self._look)
+
+    def _unset(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -59,17 +59,48 @@ async def test_without_a_time_it_ends_nothing() -> None:
 
 
 @pytest.mark.parametrize("passed", [True, False], ids=["in time", "by hand"])
-async def test_work_does_not_begin_when_it_is_over(passed: bool) -> None:
-    deadline = Deadline()
+async def test_work_that_is_over_already_ends_at_its_first_wait(passed: bool) -> None:
+    deadline, done = Deadline(), list[str]()
     if passed:
         deadline.move(now())
     else:
         deadline.end()
 
     async def work() -> None:
-        pytest.fail("it has begun")
+        try:
+            await anyio.sleep(0)
+            pytest.fail("it went on")
+        finally:
+            done.append("cleaned up")
 
     assert await deadline.within(work) is None
+    assert (deadline.over, done) == (True, ["cleaned up"])
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["in time", "by hand"])
+async def test_a_check_ends_what_is_over_without_a_wait(passed: bool) -> None:
+    deadline = Deadline()
+
+    async def work() -> None:
+        await deadline.check()
+        if passed:
+            deadline.move(now())
+        else:
+            deadline.end()
+        await deadline.check()
+        pytest.fail("it went on")
+
+    assert await deadline.within(work) is None
+
+
+async def test_work_that_has_no_wait_left_returns_its_result_even_if_it_is_over() -> None:
+    deadline = Deadline()
+
+    async def work() -> str:
+        deadline.end()
+        return "done"
+
+    assert await deadline.within(work) == "done"
     assert deadline.over
 
 

@@ -170,7 +170,7 @@ def _stream(
         amend(address=context.peer)
         stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
-        async def run() -> None:
+        async def run() -> bool:
             nonlocal last
             # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
             async with aclosing(serve(parse(raw))) as responses:
@@ -179,10 +179,10 @@ def _stream(
                     stall.move(now() + STALL_S)
                     await context.write(response)
                     stall.move(math.inf)
+            return True
 
         try:
-            await stall.within(run)
-            if stall.over:
+            if not await stall.within(run):
                 dropped()
                 raise _stalled(response_type.FromString(last))
         except grpc.aio.InternalError:
@@ -209,9 +209,12 @@ def _dialogue(
             await context.write(response)
             stall.move(math.inf)
 
+        async def run() -> bool:
+            await serve(parsed(), write)
+            return True
+
         try:
-            await stall.within(lambda: serve(parsed(), write))
-            if stall.over:
+            if not await stall.within(run):
                 dropped()
                 raise _stalled()
         except Exception as exc:  # noqa: BLE001

@@ -187,6 +187,7 @@ class ServerQueue:
         """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
         while not active.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
             await active.turn.wait()
+        await active.deadline.check()
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
         self.time(active)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import anyio.lowlevel
 import structlog
 
 from hubbubd import payload
@@ -159,8 +158,7 @@ class CallExchange:
             if resumed:
                 require_rounds(link.hello, active.call)
             await self._support.check(link.hello, active.call, sending)
-            if active.deadline.over:  # since its turn came; it must not be sent any more
-                await anyio.lowlevel.checkpoint_if_cancelled()
+            await active.deadline.check()
             sending = with_task(link.hello, queue.config, active.call, sending)
             try:
                 result = await self._send(queue, link, active, sending)
