@@ -95,6 +95,27 @@ async def test_a_caller_who_hangs_up_aborts_the_call(world: World) -> None:
         assert "hung up" in hub.calls.get("c").fault.message
 
 
+async def test_a_call_that_is_cancelled_as_its_turn_comes_is_not_sent(world: World) -> None:
+    held = list[Any]()
+
+    async def behaviour(sent: Sent) -> Outcome:
+        await anyio.sleep(1)
+        held.append(hub.calls.cancel("second", abort=True))
+        # Before the second call runs, but after the first one has given it the turn.
+        asyncio.get_running_loop().call_soon(held[0].send, None)
+        return await at_once(sent)
+
+    world.peer.behaviour = behaviour
+    async with world.hub(server()) as hub:
+        first = asyncio.create_task(hub.calls.call(spec("first", call_id="first"), "me"))
+        await until(lambda: world.peer.sent)
+        second = asyncio.create_task(hub.calls.call(spec("second", call_id="second"), "me"))
+        await first
+        assert (await second).state is CallState.CANCELLED
+        held[0].close()
+        assert [sent.call_id for sent in world.peer.sent] == ["first"]
+
+
 async def test_a_detached_call_goes_on_when_its_caller_hangs_up(world: World) -> None:
     world.peer.behaviour = after(10)
     async with world.hub(server()) as hub:

@@ -82,6 +82,22 @@ async def test_the_rpc_of_a_caller_who_hung_up_is_not_left_to_the_next_hub(world
         await until(lambda: hub.calls.get("c").state is CallState.CANCELLED)
 
 
+async def test_a_call_that_ends_before_it_is_admitted_tells_of_its_wait(world: World, tracer: Noted) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        busy = asyncio.create_task(hub.calls.call(spec(call_id="busy"), "me"))
+        await until(lambda: world.peer.sent)
+        world.store.delay_s = 1.0
+        starting = asyncio.create_task(hub.calls.start(spec(call_id="c"), "me"))
+        await settle()
+        assert await hub.calls.clear("one") == 1
+        assert (await starting).id == "c"
+        waits = [told for told in tracer.told if told.span.name == "queue" and told.attributes["hubbub.call.id"] == "c"]
+        assert len(waits) == 1
+        assert hub.calls.get("c").started_at is None
+        busy.cancel()
+
+
 def test_a_request_of_a_server_that_is_refused_says_with_which_code() -> None:
     tracer = Noted()
     request = InboundRequest(method="tasks/get", params={}, trace=tracer.begin(None))

@@ -224,6 +224,15 @@ def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
     assert encoded(spans[:1]) == encode_spans(spans[:1])
 
 
+def test_spans_of_any_length_are_sent(told: Any) -> None:
+    tracer, exporter = told()
+    for length in (0, 50, 100, 150, 200, 300, 20_000, 3_000_000):
+        tracer.tell(Span(name="x" * length, kind=Kind.CLIENT, trace=tracer.begin(None), start=1), 2)
+    tracer.close()
+    spans = exporter.get_finished_spans()
+    assert encoded(spans) == encode_spans(spans)
+
+
 @pytest.mark.parametrize("secret", ["canary-key", f"canary-key-{'x' * LONG}"], ids=["short", "long"])
 def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     tracer, exporter = told()

@@ -13,13 +13,14 @@ After a restart each unfinished call either ends, for the reason that `obstacle`
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
 from hubbubd import bounds
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.errors import Category, Fault
+from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Span, Trace
 
 
@@ -116,10 +117,10 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
     if state not in TRANSITIONS[call.state]:
         raise IllegalTransition(call.state, state)
     if state is CallState.IN_PROGRESS:
-        return replace(call, state=state, started_at=now if call.started_at is None else call.started_at)
+        return replaced(call, state=state, started_at=now if call.started_at is None else call.started_at)
     if state not in ENDED:
-        return replace(call, state=state)
-    return replace(
+        return replaced(call, state=state)
+    return replaced(
         call, state=state, completed_at=now, result=result, fault=fault, perhaps_pending_ids=(), under_way=()
     )
 
@@ -191,7 +192,9 @@ def never_sent(call: Call) -> bool:
 def taken_up(call: Call) -> Call:
     """Return an unfinished call as resumed after a restart: detached, and parked if it is in rounds."""
     parked = call.task_id is None and not never_sent(call)
-    return replace(call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state)
+    return replaced(
+        call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state
+    )
 
 
 @dataclass(slots=True)

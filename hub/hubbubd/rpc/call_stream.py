@@ -160,7 +160,9 @@ class _CallStream:
 
     async def _served(self, start: pb.StreamCallsRequest.Start) -> pb.CallMethodResponse:
         """Make a call, for as long as its caller waits."""
-        wait = asyncio.timeout(requests.wait_s(start) if start.HasField("wait") else None)
+        if not start.HasField("wait"):
+            return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
+        wait = asyncio.timeout(requests.wait_s(start))
         try:
             async with wait:
                 return cast("pb.CallMethodResponse", await self._streams.serve(start.request))

@@ -7,6 +7,7 @@ of requests and a function that writes a serialized response.
 `rpcs` is common to all protocols; the rest is gRPC's.
 """
 
+import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -15,12 +16,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
-import anyio
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from hubbubd.deadline import Deadline
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
 from hubbubd.rpc.context import amend
@@ -167,19 +168,23 @@ def _stream(
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
         amend(address=context.peer)
-        last = b""
-        try:
+        stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
+
+        async def run() -> bool:
+            nonlocal last
             # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
-            with anyio.CancelScope() as scope:
-                async with aclosing(serve(parse(raw))) as responses:
-                    async for response in responses:
-                        last = response
-                        scope.deadline = anyio.current_time() + STALL_S
-                        await context.write(response)
-                        scope.deadline = math.inf
-                return
-            dropped()
-            raise _stalled(response_type.FromString(last))
+            async with aclosing(serve(parse(raw))) as responses:
+                async for response in responses:
+                    last = response
+                    stall.move(now() + STALL_S)
+                    await context.write(response)
+                    stall.move(math.inf)
+            return True
+
+        try:
+            if not await stall.within(run):
+                dropped()
+                raise _stalled(response_type.FromString(last))
         except grpc.aio.InternalError:
             return  # the caller disconnected while a response was being written
         except Exception as exc:  # noqa: BLE001
@@ -193,22 +198,25 @@ def _dialogue(
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
         amend(address=context.peer)
+        stall, now = Deadline(), asyncio.get_running_loop().time
 
         async def parsed() -> AsyncIterator[Any]:
             async for each in raw:
                 yield parse(each)
 
         async def write(response: bytes) -> None:
-            scope.deadline = anyio.current_time() + STALL_S
+            stall.move(now() + STALL_S)
             await context.write(response)
-            scope.deadline = math.inf
+            stall.move(math.inf)
+
+        async def run() -> bool:
+            await serve(parsed(), write)
+            return True
 
         try:
-            with anyio.CancelScope() as scope:  # one for all writes: it costs as much as a small message
-                await serve(parsed(), write)
-                return
-            dropped()
-            raise _stalled()
+            if not await stall.within(run):
+                dropped()
+                raise _stalled()
         except Exception as exc:  # noqa: BLE001
             cause = first_cause(exc)
             if not isinstance(cause, grpc.aio.InternalError):  # otherwise the caller has disconnected

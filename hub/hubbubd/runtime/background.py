@@ -23,20 +23,36 @@ class Background:
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
+        self._brief: set[asyncio.Task[None]] = set()
 
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncGenerator["Background"]:
         """Yield the background for a block; tasks still running at its end are cancelled."""
         async with anyio.create_task_group() as tasks:
+            background = cls(tasks)
             try:
-                yield cls(tasks)
+                yield background
             finally:
                 tasks.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    await background._end_brief()
 
     def start_soon(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
         """Start `work(*args)` outside the trace of the current RPC."""
         self._tasks.start_soon(self._apart, work, args)
+
+    def start_brief(self, work: Callable[[Unpack[Args]], Awaitable[object]], *args: *Args) -> None:
+        """Do the same for brief work in large numbers, at a fifth of the cost. At the end nothing shields it."""
+        task = asyncio.create_task(self._apart(work, args))
+        self._brief.add(task)
+        task.add_done_callback(self._brief.discard)
+
+    async def _end_brief(self) -> None:
+        while self._brief:
+            for task in self._brief:
+                task.cancel()
+            await asyncio.wait(self._brief)
 
     async def finish(self, work: Callable[[Unpack[Args]], Awaitable[R]], *args: *Args) -> R:
         """Run `work(*args)` to its end even if the caller is cancelled; return its result or raise its exception."""

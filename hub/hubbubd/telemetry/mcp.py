@@ -21,8 +21,8 @@ TOOL_ERROR: Final = "tool_error"
 
 def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attributes]:
     """Return a request's span name and attributes."""
-    given, target = params or {}, ""
-    attributes: Attributes = {"mcp.method.name": text(method)}
+    given, named, target = params or {}, text(method), ""
+    attributes: Attributes = {"mcp.method.name": named}
     match method:
         case "tools/call":
             target = text(given.get("name"))
@@ -34,7 +34,7 @@ def about(method: str, params: Mapping[str, Any] | None) -> tuple[str, Attribute
             attributes["mcp.resource.uri"] = text(given["uri"])
         case _:
             pass
-    return f"{text(method)} {target}".rstrip(), attributes
+    return f"{named} {target}".rstrip(), attributes
 
 
 def operation(method: str, params: Mapping[str, Any] | None) -> Attributes:

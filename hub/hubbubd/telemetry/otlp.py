@@ -1,10 +1,11 @@
-"""A faster encoder of spans to OTLP, equal to the SDK's in what it sends, in less than half its time.
+"""A faster encoder of spans to OTLP, equal to the SDK's in what it sends, in a quarter of its time.
 
-The exporter's thread holds the interpreter lock while it encodes and so delays the event loop. Pairs of key and value
-repeat a lot, so their encodings are cached.
+The exporter's thread holds the interpreter lock while it encodes and so delays the event loop. Messages written one
+after the other are one message (Protocol Buffers, Encoding), so a span is put together from encoded parts. Pairs of key
+and value repeat a lot, and are cached encoded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final, cast
 
@@ -13,7 +14,7 @@ from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExport
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2 as pb
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from opentelemetry.util.types import Attributes
 
@@ -31,10 +32,12 @@ _KINDS: Final = {
     SpanKind.SERVER: pb.Span.SPAN_KIND_SERVER,
 }
 _STATUS: Final = {
-    StatusCode.UNSET: pb.Status(code=pb.Status.STATUS_CODE_UNSET),
-    StatusCode.OK: pb.Status(code=pb.Status.STATUS_CODE_OK),
-    StatusCode.ERROR: pb.Status(code=pb.Status.STATUS_CODE_ERROR),
+    StatusCode.UNSET: pb.Span(status=pb.Status(code=pb.Status.STATUS_CODE_UNSET)).SerializeToString(),
+    StatusCode.OK: pb.Span(status=pb.Status(code=pb.Status.STATUS_CODE_OK)).SerializeToString(),
+    StatusCode.ERROR: pb.Span(status=pb.Status(code=pb.Status.STATUS_CODE_ERROR)).SerializeToString(),
 }
+_SPANS: Final = pb.ScopeSpans(spans=[pb.Span()]).SerializeToString()[:1]
+"""The key of `ScopeSpans.spans`; the length of a span follows."""
 
 
 class Exporter(OTLPSpanExporter):
@@ -48,16 +51,27 @@ def encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     """Return one or more spans of one tracer as an OTLP request."""
     # Resource and scope are the same for all spans: the SDK's encoder writes them with the first.
     request = encode_spans(spans[:1])
-    request.resource_spans[0].scope_spans[0].spans.extend(_span(span) for span in spans[1:])
+    more = b"".join(_SPANS + _length(span) + span for span in map(_span, spans[1:]))
+    request.resource_spans[0].scope_spans[0].MergeFromString(more)
     return request
 
 
-def _span(span: ReadableSpan) -> pb.Span:
+def _length(part: bytes) -> bytes:
+    """Return the length of a part as a varint."""
+    left, digits = len(part), bytearray()
+    while left > 0x7F:
+        digits.append(left & 0x7F | 0x80)
+        left >>= 7
+    digits.append(left)
+    return bytes(digits)
+
+
+def _span(span: ReadableSpan) -> bytes:
     context, parent, start, end = span.context, span.parent, span.start_time, span.end_time
     assert context is not None, "it has ids"
     assert start is not None, "it has begun"
     assert end is not None, "it has ended"
-    return pb.Span(
+    own = pb.Span(
         trace_id=context.trace_id.to_bytes(16, "big"),
         span_id=context.span_id.to_bytes(8, "big"),
         trace_state=context.trace_state.to_header() if context.trace_state else "",
@@ -66,16 +80,19 @@ def _span(span: ReadableSpan) -> pb.Span:
         kind=_KINDS[span.kind],
         start_time_unix_nano=start,
         end_time_unix_nano=end,
-        attributes=_attributes(span.attributes),
         dropped_attributes_count=span.dropped_attributes,
-        events=[
-            pb.Span.Event(name=event.name, time_unix_nano=event.timestamp, attributes=_attributes(event.attributes))
-            for event in span.events
-        ],
-        links=[_link(link.context) for link in span.links],
-        status=_STATUS[span.status.status_code],
         flags=_flags(parent),
     )
+    if span.events:
+        own.events.extend(map(_event, span.events))
+    if span.links:
+        own.links.extend(_link(link.context) for link in span.links)
+    return b"".join([own.SerializeToString(), *_attributes(span.attributes), _STATUS[span.status.status_code]])
+
+
+def _event(event: Event) -> pb.Span.Event:
+    about = [_pair(key, value) for key, value in (event.attributes or {}).items()]
+    return pb.Span.Event(name=event.name, time_unix_nano=event.timestamp, attributes=about)
 
 
 def _link(context: SpanContext) -> pb.Span.Link:
@@ -88,16 +105,15 @@ def _flags(other: SpanContext | None) -> int:
     return known | pb.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK if other is not None and other.is_remote else known
 
 
-def _attributes(attributes: Attributes) -> list[KeyValue]:
-    return [
-        _new_pair(key, value)
-        if isinstance(value, str) and len(value) > LONGEST_KEPT
-        else _pair(key, cast("Value", value))
-        for key, value in (attributes or {}).items()
-    ]
+def _attributes(attributes: Attributes) -> Iterator[bytes]:
+    for key, value in (attributes or {}).items():
+        if isinstance(value, str) and len(value) > LONGEST_KEPT:
+            yield _attribute(key, value)
+        else:
+            yield _kept(key, cast("Value", value))
 
 
-def _new_pair(key: str, value: object) -> KeyValue:
+def _pair(key: str, value: object) -> KeyValue:
     match value:
         case bool():
             encoded_value = AnyValue(bool_value=value)
@@ -110,6 +126,11 @@ def _new_pair(key: str, value: object) -> KeyValue:
     return KeyValue(key=key, value=encoded_value)
 
 
+def _attribute(key: str, value: object) -> bytes:
+    """Return a span with just this attribute."""
+    return pb.Span(attributes=[_pair(key, value)]).SerializeToString()
+
+
 @lru_cache(maxsize=KEPT, typed=True)  # typed, as True == 1
-def _pair(key: str, value: Value) -> KeyValue:
-    return _new_pair(key, value)  # protobuf copies messages on assignment, so the cached one never changes
+def _kept(key: str, value: Value) -> bytes:
+    return _attribute(key, value)

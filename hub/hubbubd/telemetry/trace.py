@@ -115,9 +115,10 @@ def passed_on(trace: Trace | None) -> Span | None:
 
 def with_place(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:
     """Inject a place into `_meta` of an MCP message's params, replacing any other."""
-    kept = {key: value for key, value in _mapping((params or {}).get("_meta")).items() if key != "tracestate"}
-    return {**(params or {}), "_meta": {**kept, **trace.headers()}}
+    given = params or {}
+    kept = {key: value for key, value in _mapping(given.get("_meta")).items() if key != "tracestate"}
+    return {**given, "_meta": {**kept, **trace.headers()}}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+    return cast("Mapping[str, Any]", value) if value is not None and isinstance(value, Mapping) else {}

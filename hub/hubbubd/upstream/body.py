@@ -1,6 +1,6 @@
 """Bodies of HTTP responses, bounded as they are read, and handed on in pieces."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
 from hubbubd.turns import turn
@@ -20,11 +20,11 @@ class TooLarge(Exception):
         self.limit = limit
 
 
-async def whole(chunks: AsyncIterator[bytes], limit: int) -> bytes:
-    """Return a body of at most `limit` bytes. Raises TooLarge."""
+async def whole(more: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
+    """Return a body of at most `limit` bytes; `more` returns the next of them, and none at the end. Raises TooLarge."""
     body = b""
     rest = bytearray()
-    async for chunk in chunks:
+    while chunk := await more():
         if len(body) + len(rest) + len(chunk) > limit:
             raise TooLarge(limit)
         if body:

@@ -166,7 +166,8 @@ class Witness:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=os.dup(descriptor))
+        # The system is not asked for family and kind, which do not matter here.
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, os.dup(descriptor))
         self._before = _acknowledged(self._socket)
 
     def taken(self) -> bool:

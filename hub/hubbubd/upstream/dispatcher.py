@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self, cast
 
 import anyio
-import anyio.lowlevel
 from anyio.abc import TaskStatus
 from mcp.shared.dispatcher import DispatchContext, coerce_request_id
 from mcp.shared.exceptions import MCPError
@@ -160,7 +159,6 @@ class Wire:
             return None
         fields = {"params": params} if params else {}  # an explicit null is not JSON-RPC
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **fields)
-        await anyio.lowlevel.checkpoint_if_cancelled()
         if (exchange := EXCHANGE.get()) is not None:
             exchange.request_id = request_id
         response = self._waiting[request_id] = asyncio.get_running_loop().create_future()

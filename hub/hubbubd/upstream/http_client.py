@@ -109,7 +109,10 @@ class Answer:
         """Return the body, of at most `limit` bytes. Raises HttpFailure, body.TooLarge."""
         if (size := self._response.content_length) is not None and size > limit:
             raise body.TooLarge(limit)
-        return await body.whole(self.chunks(), limit)
+        try:
+            return await body.whole(self._response.content.readany, limit)
+        except (aiohttp.ClientError, OSError) as exc:
+            raise _failure(exc) from exc
 
     async def beginning(self, limit: int, limit_s: float) -> bytes:
         """Return what comes of the body within `limit` bytes and some seconds, and close it."""

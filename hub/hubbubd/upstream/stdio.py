@@ -266,7 +266,7 @@ class MessageWriter(_Stream):
     def __init__(self, pipe: FileIO, on_broken: Callable[[], None]) -> None:
         self._pipe = pipe
         self._on_broken = on_broken
-        self._turn = anyio.Lock(fast_acquire=True)
+        self._turn = asyncio.Lock()
         self._unwritten = memoryview(b"")
 
     async def send(self, item: SessionMessage, /) -> None:

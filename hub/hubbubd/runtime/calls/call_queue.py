@@ -3,14 +3,13 @@
 The order is that of `core/queue.py`; this adds waiting and time.
 """
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-
-import anyio
 
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
@@ -19,7 +18,9 @@ from hubbubd.core.calls import Call, CallClock, CallState
 from hubbubd.core.inbox import CauseSource
 from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
+from hubbubd.deadline import Deadline
 from hubbubd.errors import Category, Fault, HubError
+from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Link
@@ -49,17 +50,17 @@ class End(StrEnum):
 class ActiveCall:
     """A call under way, valid once `admitted` is set without a `refusal`.
 
-    `fault` and `end` say why its scope was cancelled; without them its deadline has passed. `place` is the span of
+    `fault` and `end` say why its work was ended; without them its deadline has passed. `place` is the span of
     what was sent last. `known_as_sent` says that, after a restart, the call is known to have been sent.
     """
 
     call: Call
     clock: CallClock
     _: KW_ONLY
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    turn: anyio.Event = field(default_factory=anyio.Event)
-    admitted: anyio.Event = field(default_factory=anyio.Event)
-    ended: anyio.Event = field(default_factory=anyio.Event)
+    deadline: Deadline = field(default_factory=Deadline)
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
+    admitted: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: HubError | None = None
     fault: Fault | None = None
     end: End | None = None
@@ -73,7 +74,7 @@ class ActiveCall:
         """End the call with a reason; on the wire it is cancelled at the server. The first reason counts."""
         if self.fault is None:
             self.fault, self.end = fault, end
-            self.scope.cancel()
+            self.deadline.end()
 
 
 class ServerQueue:
@@ -96,7 +97,7 @@ class ServerQueue:
         self._queue = CallQueue(
             config.max_in_flight, config.max_queued, one_question_at_a_time=config.one_question_at_a_time
         )
-        self._attached = anyio.Event()
+        self._attached = asyncio.Event()
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply changed options; calls already queued keep their deadlines."""
@@ -172,7 +173,7 @@ class ServerQueue:
         self._next_turns()
 
     def _put_first(self, active: ActiveCall) -> None:
-        active.turn = anyio.Event()
+        active.turn = asyncio.Event()
         self._queue.add_first(active.call.id)
 
     def leave(self, active: ActiveCall, ended: Call) -> None:
@@ -186,6 +187,7 @@ class ServerQueue:
         """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
         while not active.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
             await active.turn.wait()
+        await active.deadline.check()
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
         self.time(active)
@@ -197,7 +199,7 @@ class ServerQueue:
         self.link = link
         if link is not None:
             self._attached.set()
-            self._attached = anyio.Event()
+            self._attached = asyncio.Event()
         if link is None:
             for active in reversed(self.calls.values()):
                 if active.turn.is_set() and active.call.state is CallState.QUEUED:  # has a turn, but is not sent yet
@@ -217,10 +219,9 @@ class ServerQueue:
     # Deadlines
 
     def time(self, active: ActiveCall) -> None:
-        """Set the deadline of the call's scope from its clock."""
-        deadline = active.clock.deadline()
-        left_s = math.inf if deadline is None else max(deadline - self._clock.steady(), 0.0)
-        active.scope.deadline = anyio.current_time() + left_s
+        """Set the call's deadline from its clock."""
+        at = active.clock.deadline()
+        active.deadline.move(math.inf if at is None else at)
 
     def progressed(self, active: ActiveCall) -> None:
         """Restart the call's timeout after a progress notification, if so configured."""
@@ -276,19 +277,19 @@ class ServerQueue:
         """Record on each of the calls, for the block, that it may be the cause."""
         for active in calls:
             ids = (*active.call.perhaps_pending_ids, *pending_ids)[-PENDING_IDS:]
-            self.to(active, replace(active.call, perhaps_pending_ids=ids))
+            self.to(active, replaced(active.call, perhaps_pending_ids=ids))
         try:
             yield
         finally:
             for active in calls:
                 if active.call.id in self.calls:
                     ids = tuple(each for each in active.call.perhaps_pending_ids if each not in pending_ids)
-                    self.to(active, replace(active.call, perhaps_pending_ids=ids))
+                    self.to(active, replaced(active.call, perhaps_pending_ids=ids))
 
     @contextmanager
     def parked(self, active: ActiveCall, *pending_ids: str) -> Generator[None]:
         """Free a call's slot and hold its clock for the block; afterwards it has no slot yet."""
-        call = replace(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
+        call = replaced(active.call, pending_ids=(*active.call.pending_ids, *pending_ids)[-PENDING_IDS:])
         if call.state is CallState.IN_PROGRESS:
             call = core.move(call, CallState.WAITING_INPUT, self._clock.now())
         self.to(active, call)

@@ -7,13 +7,13 @@ that the next process can finish it after a crash. While tracing is off all this
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from hubbubd import payload
 from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEvent, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
+from hubbubd.frozen import replaced
 from hubbubd.runtime.calls.call_queue import ActiveCall
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry import mcp
@@ -62,11 +62,11 @@ class SpanRecorder:
         trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
         serving = CURRENT_RPC.get()
         if serving is None or trace is None:
-            return replace(call, trace=trace)
+            return replaced(call, trace=trace)
         if named is not None:
             serving.links.append(trace)
         waits = serving.span.trace.own and not call.detached
-        return replace(call, trace=trace, under_way=(serving.span,) if waits else ())
+        return replaced(call, trace=trace, under_way=(serving.span,) if waits else ())
 
     @contextmanager
     def queued(self, active: ActiveCall) -> Generator[None]:
@@ -111,10 +111,10 @@ class SpanRecorder:
             self.tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
         if call.started_at is None:
             self._tell_queue(call, call.created_at, now)
-        return replace(call, under_way=())
+        return replaced(call, under_way=())
 
     def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
-        active.call = replace(active.call, under_way=under_way)
+        active.call = replaced(active.call, under_way=under_way)
         self._ledger.later(Change(self._calls, active.call.id, active.call))
 
     def _tell_queue(self, call: Call, start: float, end: float) -> None:

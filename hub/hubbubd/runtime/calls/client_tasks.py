@@ -117,7 +117,7 @@ class ClientTasks:
                 if not self.outlives(active):
                     self._questions.take_back(followed)
         except BaseException as exc:
-            hub_ends = not isinstance(exc, Exception) and not active.scope.cancel_called
+            hub_ends = not isinstance(exc, Exception) and not active.deadline.over
             if not hub_ends and not self.outlives(active):
                 with anyio.CancelScope(shield=True):
                     await self._give_up(followed)

@@ -113,8 +113,7 @@ class CallExchange:
         result: dict[str, Any] | None = None
         fault: Fault | None = None
         try:
-            with active.scope:
-                result = await exchange()
+            result = await active.deadline.within(exchange)
         except PeerError as exc:
             fault = of_server(exc)
         except HubError as exc:
@@ -159,6 +158,7 @@ class CallExchange:
             if resumed:
                 require_rounds(link.hello, active.call)
             await self._support.check(link.hello, active.call, sending)
+            await active.deadline.check()
             sending = with_task(link.hello, queue.config, active.call, sending)
             try:
                 result = await self._send(queue, link, active, sending)

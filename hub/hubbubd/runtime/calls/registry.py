@@ -1,5 +1,6 @@
 """The registry of calls: making, reading, cancelling and draining them. `exchange.py` executes them."""
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
@@ -80,7 +81,7 @@ class Calls:
             self._record(active.call)
             go_on = self._exchange.resume(queue, active)
             self._quota.take(call.principal)
-            self._background.start_soon(self._quota.until_ended, call.principal, go_on)
+            self._background.start_brief(self._quota.until_ended, call.principal, go_on)
         return queue
 
     async def close_queue(self, server: str, fault: Fault) -> None:
@@ -165,7 +166,7 @@ class Calls:
     async def _detach(self, active: ActiveCall) -> None:
         """Make a call detached, durably. Whoever else starts it meanwhile waits for that. Raises Unavailable."""
         active.call = replace(active.call, detached=True)
-        active.admitted = anyio.Event()
+        active.admitted = asyncio.Event()
         try:
             await self._ledger.commit([Change(self._table, active.call.id, active.call)])
         except HubError:
@@ -274,7 +275,7 @@ class Calls:
             self._record(active.call)
         # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
         begin = partial(self._exchange.begin, queue, active, params)
-        self._background.start_soon(self._quota.until_ended, call.principal, begin)
+        self._background.start_brief(self._quota.until_ended, call.principal, begin)
         return active
 
     def _record(self, call: Call) -> None:

@@ -1,0 +1,70 @@
+"""A time limit for work in large numbers: calls, and writes to callers. To move it costs next to nothing."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio.lowlevel
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """Ends the work within it by a cancel scope: when its time has come, or at `end`.
+
+    The timer is moved lazily: a later time only takes effect when the timer goes off.
+    """
+
+    __slots__ = ("_at", "_scope", "_timer", "over")
+
+    def __init__(self, at: float = math.inf) -> None:
+        """`at` is as for `move`."""
+        self.over = False
+        """Whether the time has come, or `end` was called."""
+        self._at = at
+        self._scope: anyio.CancelScope | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def move(self, at: float) -> None:
+        """Set the time, in seconds of the event loop's clock; infinite for none. One that has come ends the work."""
+        self._at = at
+        if self._scope is not None and (self._timer is None or at < self._timer.when()):
+            self._look()
+
+    def end(self) -> None:
+        """End the work, also if it has not begun."""
+        if not self.over:
+            self.over = True
+            if self._scope is not None:
+                self._scope.cancel()
+
+    async def check(self) -> None:
+        """End the work here if it is over: what follows must not happen any more."""
+        if self.over:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+
+    async def within(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do the work and return its result; None if it was ended. What is over already ends at its first wait."""
+        try:
+            with anyio.CancelScope() as self._scope:
+                self._look()
+                if self.over:
+                    self._scope.cancel()
+                return await work()
+            return None
+        finally:
+            self._scope = None
+            self._unset()
+
+    def _look(self) -> None:
+        self._unset()
+        if asyncio.get_running_loop().time() >= self._at:
+            self.end()
+        elif self._at < math.inf:
+            self._timer = asyncio.get_running_loop().call_at(self._at, self._look)
+
+    def _unset(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,135 @@
+"""A deadline that is moved, in virtual time."""
+
+import asyncio
+import math
+
+import anyio
+import pytest
+
+from hubbubd.deadline import Deadline
+
+
+def now() -> float:
+    """The loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+async def for_ever() -> str:
+    """Work without an end."""
+    await anyio.sleep(1e6)
+    return "done"
+
+
+async def test_work_that_takes_less_returns_its_result() -> None:
+    async def work() -> str:
+        await anyio.sleep(9)
+        return "done"
+
+    deadline = Deadline(now() + 10)
+    assert await deadline.within(work) == "done"
+    await anyio.sleep(10)
+    assert not deadline.over
+
+
+@pytest.mark.parametrize("at", [5.0, 15.0, 30.0])
+async def test_it_ends_the_work_at_the_time_it_was_last_moved_to(at: float) -> None:
+    deadline, begun = Deadline(now() + 10), now()
+
+    async def work() -> None:
+        deadline.move(math.inf)
+        await anyio.sleep(1)
+        deadline.move(begun + 20)
+        deadline.move(begun + at)
+        await for_ever()
+
+    assert await deadline.within(work) is None
+    assert (deadline.over, now() - begun) == (True, at)
+
+
+async def test_without_a_time_it_ends_nothing() -> None:
+    deadline, begun = Deadline(now() + 10), now()
+
+    async def work() -> str:
+        deadline.move(math.inf)
+        await anyio.sleep(100)
+        return "done"
+
+    assert await deadline.within(work) == "done"
+    assert now() - begun == 100
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["in time", "by hand"])
+async def test_work_that_is_over_already_ends_at_its_first_wait(passed: bool) -> None:
+    deadline, done = Deadline(), list[str]()
+    if passed:
+        deadline.move(now())
+    else:
+        deadline.end()
+
+    async def work() -> None:
+        try:
+            await anyio.sleep(0)
+            pytest.fail("it went on")
+        finally:
+            done.append("cleaned up")
+
+    assert await deadline.within(work) is None
+    assert (deadline.over, done) == (True, ["cleaned up"])
+
+
+@pytest.mark.parametrize("passed", [True, False], ids=["in time", "by hand"])
+async def test_a_check_ends_what_is_over_without_a_wait(passed: bool) -> None:
+    deadline = Deadline()
+
+    async def work() -> None:
+        await deadline.check()
+        if passed:
+            deadline.move(now())
+        else:
+            deadline.end()
+        await deadline.check()
+        pytest.fail("it went on")
+
+    assert await deadline.within(work) is None
+
+
+async def test_work_that_has_no_wait_left_returns_its_result_even_if_it_is_over() -> None:
+    deadline = Deadline()
+
+    async def work() -> str:
+        deadline.end()
+        return "done"
+
+    assert await deadline.within(work) == "done"
+    assert deadline.over
+
+
+async def test_what_is_shielded_ends_first() -> None:
+    deadline, kept = Deadline(now() + 1), list[str]()
+
+    async def work() -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(5)
+            kept.append("written")
+        await for_ever()
+
+    assert await deadline.within(work) is None
+    assert kept == ["written"]
+
+
+async def test_who_cancels_the_task_itself_is_heard_even_when_it_is_over() -> None:
+    deadline = Deadline()
+    task = asyncio.create_task(deadline.within(for_ever))
+    await anyio.sleep(1)
+    deadline.end()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_error_of_the_work_is_raised() -> None:
+    async def work() -> None:
+        raise ValueError("wrong")
+
+    with pytest.raises(ValueError, match="wrong"):
+        await Deadline(now() + 1).within(work)
