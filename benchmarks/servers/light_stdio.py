@@ -1,6 +1,6 @@
 """A stdio server that costs next to nothing, so that what is measured is the way to it.
 
-`echo` returns its text; `ask` asks a form question and returns how many seconds its answer took.
+`echo` returns its text; `ask` asks a form question and returns when it did so, by the machine's monotonic clock.
 """
 
 import sys
@@ -51,7 +51,7 @@ def main() -> None:
         method, request_id = message.get("method"), message.get("id")
         if method is None:
             call_id, since = asked.pop(request_id)
-            send(id=call_id, result=text(repr(perf_counter() - since)))
+            send(id=call_id, result=text(repr(since)))
         elif request_id is None:
             continue
         elif method == "tools/call" and message["params"]["name"] == "ask":
