@@ -120,7 +120,11 @@ async def _compared(
             yield
 
     async with AsyncExitStack() as stack:
-        target = options["url"] if "url" in options else StdioServerParameters(command=options["command"], args=options["args"])
+        target = (
+            options["url"]
+            if "url" in options
+            else StdioServerParameters(command=options["command"], args=options["args"])
+        )
         direct = await stack.enter_async_context(mcp.Client(target, mode="legacy", elicitation_callback=_answer))
         ways = [
             _Way("direct", straight, nullcontext),
