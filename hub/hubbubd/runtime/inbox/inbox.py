@@ -7,7 +7,7 @@ Every change is a transaction with optimistic concurrency (`Ledger.transact`) ov
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -34,6 +34,9 @@ Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
 
 KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
 """Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
+
+Opening = Callable[[Sequence[PendingRequest]], AbstractContextManager[Sequence[PendingRequest]]]
+"""Yields new requests as they are to be opened; the block commits them, and may fail."""
 
 
 class Inbox:
@@ -71,6 +74,7 @@ class Inbox:
         self._opening_bytes = Tally()
         self._shown: dict[str, dict[str, float]] = {}
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
+        self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
 
     def recover(self) -> None:
@@ -216,7 +220,10 @@ class Inbox:
             raise _too_many(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
-        """Add requests, in one commit with other changes. Raises Conflict, ResourceExhausted and Unavailable."""
+        """Add requests, claimed if workers wait for them, in one commit with other changes.
+
+        Raises Conflict, ResourceExhausted and Unavailable.
+        """
         servers = Counter(request.server for request in requests)
         sizes: Counter[str] = Counter()
         for request in requests:
@@ -227,7 +234,8 @@ class Inbox:
             self._opening.add(server, count)
             self._opening_bytes.add(server, sizes[server])
         try:
-            await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
+            with self.as_workers_take_them(requests) as opened:
+                await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in opened)])
         finally:
             for server, count in servers.items():
                 self._opening.take(server, count)
