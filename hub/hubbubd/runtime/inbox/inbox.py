@@ -70,6 +70,7 @@ class Inbox:
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
         self._open_bytes = Tally()
+        self._about_to_open: set[str] = set()
         self._opening = Tally()
         self._opening_bytes = Tally()
         self._shown: dict[str, dict[str, float]] = {}
@@ -230,16 +231,23 @@ class Inbox:
             sizes[request.server] += len(request.request)
         for server, count in servers.items():
             self.require_room(server, count, sizes[server])
-        for server, count in servers.items():
-            self._opening.add(server, count)
-            self._opening_bytes.add(server, sizes[server])
+        for request in requests:
+            self._about_to_open.add(request.id)
+            self._opening.add(request.server)
+            self._opening_bytes.add(request.server, len(request.request))
         try:
             with self.as_workers_take_them(requests) as opened:
                 await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in opened)])
         finally:
-            for server, count in servers.items():
-                self._opening.take(server, count)
-                self._opening_bytes.take(server, sizes[server])
+            for request in requests:
+                self._opened(request)
+
+    def _opened(self, request: PendingRequest) -> None:
+        """Stop counting a request as being opened: it is in the record now, or has failed."""
+        if request.id in self._about_to_open:
+            self._about_to_open.discard(request.id)
+            self._opening.take(request.server)
+            self._opening_bytes.take(request.server, len(request.request))
 
     async def wait(self, request_id: str) -> PendingRequest:
         """Wait until the request is no longer open, and return it. Raises NotFound."""
@@ -371,6 +379,7 @@ class Inbox:
             if after.id not in known:
                 known.add(after.id)
                 self._open_bytes.add(after.server, len(after.request))
+                self._opened(after)
         elif before is not None and before.state is RequestState.OPEN:
             self._open[after.server].discard(after.id)
             self._open_bytes.take(after.server, len(after.request))
