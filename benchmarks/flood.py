@@ -18,11 +18,11 @@ FLOODS: Mapping[str, tuple[int, int]] = {"20,000 messages": (20_000, 100), "200 
 
 @dataclass(frozen=True, slots=True)
 class Flooded:
-    """One row: calls per second of one server while another is quiet, or floods. `share` is of the quiet round."""
+    """One row: calls per second of one server while another is quiet, or floods. `ratio` is to the quiet round."""
 
     flood: str
     rate: float
-    share: float
+    ratio: float
 
     def to_json(self) -> dict[str, Any]:
         """All figures."""

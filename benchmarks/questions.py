@@ -33,7 +33,7 @@ Call = Callable[[], Awaitable[float]]
 class Asked:
     """One row: from the server's question to the end of its call, as the caller sees it.
 
-    `ratio` is the middle one of the rounds' own, each the medians of two measurements next to each other.
+    `ratio` to the direct client is the middle one of the rounds' own, which compare their medians.
     """
 
     server: str
@@ -106,7 +106,9 @@ async def _compared(
 
     async def straight() -> float:
         result = await direct.call_tool("ask", {})
-        return float(result.content[0].text)  # type: ignore[union-attr]
+        (content,) = result.content
+        assert isinstance(content, mcp_types.TextContent)
+        return float(content.text)
 
     async def watched() -> float:
         return float((await hub_.call_tool(name, "ask")).text)
@@ -138,7 +140,8 @@ async def _compared(
     return [way.row(name, ways[0]) for way in ways]
 
 
-async def _answer(_context: object, _params: object) -> mcp_types.ElicitResult:
+async def _answer(context: object, params: object) -> mcp_types.ElicitResult:
+    del context, params
     return mcp_types.ElicitResult(action="accept", content={**ANSWER})
 
 

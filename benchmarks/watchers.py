@@ -122,7 +122,7 @@ async def _of_the_hub(running: HubProcess) -> AsyncGenerator[_Side]:
     token = json.loads((running.data_dir / "client.json").read_text())["token"]
 
     def stream(channel: aio.Channel) -> Any:
-        watch = channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
+        watch: Any = channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
         return watch(
             inbox_pb2.WatchPendingRequestsRequest().SerializeToString(),
             metadata=[("authorization", f"Bearer {token}")],
@@ -141,11 +141,13 @@ async def _bare() -> AsyncGenerator[_Side]:
     async with await anyio.open_process(command, stderr=None) as process:
         assert process.stdout is not None
         address = f"127.0.0.1:{int(await process.stdout.receive())}"
-        async with (
-            aio.insecure_channel(address) as channel,
-            _crowd(address, lambda each: each.unary_stream("/bare.Bare/Watch")(message), first=1) as crowd,
-        ):
-            publish = channel.unary_unary("/bare.Bare/Publish")
+
+        def stream(channel: aio.Channel) -> Any:
+            watch: Any = channel.unary_stream("/bare.Bare/Watch")
+            return watch(message)
+
+        async with aio.insecure_channel(address) as channel, _crowd(address, stream, first=1) as crowd:
+            publish: Any = channel.unary_unary("/bare.Bare/Publish")
             yield _Side("bare gRPC", process.pid, crowd, lambda: publish(message))
         process.terminate()
 

@@ -1,6 +1,7 @@
 """A fan-out of bare gRPC: `Watch` streams to each caller what any caller gives to `Publish`. It prints its port."""
 
 import asyncio
+from typing import Any
 
 import grpc
 import uvloop
@@ -28,7 +29,7 @@ async def main() -> None:
             each.put_nowait(request)
         return b""
 
-    methods = {
+    methods: dict[str, Any] = {
         "Watch": grpc.unary_stream_rpc_method_handler(watch),
         "Publish": grpc.unary_unary_rpc_method_handler(publish),
     }
