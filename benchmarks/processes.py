@@ -33,13 +33,18 @@ class HubProcess:
 
     def cpu_s(self) -> float:
         """Processor time that the hub's own process has taken; its servers are other processes."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return cpu_s(self.pid)
 
     def rss_mib(self) -> float:
         """Resident memory."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has taken with all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def stdio_server(name: str, *args: str) -> dict[str, Any]:

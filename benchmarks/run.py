@@ -16,7 +16,7 @@ import anyio
 import upkeep
 from access import Way, ways
 from calls import Compared, compare
-from questions import Answered, ask
+from questions import Asked, ask
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -123,11 +123,11 @@ def _show_ways(rows: Sequence[Way]) -> None:
     console.print(table)
 
 
-def _show_questions(rows: Sequence[Answered]) -> None:
-    table = _table("From a server's question to its answer", "watchers", "median", "p95", "hub's CPU")
+def _show_questions(rows: Sequence[Asked]) -> None:
+    table = _table("From a server's question to the end of its call", "server", "way", "median", "p95", "ratio", "CPU")
     for row in rows:
-        values = (row.median_ms, row.p95_ms, row.hub_cpu_ms)
-        table.add_row(str(row.watchers), *(f"{value:.2f} ms" for value in values))
+        values = (f"{row.median_ms:.2f} ms", f"{row.p95_ms:.2f} ms", f"{row.ratio:.2f} x", f"{row.hub_cpu_ms:.2f} ms")
+        table.add_row(row.server, row.way, *values)
     console.print(table)
 
 
