@@ -4,6 +4,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Final
 
 import anyio
 import httpx2
@@ -12,6 +13,7 @@ from yarl import URL
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
+from hubbubd.slots import Slots
 from hubbubd.upstream import faults
 from hubbubd.upstream.access import Access
 from hubbubd.upstream.connections import Connections
@@ -22,6 +24,10 @@ from hubbubd.upstream.ports import Inbound, Vault
 from hubbubd.upstream.sse import sse_transport
 from hubbubd.upstream.streams import Lose, Pipe, Transport
 
+OPENINGS: Final = 16
+OPENING_S: Final = 0.25
+"""Servers' own streams that are opened at once, and the seconds for which one counts: then it waits for its server."""
+
 
 class OverHttp:
     """The transports over HTTP of all servers."""
@@ -29,6 +35,7 @@ class OverHttp:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
         self._connections = Connections()
+        self._openings = Slots(OPENINGS, OPENING_S)
         self._tls: ssl.SSLContext | None = None
         self._loading = anyio.Lock()
 
@@ -43,12 +50,15 @@ class OverHttp:
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
         tls = await self._tls_for(config)
-        open_transport = http_transport if config.transport == "http" else sse_transport
         async with self._connections.use(hosts) as session:
             client = HttpClient(config, session, tls, hosts, access)
-            async with open_transport(url, config.max_message_bytes, client, lose) as pipe:
+            limit = config.max_message_bytes
+            if config.transport == "http":
+                opened = http_transport(url, limit, client, lose, self._openings)
+            else:
+                opened = sse_transport(url, limit, client, lose)
+            async with opened as pipe:
                 yield pipe
-
 
     async def _tls_for(self, config: ServerConfig) -> ssl.SSLContext:
         """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`.

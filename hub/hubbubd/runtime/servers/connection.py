@@ -19,10 +19,14 @@ from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, Upst
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
+from hubbubd.slots import Slots
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
 
-RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20
+RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 40.0, 5
 """Rate limit of reconnects over all servers, and its burst."""
+
+HANDSHAKES, HANDSHAKE_S = 16, 0.25
+"""Attempts to connect at once, and the seconds for which one counts: later it waits for its server, not for the hub."""
 
 MISSED_PINGS = 2
 """Consecutive unanswered pings after which a connection counts as lost."""
@@ -31,14 +35,19 @@ log = structlog.get_logger(__name__)
 
 
 class Turns:
-    """Rate limit shared by all servers' reconnects, against a thundering herd after a common failure."""
+    """The attempts of all servers: after a common failure they come one after the other, and a few at once."""
 
     def __init__(self) -> None:
         self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
+        self._slots = Slots(HANDSHAKES, HANDSHAKE_S)
 
-    async def take(self) -> None:
-        """Wait for a turn."""
+    async def reconnect(self) -> None:
+        """Wait for the turn of an attempt after a failed one."""
         await anyio.sleep(self._bucket.owe(anyio.current_time()))
+
+    async def begin(self) -> Callable[[], None]:
+        """Wait until an attempt may begin; return what to call at its end."""
+        return await self._slots.take()
 
 
 class ConnectionShell:
@@ -152,13 +161,15 @@ class ConnectionShell:
                 self._now = anyio.Event()
                 with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
                     await self._now.wait()
-                await self._turns.take()
+                await self._turns.reconnect()
                 self._feed(Event.RECONNECT)
 
     async def _attempt(self) -> tuple[Event, Fault]:
         """Open a connection and use it until it ends; return how it ended."""
+        attempted = await self._turns.begin()
         try:
             async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
+                attempted()
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault
@@ -173,6 +184,8 @@ class ConnectionShell:
                 message=f"the hub failed: {type(exc).__name__}",
                 retryable=True,
             )
+        finally:
+            attempted()
         if self.state is State.CONNECTED:
             return Event.CONNECTION_LOST, fault
         return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
