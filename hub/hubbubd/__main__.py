@@ -15,6 +15,11 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - pathlib is not needed yet; to the end of the process
+    # structlog would import rich, with all of its own, to colour tracebacks that the hub prints as text.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    import structlog
+
+    del sys.modules["rich"]
     from hubbubd.app import run
 
     gc.freeze()
