@@ -108,6 +108,7 @@ async def _memory(directory: Path) -> AsyncGenerator[Figure]:
     empty = 0.0
     for count, goal in ((0, 70.0), (FEW, 20.0), (MANY, 75.0)):
         async with _playing(count) as played, _hub(played, directory / str(count)) as running:
+            await played.wait_open()
             await anyio.sleep(SETTLE_S)
             size = running.rss_mib()
         name = f"memory for {count} servers" if count else "memory of an empty hub"
@@ -127,7 +128,7 @@ async def _ratio(directory: Path, count: int, rounds: int) -> float:
         ratios: list[float] = []
         for number in range(rounds):
             ours = perf_counter()
-            async with _hub(played, directory / str(number), connected=False) as running:
+            async with _hub(played, directory / str(number)) as running:
                 await _call_each(running.client, played.servers)
                 ours = perf_counter() - ours
             theirs = perf_counter()
@@ -237,13 +238,11 @@ async def _playing(count: int) -> AsyncGenerator[Played]:
 
 
 @asynccontextmanager
-async def _hub(
-    played: Played, directory: Path, *, probe: Path | None = None, connected: bool = True
-) -> AsyncGenerator[HubProcess]:
+async def _hub(played: Played, directory: Path, *, probe: Path | None = None) -> AsyncGenerator[HubProcess]:
     directory.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, HERE / "probed_hub.py"] if probe is not None else None
     environ = {"HUBBUBD_LOG_LEVEL": "error"} | ({"HUBBUB_PROBE": str(probe)} if probe is not None else {})
-    async with hub(played.servers, directory, command, environ=environ, connected=connected) as running:
+    async with hub(played.servers, directory, command, environ=environ, connected=False) as running:
         yield running
 
 

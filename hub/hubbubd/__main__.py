@@ -3,6 +3,8 @@
 import gc
 import os
 import sys
+from importlib import import_module
+from types import ModuleType
 
 
 def main() -> None:
@@ -15,10 +17,10 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - pathlib is not needed yet; to the end of the process
-    # structlog would import rich, with all of its own, to colour tracebacks that the hub prints as text.
-    sys.modules["rich"] = None  # type: ignore[assignment]
-    import structlog
-
+    # structlog imports rich if it can, to colour tracebacks that the hub prints as text: 4 MB and 30 ms.
+    without: dict[str, ModuleType | None] = {"rich": None}
+    sys.modules.update(without)  # pyright: ignore[reportArgumentType,reportCallIssue] - None forbids the import
+    import_module("structlog")
     del sys.modules["rich"]
     from hubbubd.app import run
 

@@ -59,6 +59,18 @@ async def test_servers_that_hang_hold_up_no_others(world: World) -> None:
         assert sorted(away(hub)) == sorted(NAMES[:100])
 
 
+async def test_the_pings_of_servers_connected_together_are_spread_over_the_interval(world: World) -> None:
+    async with connected(world) as (_, peers):
+        most = total = 0
+        for _second in range(60):
+            before = sum(peer.link.probes for peer in peers)
+            await anyio.sleep(1)
+            count = sum(peer.link.probes for peer in peers) - before
+            most, total = max(most, count), total + count
+    assert total >= len(NAMES)
+    assert most < len(NAMES) / 5
+
+
 async def test_an_attempt_that_fails_makes_room_for_the_next_at_once(world: World) -> None:
     async with connected(world) as (_, peers):
         for peer in peers:
