@@ -26,7 +26,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from multidict import CIMultiDict
 from yarl import URL
 
-from hubbubd.errors import Fault, UpstreamError
+from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.slots import Slots
 from hubbubd.turns import turn
 from hubbubd.upstream import body, faults
@@ -81,9 +81,10 @@ class StreamableHttp:
         self._client = client
         self._lose = lose
         self._openings = openings
-        self._posting = Posting(client, lose, all_vital=False)
+        self._posting = Posting(client, self._lost, all_vital=False)
         self._sending = Sending(self._post, lose)
         self._session: str | None = None
+        self._forgotten = False
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -109,10 +110,14 @@ class StreamableHttp:
                 self._max_bytes,
                 self.arrivals,
                 headers=self._headers,
-                lose=self._lose,
+                lose=self._lost,
                 openings=self._openings,
             )
             self._sending.start(stream.run())
+
+    def _lost(self, fault: Fault) -> None:
+        self._forgotten = fault.code == FaultCode.SESSION_LOST
+        self._lose(fault)
 
     async def aclose(self) -> None:
         """As `streams.Writing`."""
@@ -122,7 +127,7 @@ class StreamableHttp:
         """End the session, and all that is under way."""
         with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
             await self._sending.notified()
-            if self._session is not None:
+            if self._session is not None and not self._forgotten:
                 await self._end_session()
         with anyio.CancelScope(shield=True):
             await self._sending.end()
