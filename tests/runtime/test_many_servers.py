@@ -7,12 +7,12 @@ import anyio
 import pytest
 
 from hubbubd.core.connection import State
-from hubbubd.errors import Fault
+from hubbubd.errors import Fault, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers.connection import HANDSHAKE_S, HANDSHAKES
 
 from .conftest import World, server
-from .peer import LOST, SESSION_LOST, Peer
+from .peer import LOST, REFUSED, SESSION_LOST, Peer
 
 NAMES = [f"s{number}" for number in range(1000)]
 SOON_S = 30.0
@@ -74,7 +74,7 @@ async def test_the_pings_of_servers_connected_together_are_spread_over_the_inter
 async def test_an_attempt_that_fails_makes_room_for_the_next_at_once(world: World) -> None:
     async with connected(world) as (_, peers):
         for peer in peers:
-            peer.plan.append(ValueError("it fails at once"))
+            peer.plan.append(UpstreamError(REFUSED))
             peer.link.lose(SESSION_LOST)
         await anyio.sleep(HANDSHAKE_S)
         assert all(len(peer.attempts) == 1 for peer in peers)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from typing import Any
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.ports import Era
 
-from .conftest import CALL, Connect
+from .conftest import Connect
 
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "closing", "version": "1"}}
@@ -27,7 +28,7 @@ class Closing:
         """Serves one connection."""
         head = await reader.readuntil(b"\r\n\r\n")
         found = LENGTH.search(head)
-        message = json.loads(await reader.readexactly(int(found[1]))) if found else {}
+        message: dict[str, Any] = json.loads(await reader.readexactly(int(found[1]))) if found else {}
         if message.get("method") == "tools/call":
             self.held.set()
             await self._release.wait()
@@ -51,7 +52,7 @@ async def test_only_the_call_that_met_no_server_was_not_sent(connect: Connect) -
 
         async def call() -> None:
             with pytest.raises(UpstreamError) as caught:
-                await link.request(*CALL)
+                await link.request("tools/call", {"name": "held", "arguments": {}})
             failures.append(caught.value)
 
         tasks.start_soon(call)
