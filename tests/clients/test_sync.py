@@ -18,7 +18,7 @@ import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import blocking, records, sync
 from hubbub_client.errors import FailedPrecondition, HubbubError
-from hubbub_client.portal import Portal
+from hubbub_client.portal import Portal, opened
 from hubbub_client.watch_events import Upsert
 
 LIMIT_S = 60
@@ -324,3 +324,11 @@ async def test_a_forked_process_is_told_that_it_has_no_connection(hub: Any) -> N
     with anyio.fail_after(LIMIT_S):
         ran = await anyio.run_process([sys.executable, "-c", FORKED, str(hub.data_dir)], check=False)
     assert ran.stdout.split() == [b"FORKED", b"r1"], ran.stderr
+
+
+def test_what_grpc_tells_a_loop_that_has_ended_disturbs_no_other() -> None:
+    with opened() as portal:
+        ended = portal.loop
+    ended.call_soon_threadsafe(print, "late")  # raised an error in the loop that gRPC told it from
+    with pytest.raises(RuntimeError):
+        ended.call_soon(print)
