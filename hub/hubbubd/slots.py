@@ -27,9 +27,7 @@ class Slots:
             try:
                 await turn
             except asyncio.CancelledError:
-                if turn.cancelled():
-                    self._waiting.remove(turn)
-                else:  # it was this one's turn already
+                if not turn.cancelled():  # it was this one's turn already
                     self._give_back()
                 raise
         taken = True

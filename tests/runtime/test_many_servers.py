@@ -16,6 +16,7 @@ from .peer import LOST, REFUSED, SESSION_LOST, Peer
 
 NAMES = [f"s{number}" for number in range(1000)]
 SOON_S = 30.0
+HANGING = NAMES[:100]
 
 
 @asynccontextmanager
@@ -78,3 +79,28 @@ async def test_an_attempt_that_fails_makes_room_for_the_next_at_once(world: Worl
             peer.link.lose(SESSION_LOST)
         await anyio.sleep(HANDSHAKE_S)
         assert all(len(peer.attempts) == 1 for peer in peers)
+
+
+async def test_a_hub_ends_at_once_while_servers_wait_for_their_attempts(world: World) -> None:
+    for name in HANGING:
+        world.peers[name].always = 3600.0
+    async with world.hub(*(server(name) for name in HANGING)):
+        await anyio.sleep(HANDSHAKE_S)
+        ending = anyio.current_time()
+    assert anyio.current_time() - ending < 1
+
+
+async def test_servers_that_wait_for_their_attempts_are_disconnected_together(world: World) -> None:
+    for name in HANGING:
+        world.peers[name].always = 3600.0
+    async with world.hub(*(server(name) for name in HANGING)) as hub:
+        await anyio.sleep(HANDSHAKE_S)
+        async with anyio.create_task_group() as together:
+            for name in HANGING:
+                together.start_soon(hub.servers.disconnect, name)
+        assert all(hub.servers.get(name).connection.state is State.DISCONNECTED for name in HANGING)
+        for name in HANGING:
+            world.peers[name].always = None
+            await hub.servers.connect(name)
+        await anyio.sleep(SOON_S)
+        assert away(hub) == []
