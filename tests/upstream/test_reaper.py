@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 
 from hubbubd.config.server import ServerConfig
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import process
+from hubbubd.upstream import launcher, process
 from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
 
 BOUND_S = 60
@@ -168,13 +168,14 @@ anyio.run(main)
             pids = [int(pid) for pid in (await anyio.to_thread.run_sync(hub.stdout.readline)).split()]
         assert len(pids) == 6
         reaper = parent_of(pids[0])
-        assert parent_of(reaper) == hub.pid
+        above = parent_of(reaper)
+        assert parent_of(above) == hub.pid
         assert all(map(alive, pids))
     finally:
         hub.kill()
         with hub:
             hub.wait(BOUND_S)
-    await gone(reaper, *pids)
+    await gone(above, reaper, *pids)
 
 
 async def test_a_killed_reaper_takes_its_server_along_and_the_rest_goes_with_the_connection() -> None:
@@ -200,7 +201,7 @@ async def test_a_reaper_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyP
 async def test_a_reaper_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "reaper.py"
     broken.write_text("raise SystemExit('no such kernel')")
-    monkeypatch.setattr(process, "REAPER", broken)
+    monkeypatch.setattr(launcher, "REAPER", broken)
     with anyio.fail_after(BOUND_S), pytest.raises(UpstreamError, match="no such kernel") as caught:
         async with stdio_transport(peer(READING)):
             pass
@@ -208,11 +209,20 @@ async def test_a_reaper_that_cannot_run_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 HELD = """
-import os, socket, sys
-with socket.socket(socket.AF_UNIX) as way:
-    way.connect(%r)
-    way.recv(1)
-os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", %r, *sys.argv[1:]])
+import socket, sys
+sys.path.insert(0, %r)
+import reaper
+
+start = reaper.Reaper._start
+
+def held(self, descriptors):
+    with socket.socket(socket.AF_UNIX) as way:
+        way.connect(%r)
+        way.recv(1)
+    return start(self, descriptors)
+
+reaper.Reaper._start = held
+reaper.launch(socket.socket(fileno=int(sys.argv[1])))
 """
 
 
@@ -226,8 +236,8 @@ class Held:
         self.listener.listen()
         self.listener.setblocking(False)
         script = directory / "held.py"
-        script.write_text(HELD % (os.fspath(path), os.fspath(process.REAPER)))
-        monkeypatch.setattr(process, "REAPER", script)
+        script.write_text(HELD % (os.fspath(launcher.REAPER.parent), os.fspath(path)))
+        monkeypatch.setattr(launcher, "REAPER", script)
         self.waiting: list[socket.socket] = []
 
     def close(self) -> None:
