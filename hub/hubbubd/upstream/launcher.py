@@ -38,8 +38,10 @@ class Launcher:
         """
         async with self._turn:
             try:
-                if self._running is None or not self._running.forks(descriptors):
+                if self._running is not None and not self._running.forks(descriptors):
+                    log.warning("launcher gone, replaced", servers=self._servers, words=self._running.last_words())
                     await self._end()
+                if self._running is None:
                     self._running = await to_thread.run_sync(_Running)
                     if not self._running.forks(descriptors):
                         raise OSError(f"the launcher ended early: {self._running.last_words()}")

@@ -42,15 +42,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended: with a code, by a signal, or unknown."""
+    """How a process ended: with a code, by a signal, or unknown, as nobody was left to see it."""
 
     code: int | None = None
     signal: int | None = None
 
     def __str__(self) -> str:
         if self.signal is not None:
-            return f"ended by signal {self.signal}"
-        return "ended" if self.code is None else f"ended with exit code {self.code}"
+            return f"signal {self.signal}"
+        return "its reaper was killed" if self.code is None else f"exit code {self.code}"
 
 
 class ServerProcess:
