@@ -28,12 +28,14 @@ import _socket
 import gc
 import os
 import select
-import signal
 import sys
 import time
 
-PR_SET_PDEATHSIG = 1  # these two are from Linux' prctl.h
+# Of Linux: prctl.h and signal.h. The module `signal` would cost memory, for each server.
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+SIG_DFL, SIG_IGN = 0, 1
+SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 1, 2, 9, 13, 15, 17, 25
 
 DESCRIPTORS = 5
 """How many come with each start."""
@@ -47,18 +49,18 @@ ORPHAN_CHECK_MS = 60_000
 LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
 
 
-def prctl(option: int, value: int) -> None:
-    """Call `prctl`. Importing `ctypes`, which wraps `_ctypes`, would cost memory."""
-    _ctypes.call_function(_ctypes.dlsym(LIBC, "prctl"), (option, value, 0, 0, 0))
+def libc(function: str, *arguments: int) -> None:
+    """Call a function of the C library. Importing `ctypes`, which wraps `_ctypes`, would cost memory."""
+    _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
 def launch(starts: _socket.socket) -> None:
     """Fork a reaper for each start, until the other end of `starts` closes; then wait for the reapers."""
     gc.disable()  # a collection would write to all objects, and so copy them into each reaper
     # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all.
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the reapers
+    for number in (SIGHUP, SIGINT, SIGTERM):
+        libc("signal", number, SIG_IGN)
+    libc("signal", SIGCHLD, SIG_IGN)  # the kernel collects the reapers
     while descriptors := _received(starts):
         *_, control, _ = descriptors
         try:
@@ -87,9 +89,9 @@ class Reaper:
 
     def run(self, descriptors: list[int]) -> None:
         """Run until the server and all its descendants are gone, or until it failed to start."""
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        libc("signal", SIGCHLD, SIG_DFL)
         self._report(f"reaper {os.getpid()}")
-        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         failure = self._start(descriptors)
         for descriptor in descriptors:
             if descriptor != self._control:
@@ -138,7 +140,7 @@ class Reaper:
             for pid in _descendants():
                 if kill or pid not in signalled:
                     signalled.add(pid)
-                    _send_signal(pid, signal.SIGKILL if kill else signal.SIGTERM)
+                    _send_signal(pid, SIGKILL if kill else SIGTERM)
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
 
@@ -173,14 +175,14 @@ def _report(control: int, line: str) -> None:
 
 def _become(parent: int, descriptors: list[int]) -> str:
     """Turn this forked process into the server; return only what failed."""
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the line above
         os._exit(127)
     *standard, _, spec = descriptors
     for number, descriptor in enumerate(standard):
         os.dup2(descriptor, number)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    for number in (SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ):
+        libc("signal", number, SIG_DFL)
     os.setsid()  # a server that signals its own process group must not reach the reaper
     cwd, command, environ = _read(spec)
     try:
