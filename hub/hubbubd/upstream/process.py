@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 import uuid
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -162,8 +162,9 @@ class ServerProcess:
 
     async def _kill_reaper(self) -> None:
         log.warning("reaper stuck, killed", pid=self._reaper, server=self.pid)
-        if self._reaper:  # it holds the control socket, so the pid is still its own
-            os.kill(self._reaper, signal.SIGKILL)
+        if self._reaper:
+            with suppress(ProcessLookupError):
+                os.kill(self._reaper, signal.SIGKILL)  # the control socket is open, so the pid is still its own
         else:
             await _launcher.replace()
         with anyio.move_on_after(SWEEP_LIMIT_S):
