@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import select
 import signal
 import socket
 import time
@@ -28,6 +29,7 @@ MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
+KILL_LIMIT_S = 5.0  # for processes to end after SIGKILL
 
 START_LIMIT_S: Final = 1.0
 """Seconds for which a slow start may keep others from starting."""
@@ -211,19 +213,30 @@ def _spec(config: ServerConfig, mark: str) -> int:
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what a killed reaper left behind: every process with the mark of the connection in its environment."""
+    """Kill what a killed reaper left behind: every process with the mark of the connection in its environment.
+
+    Return once all of them have ended: one that is ending has no environment any more.
+    """
     entry = f"{MARK}={mark}".encode()
-    for _ in range(100):
-        names = (path.name for path in Path("/proc").iterdir())
-        left = [int(name) for name in names if name.isdecimal() and entry in _environ_of(int(name))]
-        if not left:
-            return
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
-        time.sleep(0.01)
+    deadline = time.monotonic() + KILL_LIMIT_S
+    with ExitStack() as opened:
+        ends = select.poll()
+        ending: set[int] = set()
+        while time.monotonic() < deadline:
+            names = (path.name for path in Path("/proc").iterdir())
+            marked = [int(name) for name in names if name.isdecimal() and entry in _environ_of(int(name))]
+            for pid in marked:
+                with suppress(OSError):  # ended meanwhile, or another user's
+                    process = os.pidfd_open(pid)
+                    opened.callback(os.close, process)
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    ends.register(process, select.POLLIN)
+                    ending.add(process)
+            for process, _ in ends.poll(10):
+                ends.unregister(process)
+                ending.remove(process)
+            if not marked and not ending:
+                return
 
 
 def _environ_of(pid: int) -> bytes:
