@@ -3,12 +3,13 @@
 import errno
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -20,6 +21,7 @@ from mcp_types.jsonrpc import JSONRPCNotification
 from hubbubd.config.server import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream import launcher, process
+from hubbubd.upstream.process import ServerProcess
 from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
 
 from .families import BOUND_S, HUB, OFFSPRING, READING, STAYING, alive, family, gone, parent_of, peer
@@ -173,6 +175,68 @@ async def test_a_server_that_cannot_be_executed_fails_alone() -> None:
         await echoed(first)
         async with stdio_transport(CAT) as second:
             assert launcher_of(second) == old
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """Lets this process open so many more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/proc/self/fd")))
+    with ExitStack() as gaps:
+        while (descriptor := os.open(os.devnull, os.O_RDONLY)) < highest:
+            gaps.callback(os.close, descriptor)
+        os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor + count, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_start_for_which_there_are_too_few_descriptors_keeps_none() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    failed = 0
+    with anyio.fail_after(BOUND_S):
+        while True:
+            try:
+                with descriptors_left(failed):
+                    process = await ServerProcess.start(CAT)
+                break
+            except UpstreamError as exc:
+                assert (exc.fault.code, exc.fault.retryable) == ("START_FAILED", True)
+            assert sorted(os.listdir("/proc/self/fd")) == before
+            failed += 1
+    await process.stop()
+    process.release()
+    assert failed > 10
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+MANY = """
+import json, os, sys, time
+
+pids = []
+for _ in range(40):
+    pids.append(os.fork())
+    if not pids[-1]:
+        os.setsid()
+        time.sleep(600)
+print(json.dumps({"jsonrpc": "2.0", "method": "born", "params": {"pids": pids}}), flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_killed_reaper_leaves_nothing_when_the_hub_has_hardly_a_descriptor_left() -> None:
+    async with AsyncExitStack() as ending:
+        streams = await ending.enter_async_context(stdio_transport(peer(MANY)))
+        with anyio.fail_after(BOUND_S):
+            item = await streams.read.receive()
+        assert isinstance(item, SessionMessage)
+        pids = item.message.model_dump()["params"]["pids"]
+        with descriptors_left(4):
+            os.kill(parent_of(streams.pid), signal.SIGKILL)
+            await ending.aclose()
+    assert not any(map(alive, pids))
 
 
 REACHING = """

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -83,25 +84,24 @@ class _Running:
     """A launcher's process. Making one and `end` block, for some milliseconds."""
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.setblocking(False)
-        self._stderr = os.memfd_create("stderr")
-        try:
-            # Isolated, and with an empty environment: no variable of the hub's affects it.
-            self._process = subprocess.Popen(  # noqa: S603 - our own script
-                [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                pass_fds=(theirs.fileno(),),
-                env={},
-                start_new_session=True,
-            )
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            theirs.close()
+        with ExitStack() as owned:
+            self._stderr = os.memfd_create("stderr")
+            owned.callback(os.close, self._stderr)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._socket = owned.enter_context(ours)
+            self._socket.setblocking(False)
+            with theirs:
+                # Isolated, and with an empty environment: no variable of the hub's affects it.
+                self._process = subprocess.Popen(  # noqa: S603 - our own script
+                    [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    pass_fds=(theirs.fileno(),),
+                    env={},
+                    start_new_session=True,
+                )
+            self._owned = owned.pop_all()
 
     def forks(self, descriptors: Sequence[int]) -> bool:
         """Ask for a reaper; return False when the launcher is gone. Raises OSError: it does not keep up."""
@@ -127,8 +127,4 @@ class _Running:
             log.warning("launcher stuck, killed", pid=self._process.pid)
             self._process.kill()
             self._process.wait()
-        self._close()
-
-    def _close(self) -> None:
-        self._socket.close()
-        os.close(self._stderr)
+        self._owned.close()

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import select
 import signal
 import socket
 import time
@@ -215,34 +214,49 @@ def _spec(config: ServerConfig, mark: str) -> int:
 def _kill_marked(mark: str) -> None:
     """Kill what a killed reaper left behind: every process with the mark of the connection in its environment.
 
-    Return once all of them have ended: one that is ending has no environment any more.
+    Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LIMIT_S.
     """
     entry = f"{MARK}={mark}".encode()
     deadline = time.monotonic() + KILL_LIMIT_S
-    with ExitStack() as opened:
-        ends = select.poll()
-        ending: set[int] = set()
-        while time.monotonic() < deadline:
-            names = (path.name for path in Path("/proc").iterdir())
-            marked = [int(name) for name in names if name.isdecimal() and entry in _environ_of(int(name))]
-            for pid in marked:
-                with suppress(OSError):  # ended meanwhile, or another user's
-                    process = os.pidfd_open(pid)
-                    opened.callback(os.close, process)
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-                    ends.register(process, select.POLLIN)
-                    ending.add(process)
-            for process, _ in ends.poll(10):
-                ends.unregister(process)
-                ending.remove(process)
-            if not marked and not ending:
+    killed: set[int] = set()
+    while time.monotonic() < deadline:
+        with suppress(OSError):  # the hub has no descriptor left, for now
+            names = [name for name in os.listdir("/proc") if name.isdecimal()]
+            marked = {pid for pid in map(int, names) if _kill_if_marked(pid, entry)}
+            killed |= marked
+            if not marked and not any(map(_runs, killed)):
                 return
+        time.sleep(0.01)
 
 
-def _environ_of(pid: int) -> bytes:
+def _kill_if_marked(pid: int, entry: bytes) -> bool:
+    """Kill a process that has this entry in its environment; return whether it has. Raises OSError as `_about`."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
+        process = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
+    except ProcessLookupError:
+        return False
+    try:
+        marked = entry in _about(pid, "environ")
+        if marked:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        return marked
+    finally:
+        os.close(process)
+
+
+def _runs(pid: int) -> bool:
+    state = _about(pid, "stat").rpartition(b") ")[2][:1]
+    return state not in (b"", b"Z", b"X")
+
+
+def _about(pid: int, name: str) -> bytes:
+    """Return what the system has about a process, nothing if it ended. Raises OSError: too many open files."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError as exc:
+        if exc.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         return b""
 
 
