@@ -132,8 +132,7 @@ async def _why_ended(streams: StdioStreams) -> Fault:
     with anyio.move_on_after(EXIT_LIMIT_S):
         status = await streams.wait_exit()
         stderr = list(streams.stderr_tail())
-        how = f"exit code {status.code}" if status.signal is None else f"signal {status.signal}"
-        note = f"the process ended, {how}"
+        note = f"the process ended, {status}"
         return faults.fault("CONNECTION_LOST", note, exit_code=status.code, signal=status.signal, stderr=stderr)
     return faults.fault("CONNECTION_LOST", "the process closed its stdout", stderr=stderr)
 

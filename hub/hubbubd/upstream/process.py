@@ -1,20 +1,17 @@
-"""A stdio server's process and pipes: started through a reaper, and ended with all its descendants."""
+"""A stdio server's process and pipes: started by a reaper, and ended with all its descendants."""
 
 import asyncio
 import errno
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import uuid
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -23,14 +20,15 @@ import structlog
 from hubbubd.config import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.faults import error
+from hubbubd.upstream.launcher import Launcher
 
-REAPER = Path(__file__).with_name("reaper.py")
 INHERITED = frozenset({"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
 """What a server inherits of the hub's environment, besides `LC_*`; everything else is in its configuration."""
 MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
+KILL_LIMIT_S = 5.0  # for processes to end after SIGKILL
 
 START_LIMIT_S: Final = 1.0
 """Seconds for which a slow start may keep others from starting."""
@@ -38,20 +36,22 @@ START_LIMIT_S: Final = 1.0
 # Starting a process is CPU work; many at once would starve the servers that are running.
 _starting = anyio.CapacityLimiter(2)
 
+_launcher = Launcher()
+
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a process ended: with a code, by a signal, or unknown."""
+    """How a process ended: with a code, by a signal, or unknown, as nobody was left to see it."""
 
     code: int | None = None
     signal: int | None = None
 
     def __str__(self) -> str:
         if self.signal is not None:
-            return f"ended by signal {self.signal}"
-        return "ended" if self.code is None else f"ended with exit code {self.code}"
+            return f"signal {self.signal}"
+        return "its reaper was killed" if self.code is None else f"exit code {self.code}"
 
 
 class ServerProcess:
@@ -61,6 +61,7 @@ class ServerProcess:
         self.pid = 0
         self.exit = ExitStatus()
         self._mark = mark
+        self._reaper = 0  # its pid, once it has told
         self._settled = anyio.Event()  # started, or known not to
         self._exited = anyio.Event()
         self._released = anyio.Event()  # the control socket's other end is closed: the reaper is gone
@@ -90,8 +91,7 @@ class ServerProcess:
             if process._failure:
                 raise _not_started(config, *process._failure)
             if not process.pid:
-                words = (process.stderr.read(2000) or b"").decode("utf-8", "replace")
-                raise _error(config, "START_FAILED", f"its reaper ended early: {words}")
+                raise _error(config, "START_FAILED", f"its reaper ended early: {_launcher.last_words()}")
             undo.pop_all()
         return process
 
@@ -103,29 +103,9 @@ class ServerProcess:
             ours, control = socket.socketpair()
             self._control = self._owned.enter_context(ours)
             theirs.enter_context(control)
-            own = {name: value.get_secret_value() for name, value in config.env.items()}
-            environ = _environ_file({**_inherited(), **own, MARK: self._mark})
-            theirs.callback(os.close, environ)
-            # Isolated, and with an empty environment: the server's variables must not affect the reaper.
-            reaper = [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER)]
-            start = partial(
-                subprocess.Popen[bytes],
-                [
-                    *reaper,
-                    str(control.fileno()),
-                    str(environ),
-                    config.cwd or "",
-                    cast("str", config.command),
-                    *config.args,
-                ],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                pass_fds=(control.fileno(), environ),
-                env={},
-                start_new_session=True,
-            )
-            self._reaper = await anyio.to_thread.run_sync(start)
+            spec = _spec(config, self._mark)
+            theirs.callback(os.close, spec)
+            await _launcher.start([stdin, stdout, stderr, control.fileno(), spec])
         self._control.setblocking(False)
         self._loop.add_reader(self._control.fileno(), self._on_report)
 
@@ -139,7 +119,9 @@ class ServerProcess:
         *reports, self._reports = (self._reports + chunk).split(b"\n")
         for report in reports:
             word, *values = report.decode().split()
-            if word == "started":
+            if word == "reaper":
+                self._reaper = int(values[0])
+            elif word == "started":
                 self.pid = int(values[0])
                 self._settled.set()
             elif word == "failed":
@@ -174,12 +156,21 @@ class ServerProcess:
             with anyio.move_on_after(SWEEP_LIMIT_S):
                 await self._released.wait()
             if not self._released.is_set():
-                log.warning("reaper stuck, killed", pid=self.pid)
-                self._loop.remove_reader(self._control.fileno())
-                self._reaper.kill()
+                await self._kill_reaper()
             if not self._swept:
                 await anyio.to_thread.run_sync(_kill_marked, self._mark)
-            await anyio.to_thread.run_sync(self._reaper.wait)
+            await _launcher.ended()
+
+    async def _kill_reaper(self) -> None:
+        log.warning("reaper stuck, killed", pid=self._reaper, server=self.pid)
+        if self._reaper:
+            with suppress(ProcessLookupError):
+                os.kill(self._reaper, signal.SIGKILL)  # the control socket is open, so the pid is still its own
+        else:
+            await _launcher.replace()
+        with anyio.move_on_after(SWEEP_LIMIT_S):
+            await self._released.wait()
+        self._loop.remove_reader(self._control.fileno())
 
     def release(self) -> None:
         """Close the pipes, once nobody uses them."""
@@ -199,40 +190,73 @@ def _pipe(theirs: ExitStack, ours: ExitStack, *, towards_us: bool) -> tuple[int,
     return other, ours.enter_context(FileIO(mine, "rb" if towards_us else "wb"))
 
 
-def _environ_file(environ: dict[str, str]) -> int:
-    """Return a descriptor with the variables; unlike arguments, others cannot read them. Raises ValueError."""
-    entries: list[bytes] = []
-    for name, value in environ.items():
-        if not name or "=" in name or "\0" in name + value:
+def _spec(config: ServerConfig, mark: str) -> int:
+    """Return a descriptor with what the reaper is to start; unlike arguments, others cannot read it. Raises ValueError.
+
+    The working directory, the number of words of the command, these, and the variables, with NULs between them.
+    """
+    own = {name: value.get_secret_value() for name, value in config.env.items()}
+    environ = {**_inherited(), **own, MARK: mark}
+    for name in environ:
+        if not name or "=" in name:
             raise ValueError(f"environment variable {name!r} cannot be set")
-        entries.append(os.fsencode(f"{name}={value}"))
-    descriptor = os.memfd_create("environ")
+    words = [config.command or "", *config.args]
+    parts = [config.cwd or "", str(len(words)), *words, *(f"{name}={value}" for name, value in environ.items())]
+    if any("\0" in part for part in parts):
+        raise ValueError("a NUL in the command, its directory or a variable")
+    descriptor = os.memfd_create("spec")
     with open(descriptor, "wb", closefd=False) as file:
-        file.write(b"\0".join(entries))
+        file.write(b"\0".join(map(os.fsencode, parts)))
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what a killed reaper left behind: every process with the mark of the connection in its environment."""
+    """Kill what a killed reaper left behind: every process with the mark of the connection in its environment.
+
+    Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LIMIT_S.
+    """
     entry = f"{MARK}={mark}".encode()
-    for _ in range(100):
-        names = (path.name for path in Path("/proc").iterdir())
-        left = [int(name) for name in names if name.isdecimal() and entry in _environ_of(int(name))]
-        if not left:
-            return
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
+    deadline = time.monotonic() + KILL_LIMIT_S
+    killed: set[int] = set()
+    while time.monotonic() < deadline:
+        with suppress(OSError):  # the hub has no descriptor left, for now
+            names = [name for name in os.listdir("/proc") if name.isdecimal()]
+            marked = {pid for pid in map(int, names) if _kill_if_marked(pid, entry)}
+            killed |= marked
+            if not marked and not any(map(_runs, killed)):
+                return
         time.sleep(0.01)
 
 
-def _environ_of(pid: int) -> bytes:
+def _kill_if_marked(pid: int, entry: bytes) -> bool:
+    """Kill a process that has this entry in its environment; return whether it has. Raises OSError as `_about`."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
+        process = os.pidfd_open(pid)  # first, so that nobody else is killed who gets the pid meanwhile
+    except ProcessLookupError:
+        return False
+    try:
+        marked = entry in _about(pid, "environ")
+        if marked:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        return marked
+    finally:
+        os.close(process)
+
+
+def _runs(pid: int) -> bool:
+    state = _about(pid, "stat").rpartition(b") ")[2][:1]
+    return state not in (b"", b"Z", b"X")
+
+
+def _about(pid: int, name: str) -> bytes:
+    """Return what the system has about a process, nothing if it ended. Raises OSError: too many open files."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError as exc:
+        if exc.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         return b""
 
 

@@ -1,34 +1,44 @@
-"""The subreaper: the parent process of one stdio server, which ends all that the server started with its connection.
+"""The launcher of all stdio servers, and the reapers that it forks: one per server, which ends all that it started.
 
-Run by path with `python -I -S`; it is no part of the daemon's import graph. It gets the server's pipes as its own 0, 1
-and 2, passes them on and closes them, and a control socket. Over that it reports, a line each:
+Run by path with `python -I -S`; it is no part of the daemon's import graph. The launcher gets one packet for each
+start, with these descriptors: the server's stdin, stdout and stderr, a control socket, and what to start. It forks a
+reaper and goes on, so no slow start holds up another. It ends after its reapers, once its socket is closed.
 
+A reaper starts its server, and reports over the control socket, a line each:
+
+    reaper PID           this process
     started PID          the server runs
-    failed STAGE ERRNO   it does not: STAGE is `cwd` or `command`
+    failed STAGE ERRNO   it does not: STAGE is `fork`, `cwd` or `command`
     exited STATUS        the server ended, with this wait status
     swept                no descendant is left; the last line
 
-When the other end of the socket closes, on purpose or because the hub died, it ends everything. As a subreaper (prctl
-PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, so that none escapes by daemonising. If it is killed
-itself, the kernel kills the server (PR_SET_PDEATHSIG).
+When the other end of its socket closes, on purpose or because the hub died, it ends everything. As a subreaper (prctl
+PR_SET_CHILD_SUBREAPER) it inherits every orphaned descendant, so that none escapes by daemonising. This is why each
+server has a reaper of its own: of two servers under one, nobody could tell whose orphan it is. If it is killed itself,
+the kernel kills the server (PR_SET_PDEATHSIG). It does not need the launcher, and lives on when that is killed.
 
-One of these stays in memory per server, hence the few imports (`signal` alone would cost 0.7 MB).
+A reaper shares all memory with the launcher that neither writes to, hence no `exec`, and the few and small imports.
 """
 
 # pathlib and contextlib cost memory as well; starting the given command is the purpose.
 # ruff: noqa: PTH123, PTH208, SIM105, S606
 
 import _ctypes
+import _socket
+import gc
 import os
 import select
 import sys
 import time
 
-# Of Linux: prctl.h and signal.h. What would import them costs memory, for each server.
+# Of Linux: prctl.h and signal.h. The module `signal` would cost memory, for each server.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIG_DFL, SIG_IGN = 0, 1
-SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGXFSZ = 1, 2, 9, 13, 15, 25
+SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 1, 2, 9, 13, 15, 17, 25
+
+DESCRIPTORS = 5
+"""How many come with each start."""
 
 TERM_GRACE_S = 2.0
 """How long processes may take to end after SIGTERM; then comes SIGKILL."""
@@ -40,44 +50,70 @@ LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is 
 
 
 def libc(function: str, *arguments: int) -> None:
-    """Call a function of the C library. Importing `ctypes`, which wraps `_ctypes`, would cost 0.3 MB."""
+    """Call a function of the C library. Importing `ctypes`, which wraps `_ctypes`, would cost memory."""
     _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
 
+def launch(starts: _socket.socket) -> None:
+    """Fork a reaper for each start, until the other end of `starts` closes; then wait for the reapers."""
+    gc.disable()  # a collection would write to all objects, and so copy them into each reaper
+    # A signal to the whole service must not end a reaper before it has cleaned up; the sockets end all.
+    for number in (SIGHUP, SIGINT, SIGTERM):
+        libc("signal", number, SIG_IGN)
+    libc("signal", SIGCHLD, SIG_IGN)  # the kernel collects the reapers
+    while descriptors := _received(starts):
+        *_, control, _ = descriptors
+        try:
+            reaper = os.fork()
+        except OSError as exc:
+            _report(control, f"failed fork {exc.errno}")
+        else:
+            if reaper == 0:
+                starts.close()
+                Reaper(control).run(descriptors)
+                os._exit(0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    try:
+        os.wait()  # as SIGCHLD is ignored: until the last reaper has ended
+    except ChildProcessError:
+        pass
+
+
 class Reaper:
-    """Starts the server, reports on it, and ends its descendants."""
+    """Starts a server, reports on it, and ends its descendants."""
 
     def __init__(self, control: int) -> None:
         self._control = control
         self._server = 0
 
-    def run(self, environ: int, cwd: str, command: list[str]) -> None:
+    def run(self, descriptors: list[int]) -> None:
         """Run until the server and all its descendants are gone, or until it failed to start."""
-        os.set_inheritable(self._control, False)
+        libc("signal", SIGCHLD, SIG_DFL)
+        self._report(f"reaper {os.getpid()}")
         libc("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # A signal to the whole service must not end the reaper before it has cleaned up; the control socket ends it.
-        for number in (SIGHUP, SIGINT, SIGTERM):
-            libc("signal", number, SIG_IGN)
-        failure = self._start(_read_environ(environ), cwd, command)
-        null = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(null, standard)
+        failure = self._start(descriptors)
+        for descriptor in descriptors:
+            if descriptor != self._control:
+                os.close(descriptor)
         if failure:
-            os.waitpid(self._server, 0)
             self._report(f"failed {failure}")
         else:
             self._report(f"started {self._server}")
             self._watch()
-            self._sweep()
+        self._sweep()
         self._report("swept")
 
-    def _start(self, environ: dict[bytes, bytes], cwd: str, command: list[str]) -> str:
+    def _start(self, descriptors: list[int]) -> str:
         """Start the server; return what failed, "" when it runs."""
         receive, send = os.pipe()
         parent = os.getpid()
-        self._server = os.fork()
+        try:
+            self._server = os.fork()
+        except OSError as exc:
+            return f"fork {exc.errno}"
         if self._server == 0:
-            os.write(send, _become(parent, environ, cwd, command).encode())
+            os.write(send, _become(parent, descriptors).encode())
             os._exit(127)
         os.close(send)  # the child's copy closes when it becomes the server
         failure = os.read(receive, 100).decode()
@@ -104,7 +140,7 @@ class Reaper:
             for pid in _descendants():
                 if kill or pid not in signalled:
                     signalled.add(pid)
-                    _signal(pid, SIGKILL if kill else SIGTERM)
+                    _send_signal(pid, SIGKILL if kill else SIGTERM)
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
 
@@ -121,20 +157,34 @@ class Reaper:
                 self._report(f"exited {status}")
 
     def _report(self, line: str) -> None:
-        try:
-            os.write(self._control, f"{line}\n".encode())
-        except OSError:
-            pass  # the hub is gone; there is still the sweep to finish
+        _report(self._control, line)
 
 
-def _become(parent: int, environ: dict[bytes, bytes], cwd: str, command: list[str]) -> str:
+def _received(starts: _socket.socket) -> list[int]:
+    """Return the descriptors of the next start; none when the hub has closed its end."""
+    _, ancillary, _, _ = starts.recvmsg(1, _socket.CMSG_SPACE(DESCRIPTORS * 4), _socket.MSG_CMSG_CLOEXEC)
+    return [descriptor for _, _, data in ancillary for descriptor in memoryview(data).cast("i")]
+
+
+def _report(control: int, line: str) -> None:
+    try:
+        os.write(control, f"{line}\n".encode())
+    except OSError:
+        pass  # the hub is gone; there is still the sweep to finish
+
+
+def _become(parent: int, descriptors: list[int]) -> str:
     """Turn this forked process into the server; return only what failed."""
     libc("prctl", PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent died before the line above
         os._exit(127)
+    *standard, _, spec = descriptors
+    for number, descriptor in enumerate(standard):
+        os.dup2(descriptor, number)
     for number in (SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ):
         libc("signal", number, SIG_DFL)
     os.setsid()  # a server that signals its own process group must not reach the reaper
+    cwd, command, environ = _read(spec)
     try:
         if cwd:
             os.chdir(cwd)
@@ -146,9 +196,12 @@ def _become(parent: int, environ: dict[bytes, bytes], cwd: str, command: list[st
         return f"command {exc.errno}"
 
 
-def _read_environ(descriptor: int) -> dict[bytes, bytes]:
-    with open(descriptor, "rb") as file:
-        return dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if entry)
+def _read(spec: int) -> tuple[bytes, list[bytes], dict[bytes, bytes]]:
+    """Return the directory, the command with its arguments, and the environment: see `process.py`."""
+    with open(spec, "rb") as file:
+        cwd, count, *rest = file.read().split(b"\0")
+    words = int(count)
+    return cwd, rest[:words], dict(entry.split(b"=", 1) for entry in rest[words:])
 
 
 def _descendants() -> list[int]:
@@ -173,7 +226,7 @@ def _children(pid: int) -> list[int]:
     return children
 
 
-def _signal(pid: int, number: int) -> None:
+def _send_signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except OSError:
@@ -181,6 +234,4 @@ def _signal(pid: int, number: int) -> None:
 
 
 if __name__ == "__main__":
-    libc("malloc_trim", 0)  # what compiling this file took is not needed again
-    Reaper(int(sys.argv[1])).run(int(sys.argv[2]), sys.argv[3], sys.argv[4:])
-    os._exit(0)
+    launch(_socket.socket(fileno=int(sys.argv[1])))

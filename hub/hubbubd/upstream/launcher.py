@@ -1,0 +1,130 @@
+"""The hub's side of the launcher, the one process that all stdio servers are started from: see `reaper.py`."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import anyio
+import structlog
+from anyio import to_thread
+
+REAPER = Path(__file__).with_name("reaper.py")
+
+END_LIMIT_S: Final = 7.0
+"""Seconds for which the launcher may take to end; much, for a busy machine."""
+
+LAST_WORDS_BYTES: Final = 2000
+"""How much is shown of what the launcher or a reaper wrote when it failed."""
+
+log = structlog.get_logger(__name__)
+
+
+class Launcher:
+    """Comes with the first server, and goes with the last one that was started."""
+
+    def __init__(self) -> None:
+        self._turn = anyio.Lock()
+        self._servers = 0
+        self._running: _Running | None = None
+
+    async def start(self, descriptors: Sequence[int]) -> None:
+        """Have a reaper forked which takes these descriptors over; each call is followed by one of `ended`.
+
+        A launcher that is gone is replaced. Raises OSError; then nothing was started, and nothing is to follow.
+        """
+        async with self._turn:
+            try:
+                if self._running is not None and not self._running.forks(descriptors):
+                    log.warning("launcher gone, replaced", servers=self._servers, words=self._running.last_words())
+                    await self._end()
+                if self._running is None:
+                    self._running = await to_thread.run_sync(_Running)
+                    if not self._running.forks(descriptors):
+                        raise OSError(f"the launcher ended early: {self._running.last_words()}")
+                self._servers += 1
+            finally:
+                await self._end_unused()
+
+    async def ended(self) -> None:
+        """Note that a server has ended with its reaper. Not cancellable."""
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                self._servers -= 1
+                await self._end_unused()
+
+    async def replace(self) -> None:
+        """End a launcher that does not react, so that the next start has another one. Its servers run on."""
+        with anyio.CancelScope(shield=True):
+            async with self._turn:
+                if self._running is not None:
+                    self._running.kill()
+                    await self._end()
+
+    def last_words(self) -> str:
+        """Return what the launcher or a reaper wrote when it failed."""
+        return self._running.last_words() if self._running is not None else ""
+
+    async def _end_unused(self) -> None:
+        if not self._servers:
+            await self._end()
+
+    async def _end(self) -> None:
+        if self._running is not None:
+            ending, self._running = self._running, None
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(ending.end)
+
+
+class _Running:
+    """A launcher's process. Making one and `end` block, for some milliseconds."""
+
+    def __init__(self) -> None:
+        with ExitStack() as owned:
+            self._stderr = os.memfd_create("stderr")
+            owned.callback(os.close, self._stderr)
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._socket = owned.enter_context(ours)
+            self._socket.setblocking(False)
+            with theirs:
+                # Isolated, and with an empty environment: no variable of the hub's affects it.
+                self._process = subprocess.Popen(  # noqa: S603 - our own script
+                    [sys.executable, "-I", "-S", "-X", "utf8", os.fspath(REAPER), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    pass_fds=(theirs.fileno(),),
+                    env={},
+                    start_new_session=True,
+                )
+            self._owned = owned.pop_all()
+
+    def forks(self, descriptors: Sequence[int]) -> bool:
+        """Ask for a reaper; return False when the launcher is gone. Raises OSError: it does not keep up."""
+        try:
+            socket.send_fds(self._socket, [b"\0"], descriptors)
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def last_words(self) -> str:
+        start = max(os.fstat(self._stderr).st_size - LAST_WORDS_BYTES, 0)
+        return os.pread(self._stderr, LAST_WORDS_BYTES, start).decode("utf-8", "replace")
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it; it waits for those of its reapers that are still ending."""
+        self._socket.close()
+        try:
+            self._process.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            log.warning("launcher stuck, killed", pid=self._process.pid)
+            self._process.kill()
+            self._process.wait()
+        self._owned.close()
