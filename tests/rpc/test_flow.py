@@ -52,6 +52,13 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
         assert question.call_id == "mine"
         assert question.kind == inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
 
+        watching = api.channel.unary_stream(
+            "/hubbub.v1.InboxService/WatchPendingRequests",
+            response_deserializer=inbox_pb2.WatchPendingRequestsResponse.FromString,
+        )(b"", metadata=(*api.metadata[:-1], ("hubbub-as", "bob")))
+        assert (await watching.read()).upsert.id == question.id
+        watching.cancel()
+
         claimed = await api(METHODS["ClaimPendingRequest"], inbox_pb2.ClaimPendingRequestRequest(id=question.id))
         claim_id = claimed.pending_request.claim.id
         shown = await api(METHODS["GetPendingRequest"], inbox_pb2.GetPendingRequestRequest(id=question.id))
@@ -74,6 +81,12 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
         answered = await api(METHODS["AnswerPendingRequest"], answer)
         assert answered.pending_request.state == inbox_pb2.PENDING_REQUEST_STATE_ANSWERED
         assert answered.pending_request.answered_by == "ada"
+        shown_to = [
+            each.by
+            for each in answered.pending_request.events
+            if each.type == inbox_pb2.PendingRequest.EVENT_TYPE_SHOWN
+        ]
+        assert "bob" in shown_to
 
         again = await api.refused(METHODS["AnswerPendingRequest"], answer)
         assert (again.code, again.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ALREADY_ANSWERED")

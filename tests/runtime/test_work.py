@@ -180,6 +180,22 @@ async def test_people_and_workers_do_not_take_from_each_other(world: World, hub:
     assert refused.value.reason == "ALREADY_CLAIMED"
 
 
+async def test_a_person_whose_claim_is_being_written_keeps_it_when_a_worker_comes(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    await ask(world, hub)
+    (request,) = open_requests(hub)
+    world.store.delay_s = 1
+    tasks.start_soon(hub.inbox.claim, request.id, "person", 30)
+    await settle(0.5)
+    agent = await join(tasks, hub, "a")
+    await settle(5)
+    assert not agent.mine
+    held = hub.inbox.get(request.id).claim
+    assert held is not None
+    assert held.by == "person"
+
+
 async def test_a_worker_is_told_when_the_server_wants_no_answer_any_more(
     world: World, hub: Hub, tasks: TaskGroup
 ) -> None:
