@@ -205,6 +205,7 @@ def modern(scripted: Scripted, *tools: dict[str, Any]) -> None:
     scripted.replaced = {
         "server/discover": answers(result=DISCOVERED),
         "tools/list": answers(result=listing),
+        "prompts/list": answers(result={"prompts": [], "ttlMs": 0, "cacheScope": "private"}),
         "tools/call": answers(result={"content": []}),
     }
 
@@ -263,6 +264,26 @@ async def test_tools_are_listed_once_and_again_when_a_header_does_not_match(
             await link.request("tools/call", {"name": "query"})
         assert scripted.seen.count(("POST", "tools/list")) == 2
         assert scripted.seen.count(("POST", "tools/call")) == 5
+
+
+async def test_a_call_that_is_cancelled_as_the_tools_come_is_not_sent(
+    scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modern(scripted, TOOL)
+    async with connect(url=scripted.url) as link:
+        request, call = link.request, anyio.CancelScope()
+
+        async def listed(method: str, *params: Any) -> Any:
+            result = await request(method, *params)
+            call.cancel()
+            return result
+
+        monkeypatch.setattr(link, "request", listed)
+        with call:
+            await request("tools/call", {"name": "query"})
+        await request("prompts/list", None)
+    assert call.cancelled_caught
+    assert [method for _, method in scripted.seen] == ["server/discover", "tools/list", "prompts/list"]
 
 
 async def test_a_tool_with_a_wrong_header_annotation_is_left_out(scripted: Scripted, connect: Connect) -> None:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeGuard
 
-import anyio
+import anyio.lowlevel
 import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
@@ -299,6 +299,8 @@ class ServerLink:
 
     async def _learn_tools(self) -> None:
         """List the tools once per connection, to learn which arguments must be repeated as headers."""
+        if self._tools_listed:
+            return
         async with self._listing:
             cursor: str | None = None
             for _ in range(0 if self._tools_listed else MAX_TOOL_PAGES):
@@ -310,6 +312,7 @@ class ServerLink:
                 if not cursor:
                     break
             self._tools_listed = True
+        await anyio.lowlevel.checkpoint_if_cancelled()  # a call that was cancelled meanwhile is not sent
 
     async def _accept(
         self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
