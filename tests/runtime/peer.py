@@ -175,6 +175,7 @@ class PeerLink:
         self.probes += 1
         if self.silent:
             await anyio.sleep_forever()
+        await self.peer.probing()
 
     async def wait_lost(self) -> Fault:
         await self._gone.wait()
@@ -237,6 +238,10 @@ async def all_of_it(subscription: Subscription) -> None:
     await subscription.ended.wait()
 
 
+async def nothing() -> None:
+    """Answers a ping."""
+
+
 async def never(sent: Sent) -> Outcome:
     """Does not answer."""
     await anyio.sleep_forever()
@@ -263,6 +268,7 @@ class Peer:
         self.listing: Behaviour = no_lists
         self.fetches: list[Sent] = []
         self.listening: Callable[[Subscription], Awaitable[None]] = all_of_it
+        self.probing: Callable[[], Awaitable[None]] = nothing
         self.subscriptions: list[Subscription] = []
         self.era = era
         self.tracer: Tracer = OFF

@@ -1,0 +1,78 @@
+"""Pings: one at a time, none after the end of the connection, and always a next one before it."""
+
+from typing import Any
+
+import anyio
+
+from hubbubd.core.connection import State
+
+from .conftest import World, server, settle, update
+
+OFTEN: dict[str, Any] = {"ping_interval_s": 30, "ping_timeout_s": 300}
+
+
+class Probes:
+    """Pings that are answered when that is told."""
+
+    def __init__(self) -> None:
+        self.under_way = self.most = 0
+        self.answer = anyio.Event()
+
+    async def __call__(self) -> None:
+        """Answers one."""
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await self.answer.wait()
+        finally:
+            self.under_way -= 1
+
+
+async def test_a_ping_that_is_answered_as_the_connection_ends_is_the_last(world: World) -> None:
+    probes = world.peer.probing = Probes()
+    async with world.hub(server(**OFTEN)):
+        await anyio.sleep(30)
+        lost = world.peer.link
+        assert (lost.probes, probes.under_way) == (1, 1)
+        lost.lose()
+        probes.answer.set()
+        await anyio.sleep(120)
+        assert lost.probes == 1
+        assert world.peer.link.probes > 1
+
+
+async def test_no_ping_begins_before_the_last_one_ended_when_the_interval_becomes_shorter(world: World) -> None:
+    probes = world.peer.probing = Probes()
+    async with world.hub() as hub:
+        await hub.servers.add(server(**OFTEN))
+        await anyio.sleep(30)
+        assert probes.under_way == 1
+        await update(hub, server(ping_interval_s=1, ping_timeout_s=300))
+        await anyio.sleep(4)
+        assert probes.most == 1
+        probes.answer.set()
+        await anyio.sleep(4)
+        assert world.peer.link.probes >= 4
+
+
+async def test_the_ping_under_way_ends_with_the_connection(world: World) -> None:
+    probes = world.peer.probing = Probes()
+    async with world.hub(server(**OFTEN)) as hub:
+        await anyio.sleep(30)
+        assert probes.under_way == 1
+        await hub.servers.disconnect("one")
+        await settle()
+        assert probes.under_way == 0
+        await anyio.sleep(120)
+        assert world.peer.link.probes == 1
+
+
+async def test_after_a_ping_that_failed_in_the_hub_there_is_a_next_one(world: World) -> None:
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    world.peer.probing = fail
+    async with world.hub(server(**OFTEN)) as hub:
+        await anyio.sleep(120)
+        assert world.peer.link.probes >= 3
+        assert hub.servers.get("one").connection.state is State.CONNECTED
