@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
 from hubbubd.config.server import ServerConfig
-from hubbubd.errors import UpstreamError
+from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import launcher, process
 from hubbubd.upstream.process import ServerProcess
 from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
@@ -46,8 +46,9 @@ async def echoed(streams: StdioStreams) -> None:
 
 
 async def test_fifty_servers_that_start_at_once_have_one_launcher() -> None:
+    running: list[StdioStreams] = []
+    launchers: set[int] = set()
     async with AsyncExitStack() as servers, anyio.create_task_group() as tasks:
-        running: list[StdioStreams] = []
 
         async def start() -> None:
             running.append(await servers.enter_async_context(stdio_transport(CAT)))
@@ -57,11 +58,11 @@ async def test_fifty_servers_that_start_at_once_have_one_launcher() -> None:
                 for _ in range(50):
                     starting.start_soon(start)
         assert len({parent_of(streams.pid) for streams in running}) == 50
-        (only,) = {launcher_of(streams) for streams in running}
-        assert parent_of(only) == os.getpid()
+        launchers.update(map(launcher_of, running))
+        assert [parent_of(launcher) for launcher in launchers] == [os.getpid()]
         for streams in running:
             tasks.start_soon(echoed, streams)
-    assert not any(map(alive, [only, *(streams.pid for streams in running)]))
+    assert not any(map(alive, [*launchers, *(streams.pid for streams in running)]))
 
 
 async def test_the_launcher_goes_with_the_last_server_and_comes_again() -> None:
@@ -74,6 +75,15 @@ async def test_the_launcher_goes_with_the_last_server_and_comes_again() -> None:
     assert not Path(f"/proc/{old}").exists()
     async with stdio_transport(CAT) as fourth:
         assert launcher_of(fourth) != old
+
+
+async def test_a_reaper_is_gone_with_its_server_though_the_launcher_stays() -> None:
+    async with stdio_transport(CAT):
+        async with stdio_transport(CAT) as second:
+            reaper = parent_of(second.pid)
+        with anyio.fail_after(BOUND_S):
+            while Path(f"/proc/{reaper}").exists():
+                await anyio.sleep(0.005)
 
 
 async def test_a_killed_launcher_costs_no_server_and_is_replaced_with_the_next_start() -> None:
@@ -177,11 +187,15 @@ async def test_a_server_that_cannot_be_executed_fails_alone() -> None:
             assert launcher_of(second) == old
 
 
+def descriptors() -> set[int]:
+    return {int(path.name) for path in Path("/proc/self/fd").iterdir()}
+
+
 @contextmanager
-def descriptors_left(count: int) -> Iterator[None]:
+def descriptors_left(count: int) -> Generator[None]:
     """Lets this process open so many more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(map(int, os.listdir("/proc/self/fd")))
+    highest = max(descriptors())
     with ExitStack() as gaps:
         while (descriptor := os.open(os.devnull, os.O_RDONLY)) < highest:
             gaps.callback(os.close, descriptor)
@@ -194,22 +208,22 @@ def descriptors_left(count: int) -> Iterator[None]:
 
 
 async def test_a_start_for_which_there_are_too_few_descriptors_keeps_none() -> None:
-    before = sorted(os.listdir("/proc/self/fd"))
-    failed = 0
+    before = descriptors()
+    faults: list[Fault] = []
+    process: ServerProcess | None = None
     with anyio.fail_after(BOUND_S):
-        while True:
+        while process is None:
             try:
-                with descriptors_left(failed):
+                with descriptors_left(len(faults)):
                     process = await ServerProcess.start(CAT)
-                break
             except UpstreamError as exc:
-                assert (exc.fault.code, exc.fault.retryable) == ("START_FAILED", True)
-            assert sorted(os.listdir("/proc/self/fd")) == before
-            failed += 1
+                faults.append(exc.fault)
+                assert descriptors() == before
     await process.stop()
     process.release()
-    assert failed > 10
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
+    assert {(fault.code, fault.retryable) for fault in faults} == {("START_FAILED", True)}
+    assert len(faults) > 10
 
 
 MANY = """

@@ -221,8 +221,9 @@ def _kill_marked(mark: str) -> None:
     killed: set[int] = set()
     while time.monotonic() < deadline:
         with suppress(OSError):  # the hub has no descriptor left, for now
-            names = [name for name in os.listdir("/proc") if name.isdecimal()]
-            marked = {pid for pid in map(int, names) if _kill_if_marked(pid, entry)}
+            names = [path.name for path in Path("/proc").iterdir()]
+            pids = [int(name) for name in names if name.isdecimal()]
+            marked = {pid for pid in pids if _kill_if_marked(pid, entry)}
             killed |= marked
             if not marked and not any(map(_runs, killed)):
                 return
