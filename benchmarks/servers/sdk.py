@@ -1,17 +1,36 @@
-"""The same tool as most servers have it: written with the SDK, at its defaults. Arguments: stdio, or http with PORT."""
+"""The same tools as most servers have them: written with the SDK, at its defaults.
+
+Arguments: stdio, or http with PORT.
+"""
 
 import os
 import sys
+from time import perf_counter
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
 
 server = MCPServer("echo", log_level="WARNING")
+
+
+class Person(BaseModel):
+    """The form of `ask`."""
+
+    name: str
 
 
 @server.tool()
 def echo(text: str) -> str:
     """Returns its text."""
     return text
+
+
+@server.tool()
+async def ask(ctx: Context) -> str:
+    """Asks a form question and returns when it did so, by the machine's monotonic clock."""
+    asked = perf_counter()
+    await ctx.elicit("Who are you?", Person)
+    return repr(asked)
 
 
 if __name__ == "__main__":
