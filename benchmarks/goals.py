@@ -15,7 +15,7 @@ import mcp
 import mcp_types
 import rivals
 from mcp.client.stdio import StdioServerParameters
-from measure import TEXT, Figure, Round, Series, in_turns
+from measure import TEXT, Figure, Round, Series, Work, in_turns
 from processes import Process, http_server, hub, stdio_server
 
 DIRECT, HUBBUB, BASE = "direct", "Hubbub", "base"
@@ -79,9 +79,12 @@ class _Way:
 
 
 async def compare(
-    directory: Path, *, rounds: int, calls: int, against: Sequence[str] = (), base: Path | None = None
+    directory: Path, *, rounds: int, calls: int, most_s: float, against: Sequence[str] = (), base: Path | None = None
 ) -> list[Compared]:
-    """The figures of each way over stdio and HTTP; `against` are rivals, and `base` is another checkout of the hub."""
+    """The figures of each way over stdio and HTTP. A round takes about `most_s` seconds at most.
+
+    `against` are rivals, and `base` is another checkout of the hub.
+    """
     rows: list[Compared] = []
     async with http_server("sdk.py", "http") as url:
         servers = {"stdio": stdio_server("sdk.py", "stdio"), "HTTP": {"url": url}}
@@ -100,7 +103,7 @@ async def compare(
                     except (LookupError, ChildProcessError, TimeoutError) as exc:
                         note = str(exc) if isinstance(exc, LookupError) else "does not start"
                         rows += [Compared(transport, what, name, note=note) for what in FIGURES]
-                rows += await _measured(transport, ways, rounds, calls)
+                rows += await _measured(transport, ways, rounds, calls, most_s)
     return rows
 
 
@@ -109,19 +112,18 @@ def of_base(checkout: Path) -> dict[str, str]:
     return {"PYTHONPATH": ":".join(str(checkout / root) for root in ("hub", "clients", "protos"))}
 
 
-async def _measured(transport: str, ways: Sequence[_Way], rounds: int, calls: int) -> list[Compared]:
-    clocks = [way.clock for way in ways]
-    echoes = [way.echo for way in ways]
-    one = await in_turns(echoes, rounds=rounds, calls=calls, in_flight=1, clocks=clocks)
-    many = await in_turns(echoes, rounds=rounds, calls=calls * 2, in_flight=32, clocks=clocks)
-    asking = [way for way in ways if await _asks(way)]
-    asked = dict(
-        zip(
-            [way.name for way in asking],
-            await in_turns([way.ask for way in asking], rounds=rounds, calls=calls // 2, in_flight=1),
-            strict=True,
+async def _measured(transport: str, ways: Sequence[_Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
+    async def measured(works: Sequence[Work], calls: int, in_flight: int) -> list[Series]:
+        return await in_turns(
+            works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks[: len(works)], most_s=most_s
         )
-    )
+
+    clocks = [way.clock for way in ways]
+    one = await measured([way.echo for way in ways], calls, 1)
+    many = await measured([way.echo for way in ways], calls * 2, 32)
+    asking = [way for way in ways if await _asks(way)]
+    answers = await measured([way.ask for way in asking], calls // 2, 1)
+    asked = {way.name: series for way, series in zip(asking, answers, strict=True)}
     rows: list[Compared] = []
     for way, single, crowd in zip(ways, one, many, strict=True):
         rows += [

@@ -1,5 +1,6 @@
 """Calls, timed: some in flight at once, and several ways compared in turns; and single figures with their goals."""
 
+import math
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -98,23 +99,24 @@ class Series:
         """Processor time per call in the middle round."""
         return statistics.median(one.cpu_ms for one in self.rounds)
 
-    async def round(self, work: Work, calls: int, in_flight: int) -> None:
-        """Does the work so many times, with so many under way at once."""
+    async def round(self, work: Work, calls: int, in_flight: int, most_s: float = math.inf) -> None:
+        """Does the work so many times, with so many under way at once; none is begun after `most_s` seconds."""
         left, latencies_s = calls, list[float]()
 
         async def worker() -> None:
             nonlocal left
-            while left > 0:
+            while left > 0 and perf_counter() < end:
                 left -= 1
                 began = perf_counter()
                 done = await work()
                 latencies_s.append(perf_counter() - (done if isinstance(done, float) else began))
 
         cpu_s, began = self.clock(), perf_counter()
+        end = began + most_s
         async with anyio.create_task_group() as workers:
             for _ in range(in_flight):
                 workers.start_soon(worker)
-        rate = calls / (perf_counter() - began)
+        rate = len(latencies_s) / (perf_counter() - began)
         self.rounds.append(Round(latencies_s, rate, self.clock() - cpu_s))
 
 
@@ -131,16 +133,17 @@ async def in_turns(
     calls: int,
     in_flight: int,
     clocks: Sequence[Callable[[], float]] | None = None,
+    most_s: float = math.inf,
 ) -> list[Series]:
     """A series for each way of work, with its clock. They take turns, and each second time the other way round.
 
-    So a busy machine hits all of them.
+    So a busy machine hits all of them. A round begins no call after `most_s` seconds.
     """
     series = [Series(clock) for clock in clocks] if clocks else [Series() for _ in works]
     for work in works:
-        await Series().round(work, max(calls // 4, in_flight), in_flight)
+        await Series().round(work, max(calls // 4, in_flight), in_flight, most_s / 4)
     pairs = list(zip(series, works, strict=True))
     for number in range(rounds):
         for one, work in pairs if number % 2 else reversed(pairs):
-            await one.round(work, calls, in_flight)
+            await one.round(work, calls, in_flight, most_s)
     return series

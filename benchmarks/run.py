@@ -34,14 +34,14 @@ from rich.table import Table
 PARTS = (
     *("goals", "start", "calls", "stream", "access", "telemetry", "questions", "watchers", "loop", "store", "history"),
 )
-QUICK = 4
+WHOLE, QUICK, LEAST = 1, 4, 100
+"""What the number of calls is divided by."""
 
 console = Console(width=160)
 
 
 async def main(options: argparse.Namespace) -> None:
     """Measures the parts that were asked for, one after the other."""
-    less = QUICK if options.quick else 1
     parts = options.parts or PARTS
     found: dict[str, list[dict[str, Any]]] = {}
     began = monotonic()
@@ -53,7 +53,7 @@ async def main(options: argparse.Namespace) -> None:
             status.update(f"{part}, {number + 1} of {len(parts)}")
             directory = Path(folder) / part
             directory.mkdir()
-            rows = await measured(part, directory, options, less, status)
+            rows = await measured(part, directory, options, status)
             found[part] = [row.to_json() for row in rows]
             console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
     if options.json:
@@ -70,43 +70,49 @@ def machine() -> dict[str, Any]:
     }
 
 
-async def measured(part: str, directory: Path, options: argparse.Namespace, less: int, status: Status) -> Sequence[Any]:
+async def measured(part: str, directory: Path, options: argparse.Namespace, status: Status) -> Sequence[Any]:
     """Measures one part and shows its table; the rows."""
+
+    def some(whole: int) -> int:
+        return max(whole // options.less, 1)
+
     rows: Sequence[Any]
     match part:
         case "goals":
             against = [*rivals.RIVALS] if options.rivals else []
-            rows = await goals.compare(directory, rounds=4, calls=400 // less, against=against, base=options.base)
+            rows = await goals.compare(
+                directory, rounds=4, calls=some(400), most_s=4 / options.less, against=against, base=options.base
+            )
             _show_goals(rows)
         case "start":
-            rows = await start.start(directory, rounds=max(12 // less, 3))
+            rows = await start.start(directory, rounds=some(12))
             _show_starts(rows)
         case "calls":
-            rows = await calls.compare(directory, only=options.servers, rounds=8, calls=400 // less)
+            rows = await calls.compare(directory, only=options.servers, rounds=8, calls=some(400))
             _show_calls(rows)
         case "stream":
-            rows = await stream.ways(directory, rounds=4, calls=1000 // less)
+            rows = await stream.ways(directory, rounds=4, calls=some(1000))
             _show_made(rows)
         case "access":
-            rows = await access.ways(directory, rounds=8, calls=400 // less)
+            rows = await access.ways(directory, rounds=8, calls=some(400))
             _show_ways(rows)
         case "telemetry":
-            rows = await telemetry.compare(directory, rounds=6, calls=200 // less, base=options.base)
+            rows = await telemetry.compare(directory, rounds=6, calls=some(200), base=options.base)
             _show_observed(rows)
         case "questions":
-            rows = await questions.ask(directory, rounds=3, questions=100 // less)
+            rows = await questions.ask(directory, rounds=3, questions=some(100))
             _show_questions(rows)
         case "watchers":
-            rows = await stalled.late(directory, rounds=max(3 // less, 1), changes=40 // less)
+            rows = await stalled.late(directory, rounds=some(3), changes=some(40))
             _show_late(rows)
         case "loop":
-            rows = await upkeep.loop(directory, calls=8000 // less, idle_s=20 / less)
+            rows = await upkeep.loop(directory, calls=some(8000), idle_s=20 / options.less)
             _show_figures("The loop", rows)
         case "store":
-            rows = await upkeep.store(directory, commits=200 // less, calls=10_000 // less)
+            rows = await upkeep.store(directory, commits=some(200), calls=some(10_000))
             _show_figures("The store", rows)
         case _:
-            count = 20_000 if options.quick else 1_000_000
+            count = some(80_000) if options.less > WHOLE else 1_000_000
             rows = await history.history(directory, calls=count, say=lambda far: status.update(f"{part}, {far}"))
             _show_figures("With the calls that there have been", rows)
     return rows
@@ -234,7 +240,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--servers", default="", metavar="PART", help="`calls`: only servers whose name contains this")
     parser.add_argument("--rivals", action="store_true", help="`goals`: beside what else stands before servers")
     parser.add_argument("--base", type=Path, metavar="DIR", help="`goals`, `telemetry`: beside the hub of a checkout")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the work or less, with figures to match")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument(
+        "--quick", dest="less", action="store_const", const=QUICK, help="a quarter of the work, with figures to match"
+    )
+    effort.add_argument(
+        "--least", dest="less", action="store_const", const=LEAST, help="next to no work: do all parts still run?"
+    )
+    parser.set_defaults(less=WHOLE)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every figure")
     return parser.parse_args()
 
