@@ -5,13 +5,15 @@ README.md beside this file says what each figure means.
 
 import argparse
 import json
+import logging
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol, cast
 
 import access
 import anyio
@@ -28,21 +30,108 @@ import upkeep
 from measure import Figure
 from rich import box
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 
-PARTS = (
-    *("goals", "start", "calls", "stream", "access", "telemetry", "questions", "watchers", "loop", "store", "history"),
-)
 WHOLE, QUICK, LEAST = 1, 4, 100
 """What the number of calls is divided by."""
+
+UNITS = {"ms": "ms", "ratio": "x", "rate": "/s"}
+"""Of a row's fields, by the last part of their names."""
 
 console = Console(width=160)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One part's own folder, how much it is to do, and where it may say how far it is."""
+
+    directory: Path
+    options: argparse.Namespace
+    say: Callable[[str], None]
+
+    def some(self, whole: int) -> int:
+        """As many as the whole run does so many."""
+        return max(whole // self.options.less, 1)
+
+
+class Row(Protocol):
+    """One row of a table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        ...
+
+
+async def _goals(run: Run) -> Sequence[Row]:
+    options = run.options
+    against = [*rivals.RIVALS] if options.rivals else []
+    rounds, calls, most_s = 4, run.some(400), 4 / options.less
+    return await goals.compare(
+        run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against, base=options.base
+    )
+
+
+async def _start(run: Run) -> Sequence[Row]:
+    return await start.start(run.directory, rounds=run.some(12))
+
+
+async def _calls(run: Run) -> Sequence[Row]:
+    return await calls.compare(run.directory, only=run.options.servers, rounds=8, calls=run.some(400))
+
+
+async def _stream(run: Run) -> Sequence[Row]:
+    return await stream.ways(run.directory, rounds=4, calls=run.some(1000))
+
+
+async def _access(run: Run) -> Sequence[Row]:
+    return await access.ways(run.directory, rounds=8, calls=run.some(400))
+
+
+async def _telemetry(run: Run) -> Sequence[Row]:
+    return await telemetry.compare(run.directory, rounds=6, calls=run.some(200), base=run.options.base)
+
+
+async def _questions(run: Run) -> Sequence[Row]:
+    return await questions.ask(run.directory, rounds=3, questions=run.some(100))
+
+
+async def _watchers(run: Run) -> Sequence[Row]:
+    return await stalled.late(run.directory, rounds=run.some(3), changes=run.some(40))
+
+
+async def _loop(run: Run) -> Sequence[Row]:
+    return await upkeep.loop(run.directory, calls=run.some(8000), idle_s=20 / run.options.less)
+
+
+async def _store(run: Run) -> Sequence[Row]:
+    return await upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))
+
+
+async def _history(run: Run) -> Sequence[Row]:
+    count = 1_000_000 if run.options.less == WHOLE else run.some(80_000)
+    return await history.history(run.directory, calls=count, say=run.say)
+
+
+PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
+    "goals": ("Through the hub, and directly", _goals),
+    "start": ("Processor time of a start", _start),
+    "calls": ("Calls of servers that only answer", _calls),
+    "stream": ("Calls by how they are made", _stream),
+    "access": ("Calls by who makes them", _access),
+    "telemetry": ("Calls through hubs with telemetry", _telemetry),
+    "questions": ("From a server's question to its answer", _questions),
+    "watchers": (f"From the end of a call to {stalled.READING} watchers who read", _watchers),
+    "loop": ("The loop", _loop),
+    "store": ("The store", _store),
+    "history": ("With the calls that there have been", _history),
+}
+"""The title of each, and what measures it. Rows are figures, or have a field for each column."""
+
+
 async def main(options: argparse.Namespace) -> None:
-    """Measures the parts that were asked for, one after the other."""
-    parts = options.parts or PARTS
+    """Measures the parts that were asked for, one after the other, and shows a table of each."""
+    logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
+    parts = options.parts or [*PARTS]
     found: dict[str, list[dict[str, Any]]] = {}
     began = monotonic()
     with (
@@ -50,10 +139,13 @@ async def main(options: argparse.Namespace) -> None:
         Console(stderr=True).status("") as status,
     ):
         for number, part in enumerate(parts):
-            status.update(f"{part}, {number + 1} of {len(parts)}")
+            title, measure = PARTS[part]
+            place = f"{part}, {number + 1} of {len(parts)}"
+            status.update(place)
             directory = Path(folder) / part
             directory.mkdir()
-            rows = await measured(part, directory, options, status)
+            rows = await measure(Run(directory, options, lambda far, place=place: status.update(f"{place}: {far}")))
+            show(title, rows)
             found[part] = [row.to_json() for row in rows]
             console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
     if options.json:
@@ -70,57 +162,36 @@ def machine() -> dict[str, Any]:
     }
 
 
-async def measured(part: str, directory: Path, options: argparse.Namespace, status: Status) -> Sequence[Any]:
-    """Measures one part and shows its table; the rows."""
-
-    def some(whole: int) -> int:
-        return max(whole // options.less, 1)
-
-    rows: Sequence[Any]
-    match part:
-        case "goals":
-            against = [*rivals.RIVALS] if options.rivals else []
-            rows = await goals.compare(
-                directory, rounds=4, calls=some(400), most_s=4 / options.less, against=against, base=options.base
-            )
-            _show_goals(rows)
-        case "start":
-            rows = await start.start(directory, rounds=some(12))
-            _show_starts(rows)
-        case "calls":
-            rows = await calls.compare(directory, only=options.servers, rounds=8, calls=some(400))
-            _show_calls(rows)
-        case "stream":
-            rows = await stream.ways(directory, rounds=4, calls=some(1000))
-            _show_made(rows)
-        case "access":
-            rows = await access.ways(directory, rounds=8, calls=some(400))
-            _show_ways(rows)
-        case "telemetry":
-            rows = await telemetry.compare(directory, rounds=6, calls=some(200), base=options.base)
-            _show_observed(rows)
-        case "questions":
-            rows = await questions.ask(directory, rounds=3, questions=some(100))
-            _show_questions(rows)
-        case "watchers":
-            rows = await stalled.late(directory, rounds=some(3), changes=some(40))
-            _show_late(rows)
-        case "loop":
-            rows = await upkeep.loop(directory, calls=some(8000), idle_s=20 / options.less)
-            _show_figures("The loop", rows)
-        case "store":
-            rows = await upkeep.store(directory, commits=some(200), calls=some(10_000))
-            _show_figures("The store", rows)
-        case _:
-            count = some(80_000) if options.less > WHOLE else 1_000_000
-            rows = await history.history(directory, calls=count, say=lambda far: status.update(f"{part}, {far}"))
-            _show_figures("With the calls that there have been", rows)
-    return rows
+def show(title: str, rows: Sequence[Row]) -> None:
+    """Prints the table of a part."""
+    if all(isinstance(row, goals.Compared) for row in rows):
+        _show_goals(title, cast("Sequence[goals.Compared]", rows))
+    elif all(isinstance(row, Figure) for row in rows):
+        _show_figures(title, cast("Sequence[Figure]", rows))
+    else:
+        fields = [row.to_json() for row in rows]
+        table = _table(title, *(_heading(name) for name in fields[0]))
+        for values in fields:
+            table.add_row(*(_cell(name, value) for name, value in values.items()))
+        console.print(table)
 
 
-def _show_goals(rows: Sequence[goals.Compared]) -> None:
+def _heading(name: str) -> str:
+    """`hub_median_ms` is "hub median"."""
+    words = name.split("_")
+    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "ratio") else words)
+
+
+def _cell(name: str, value: object) -> str:
+    unit = UNITS.get(name.rpartition("_")[2], "")
+    if isinstance(value, float):
+        return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.2f} {unit}"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
     ways = list(dict.fromkeys(row.way for row in sorted(rows, key=_place)))
-    table = _table("Through the hub, and directly", "what", "goal", "", *ways)
+    table = _table(title, "what", "goal", "", *ways)
     cells = {(row.transport, row.what, row.way): row for row in rows}
     for transport, what in dict.fromkeys((row.transport, row.what) for row in rows if row.way == goals.HUBBUB):
         found = [cells.get((transport, what, way)) for way in ways]
@@ -131,9 +202,7 @@ def _show_goals(rows: Sequence[goals.Compared]) -> None:
 
 
 def _place(row: goals.Compared) -> int:
-    """The hub and what it is compared with come before rivals."""
-    known = (goals.DIRECT, goals.HUBBUB, goals.BASE)
-    return known.index(row.way) if row.way in known else len(known)
+    return (goals.DIRECT, goals.HUBBUB, goals.BASE, *rivals.RIVALS).index(row.way)
 
 
 def _compared(row: goals.Compared | None) -> str:
@@ -149,80 +218,12 @@ def _goal(figure: Figure | None, unit: str) -> tuple[str, str]:
     return f"{'≥' if figure.at_least else '≤'} {figure.goal:g} {unit}", "met" if figure.met else "NOT met"
 
 
-def _show_calls(rows: Sequence[calls.Compared]) -> None:
-    columns = ("throughput", "at best", "added", "empty RPC", "direct", "p95", "hub", "p95", "direct", "hub")
-    table = _table("Calls", "server", "in flight", *columns, "hub's CPU")
-    for row in rows:
-        times = (row.empty_median_ms, row.direct_median_ms, row.direct_p95_ms, row.hub_median_ms, row.hub_p95_ms)
-        table.add_row(
-            row.server,
-            str(row.in_flight),
-            f"{row.rate_ratio:.2f} x",
-            f"{row.best_ratio:.2f} x",
-            f"{row.added_ms:+.2f} ms",
-            *(f"{value:.2f} ms" for value in times),
-            f"{row.direct_rate:.0f} /s",
-            f"{row.hub_rate:.0f} /s",
-            f"{row.hub_cpu_ms:.2f} ms",
-        )
-    console.print(table)
-
-
-def _show_starts(rows: Sequence[start.Started]) -> None:
-    table = _table("Processor time of a start", "what", "CPU", "beside", "its CPU", "ratio", "more")
-    for row in rows:
-        values = (f"{row.cpu_ms:.0f} ms", row.beside, f"{row.beside_ms:.0f} ms", f"{row.ratio:.2f} x")
-        table.add_row(row.what, *values, f"{row.cpu_ms - row.beside_ms:+.0f} ms")
-    console.print(table)
-
-
-def _show_made(rows: Sequence[stream.Made]) -> None:
-    table = _table("Calls by how they are made", "way", "calls", "in flight", "median", "rate", "hub's CPU", "own CPU")
-    for row in rows:
-        values = (f"{row.median_ms:.2f} ms", f"{row.rate:.0f} /s", f"{row.hub_cpu_ms:.2f} ms")
-        kind = "repeated" if row.again else "new"
-        table.add_row(row.way, kind, str(row.in_flight), *values, f"{row.client_cpu_ms:.2f} ms")
-    console.print(table)
-
-
-def _show_ways(rows: Sequence[access.Way]) -> None:
-    table = _table("Calls by who makes them", "way", "in flight", "median", "rate", "share")
-    for row in rows:
-        values = (f"{row.median_ms:.2f} ms", f"{row.rate:.0f} /s", f"{row.ratio:.2f} x")
-        table.add_row(row.way, str(row.in_flight), *values)
-    console.print(table)
-
-
-def _show_observed(rows: Sequence[telemetry.Observed]) -> None:
-    table = _table("Calls through hubs with telemetry", "hub", "in flight", "median", "throughput", "hub's CPU")
-    for row in rows:
-        values = (f"{row.median_ms:.2f} ms", f"{row.ratio:.2f} x", f"{row.hub_cpu_ms:.2f} ms")
-        table.add_row(row.hub, str(row.in_flight), *values)
-    console.print(table)
-
-
-def _show_questions(rows: Sequence[questions.Answered]) -> None:
-    table = _table("From a server's question to its answer", "watchers", "median", "p95", "hub's CPU")
-    for row in rows:
-        values = (row.median_ms, row.p95_ms, row.hub_cpu_ms)
-        table.add_row(str(row.watchers), *(f"{value:.2f} ms" for value in values))
-    console.print(table)
-
-
-def _show_late(rows: Sequence[stalled.Late]) -> None:
-    title = f"From the end of a call to {stalled.READING} watchers who read"
-    table = _table(title, "beside them, stalled", "median", "p99", "median, share", "p99, share")
-    for row in rows:
-        shares = (row.median_ms / rows[0].median_ms, row.p99_ms / rows[0].p99_ms)
-        values = (f"{row.median_ms:.1f} ms", f"{row.p99_ms:.1f} ms", *(f"{share:.2f} x" for share in shares))
-        table.add_row(str(row.stalled), *values)
-    console.print(table)
-
-
 def _show_figures(title: str, rows: Sequence[Figure]) -> None:
-    table = _table(title, "what", "figure", "goal", "")
+    with_goals = any(row.goal is not None for row in rows)
+    table = _table(title, "what", "figure", *(("goal", "") if with_goals else ()))
     for row in rows:
-        table.add_row(row.name, f"{row.value:.2f} {row.unit}", *_goal(row, row.unit))
+        goal = _goal(row, row.unit) if with_goals else ()
+        table.add_row(row.name, f"{row.value:.2f} {row.unit}", *goal)
     console.print(table)
 
 
