@@ -1,43 +1,59 @@
-"""Does a call cost more, the more calls there have been? Processor time and memory of a hub that forgets nothing."""
+"""Does a call cost more, the more there have been? A hub that forgets nothing, beside one that was just started."""
 
-from collections.abc import Callable
+import statistics
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter
 
-from measure import Figure, Series
-from processes import hub
+from measure import Figure, Series, Work, in_turns
+from processes import HubProcess, hub
 from stream import SERVER, streamed
 
 IN_FLIGHT = 64
 TEXT = "x"
 """Short, since all of them are kept in memory."""
-SAMPLES = 20
-"""The calls are made in so many rounds; the first is compared with the last."""
+STEPS = 20
+"""In so many steps the history is filled."""
+ROUNDS, ROUND = 4, 5_000
+"""The rounds that both hubs take in turns, and the most calls in each."""
 GROWTH = 1.1
-"""The most that the last calls may cost, as a share of the first."""
+"""The most that a call may cost, to one of the new hub."""
 LIMIT_S = 300.0
-"""After this, no further round is begun; the figures say how many calls there were."""
+"""After this, no further step is begun; the figures say how many calls there were."""
 
 
 async def history(directory: Path, *, calls: int, say: Callable[[str], None] = lambda _: None) -> list[Figure]:
-    """Figures of so many calls over one stream, or of as many as there is time for. `say` is told how far it is."""
-    kept = {"call_history_count": calls * 2}
-    servers = {name: {**options, **kept} for name, options in SERVER.items()}
-    each, began = max(calls // SAMPLES, 1), perf_counter()
-    async with hub(servers, directory, settings=kept) as running, streamed(running, TEXT) as call:
-        await Series().round(lambda: call(""), max(each // 4, IN_FLIGHT), IN_FLIGHT)
-        before_mib, series = running.rss_mib(), Series(running.cpu_s)
-        while len(series.rounds) < SAMPLES and perf_counter() - began < LIMIT_S:
-            say(f"{len(series.rounds) * each:,} of {calls:,} calls")
-            await series.round(lambda: call(""), each, IN_FLIGHT)
-        after_mib = running.rss_mib()
-    first, last, made = series.rounds[0], series.rounds[-1], len(series.rounds) * each
+    """Figures after so many calls over one stream, or as many as there is time for. `say` is told how far it is."""
+    (directory / "old").mkdir()
+    (directory / "new").mkdir()
+    made, began = 0, perf_counter()
+    async with _hub(directory / "old", calls) as (old, of_old):
+        await Series().round(of_old, IN_FLIGHT, IN_FLIGHT)
+        before_mib = old.rss_mib()
+        while made < calls and perf_counter() - began < LIMIT_S:
+            say(f"{made:,} of {calls:,} calls")
+            await Series().round(of_old, max(calls // STEPS, IN_FLIGHT), IN_FLIGHT)
+            made += max(calls // STEPS, IN_FLIGHT)
+        after_mib = old.rss_mib()
+        async with _hub(directory / "new", calls) as (new, of_new):
+            works, clocks, each = [of_old, of_new], [old.cpu_s, new.cpu_s], min(ROUND, calls // STEPS)
+            full, empty = await in_turns(works, rounds=ROUNDS, calls=each, in_flight=IN_FLIGHT, clocks=clocks)
+    ratio = statistics.median(a.cpu_ms / b.cpu_ms for a, b in zip(full.rounds, empty.rounds, strict=True))
     return [
-        Figure(f"processor per call, first {each:,} calls", first.cpu_ms, "ms"),
-        Figure(f"processor per call, last {each:,} of {made:,}", last.cpu_ms, "ms"),
-        Figure("last to first", last.cpu_ms / first.cpu_ms, "x", GROWTH),
-        Figure("calls per second, first", first.rate, "/s"),
-        Figure("calls per second, last", last.rate, "/s"),
-        Figure("memory before", before_mib, "MiB"),
+        Figure(f"processor per call, with {made:,} calls in history", full.cpu_ms, "ms"),
+        Figure("processor per call, of a new hub", empty.cpu_ms, "ms"),
+        Figure("the one to the other", ratio, "x", GROWTH),
+        Figure(f"calls per second, with {made:,} calls in history", full.rate, "/s"),
+        Figure("calls per second, of a new hub", empty.rate, "/s"),
+        Figure("memory without history", before_mib, "MiB"),
         Figure("memory per call in history", (after_mib - before_mib) / made * 1024, "KiB"),
     ]
+
+
+@asynccontextmanager
+async def _hub(directory: Path, calls: int) -> AsyncGenerator[tuple[HubProcess, Work]]:
+    kept = {"call_history_count": calls * 2}
+    servers = {name: {**options, **kept} for name, options in SERVER.items()}
+    async with hub(servers, directory, settings=kept) as running, streamed(running, TEXT) as call:
+        yield running, lambda: call("")
