@@ -30,10 +30,10 @@ async def history(directory: Path, *, calls: int, say: Callable[[str], None] = l
     made, began = 0, perf_counter()
     async with _hub(directory / "old", calls) as (old, of_old):
         await Series().round(of_old, IN_FLIGHT, IN_FLIGHT)
-        before_mib = old.rss_mib()
+        before_mib, filled = old.rss_mib(), Series()
         while made < calls and perf_counter() - began < LIMIT_S:
             say(f"{made:,} of {calls:,} calls")
-            await Series().round(of_old, max(calls // STEPS, IN_FLIGHT), IN_FLIGHT)
+            await filled.round(of_old, max(calls // STEPS, IN_FLIGHT), IN_FLIGHT)
             made += max(calls // STEPS, IN_FLIGHT)
         after_mib = old.rss_mib()
         async with _hub(directory / "new", calls) as (new, of_new):
@@ -46,6 +46,7 @@ async def history(directory: Path, *, calls: int, say: Callable[[str], None] = l
         Figure("the one to the other", ratio, "x", GROWTH),
         Figure(f"calls per second, with {made:,} calls in history", full.rate, "/s"),
         Figure("calls per second, of a new hub", empty.rate, "/s"),
+        Figure("slowest call while it was filled", max(filled.latencies_s) * 1000, "ms"),
         Figure("memory without history", before_mib, "MiB"),
         Figure("memory per call in history", (after_mib - before_mib) / made * 1024, "KiB"),
     ]
