@@ -138,6 +138,14 @@ class Unavailable(HubbubError):
     code = StatusCode.UNAVAILABLE
 
 
+class ConnectionLost(Unavailable):
+    """The connection to the hub was lost. If the RPC was not `sent`, the hub has not seen it."""
+
+    def __init__(self, message: str, *, sent: bool = True, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.sent = sent
+
+
 class Unauthenticated(HubbubError):
     """No valid token."""
 
@@ -197,8 +205,14 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     details = _details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
     if code is StatusCode.UNAVAILABLE and not details:  # from gRPC in this process, not from the hub
-        message = f"the connection to the hub was lost ({message})"
+        lost, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
+        return ConnectionLost(lost, sent=sent, reason="UNAVAILABLE" if sent else "HUB_UNREACHABLE")
     return _error(code, message, details)
+
+
+def _found_no_connection(message: str | None) -> bool:
+    """Return whether gRPC had nothing to send an RPC over; the text of its status is all that says so."""
+    return (message or "").startswith("failed to connect to all addresses")
 
 
 def from_status(document: bytes) -> HubbubError:

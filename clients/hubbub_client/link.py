@@ -1,4 +1,4 @@
-"""The gRPC channel to the hub: opens it, replaces it when the hub moves, and sends every RPC over it."""
+"""The connection to the hub: opens its channel, replaces it when the hub moves, and sends every RPC over it."""
 
 import asyncio
 import contextlib
@@ -6,25 +6,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, cast
 
-from google.protobuf.wrappers_pb2 import Int32Value, StringValue
-from grpc import ChannelConnectivity, aio, ssl_channel_credentials
+from grpc import aio
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
 
-from hubbub.v1 import (
-    admin_pb2_grpc,
-    call_pb2,
-    call_pb2_grpc,
-    catalog_pb2_grpc,
-    event_pb2_grpc,
-    inbox_pb2_grpc,
-    server_pb2_grpc,
-    task_pb2_grpc,
-)
+from hubbub.v1 import call_pb2
 from hubbub_client import tracing
 from hubbub_client.call_stream import CallStream, CallStreams, Hear, NotSent
+from hubbub_client.channel import MAX_MESSAGE_BYTES, Stubs, is_ready, is_refused, open_channel
 from hubbub_client.discovery import Endpoint, Where, discover
 from hubbub_client.errors import (
     Cancelled,
+    ConnectionLost,
     FailedPrecondition,
     HubbubError,
     InvalidArgument,
@@ -37,37 +29,18 @@ from hubbub_client.waits import within
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub
-    from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
-    from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
-    from hubbub.v1.event_pb2_grpc import EventServiceAsyncStub
-    from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
-    from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
-    from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
-
 Q = TypeVar("Q")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 PAGE_SIZE = 200
 # How often a client that waits for its hub looks up the address again.
 LOOK_AGAIN_S = 0.25
 POLL_S = 0.005
+# How often an RPC that the hub has not served is sent again.
+MAX_RETRIES = 2
 # Bound of replaced channels that stay open for RPCs under way.
 MAX_RETIRED = 4
-
-OPTIONS: Sequence[tuple[str, int]] = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.use_local_subchannel_pool", 1),
-    # Web proxies cannot reach loopback addresses.
-    ("grpc.enable_http_proxy", 0),
-)
 
 
 class Readable(Protocol[A_co]):
@@ -80,25 +53,6 @@ class Readable(Protocol[A_co]):
     def cancel(self) -> object:
         """Cancel the RPC."""
         ...
-
-
-class Stubs:
-    """Stubs of the hub's services over one channel."""
-
-    def __init__(self, channel: aio.Channel) -> None:
-        self.servers: ServerServiceAsyncStub = server_pb2_grpc.ServerServiceStub(channel)
-        self.inbox: InboxServiceAsyncStub = inbox_pb2_grpc.InboxServiceStub(channel)
-        self.calls: CallServiceAsyncStub = call_pb2_grpc.CallServiceStub(channel)
-        self.tasks: TaskServiceAsyncStub = task_pb2_grpc.TaskServiceStub(channel)
-        self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
-        self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
-        self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
-        # Its messages have the wire format of these two (one string, one number), so no further package is needed.
-        self.healthy: aio.UnaryUnaryMultiCallable[StringValue, Int32Value] = channel.unary_unary(
-            "/grpc.health.v1.Health/Check",
-            request_serializer=StringValue.SerializeToString,
-            response_deserializer=Int32Value.FromString,
-        )
 
 
 class Link:
@@ -131,7 +85,7 @@ class Link:
     @property
     def connected(self) -> bool:
         """Return whether the channel is connected."""
-        return _is_ready(self._channel)
+        return is_ready(self._channel)
 
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
@@ -147,13 +101,14 @@ class Link:
         If not `patient`, raise it at once when no address is known or nobody listens there. Raises FailedPrecondition
         (CLOSED) after `close`.
         """
-        if not (self._closed or _is_ready(self._channel)):
+        connected = is_ready(self._channel)  # asked once: a channel that is lost meanwhile is found out by its RPC
+        if not (self._closed or connected):
             with contextlib.suppress(TimeoutError):
                 async with within(self._connect_timeout_s), self._lock:
-                    await self._connect(patient)
+                    connected = await self._connect(patient)
         if self._closed:
             raise closed()
-        if self._stubs is None or not _is_ready(self._channel):
+        if self._stubs is None or not connected:
             raise await self._unreachable()
         return self._stubs
 
@@ -166,7 +121,7 @@ class Link:
             return before.token != endpoint.token
         await self._retire()
         self._endpoint = endpoint
-        self._channel = _channel(endpoint)
+        self._channel = open_channel(endpoint)
         self._stubs = Stubs(self._channel)
         return True
 
@@ -193,7 +148,7 @@ class Link:
         return await self._tried(request, lambda stubs: self._carried(stubs, request, hear))
 
     async def _tried(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
-        for may_retry in (True, False):
+        for may_retry in (*[True] * MAX_RETRIES, False):
             stubs = await self.ready()
             try:
                 with tracing.rpc(cast("Message", request), self.address):
@@ -201,7 +156,10 @@ class Link:
             except Unauthenticated:
                 if not (may_retry and await self.moved()):
                     raise
-        raise AssertionError("the second attempt returns or raises")
+            except ConnectionLost as lost:
+                if not may_retry or (lost.sent and not _only_reads(cast("Message", request))):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     async def _carried(
         self, stubs: Stubs, request: call_pb2.CallMethodRequest, hear: Hear | None
@@ -308,23 +266,26 @@ class Link:
         if len(self._retired) > MAX_RETIRED:
             await self._retired.popleft().close()
 
-    async def _connect(self, patient: bool) -> None:
-        """Look up the hub until it is connected; if not `patient`, only until the connection is refused."""
+    async def _connect(self, patient: bool) -> bool:
+        """Look up the hub until it is connected and return True; if not `patient`, False once it is refused."""
         while not self._closed:
             await (self.moved() if patient else self.refresh())
-            if await self._opened(patient) or (not patient and _is_refused(self._channel)):
-                return
+            if await self._opened(patient):
+                return True
+            if not patient and is_refused(self._channel):
+                break
+        return False
 
     async def _opened(self, patient: bool) -> bool:
         """Return whether the channel connects within LOOK_AGAIN_S seconds."""
         # Polled, since a wait for the channel's next state cannot be cancelled.
         clock = asyncio.get_running_loop()
         last = clock.time() + LOOK_AGAIN_S
-        while not _is_ready(self._channel, connect=True) and (patient or not _is_refused(self._channel)):
-            if self._closed or clock.time() >= last:
-                break
+        while not is_ready(self._channel, connect=True):
+            if self._closed or clock.time() >= last or (is_refused(self._channel) and not patient):
+                return False
             await asyncio.sleep(POLL_S)
-        return _is_ready(self._channel)
+        return True
 
     async def _unreachable(self) -> Unavailable:
         try:
@@ -352,6 +313,11 @@ class Link:
         if self._name:
             metadata.append(_named(self._name))
         return metadata
+
+
+def _only_reads(request: "Message") -> bool:
+    """Return whether an RPC changes nothing at the hub, so that it may be sent again: AIP-131, AIP-132."""
+    return request.DESCRIPTOR.name.startswith(("Get", "List"))
 
 
 def closed() -> FailedPrecondition:
@@ -383,14 +349,6 @@ async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
     return Unavailable("the stream to the hub has ended", reason="STREAM_ENDED")
 
 
-def _channel(endpoint: Endpoint) -> aio.Channel:
-    tls = endpoint.tls
-    if tls is None:
-        return aio.insecure_channel(endpoint.target, options=OPTIONS)
-    credentials = ssl_channel_credentials(tls.ca, tls.key, tls.cert)
-    return aio.secure_channel(endpoint.target, credentials, options=OPTIONS)
-
-
 async def _response(call: aio.UnaryUnaryCall[Q, A]) -> A:
     """Return the response. gRPC loses track of who cancelled a wait, which cancel scopes must know, so wait in a task.
 
@@ -411,14 +369,6 @@ async def _outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
 
 def _unsendable(failure: Exception) -> HubbubError:
     return InvalidArgument(f"the request cannot be sent: {failure}", reason="REQUEST_UNSENDABLE")
-
-
-def _is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
-    return channel is not None and channel.get_state(connect) is ChannelConnectivity.READY
-
-
-def _is_refused(channel: aio.Channel | None) -> bool:
-    return channel is not None and channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE
 
 
 class Page(TypedDict):

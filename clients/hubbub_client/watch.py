@@ -8,8 +8,9 @@ from typing import Protocol, TypeVar
 
 from grpc import StatusCode, aio
 
+from hubbub_client.channel import Stubs
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, UpstreamError
-from hubbub_client.link import Link, Stubs
+from hubbub_client.link import Link
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 2.0

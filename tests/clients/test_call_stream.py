@@ -21,7 +21,7 @@ from hubbub_client import (
     tracing,
 )
 from hubbub_client.call_stream import CallStream, NotSent
-from hubbub_client.link import MAX_MESSAGE_BYTES
+from hubbub_client.channel import MAX_MESSAGE_BYTES
 
 LIMIT_S = 60
 LIMITS = call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024)

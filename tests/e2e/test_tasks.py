@@ -10,6 +10,7 @@ import pytest
 from hubbub_client import ToolResult
 
 from .conftest import LIMIT_S
+from .told import Told
 
 RELATED = "io.modelcontextprotocol/related-task"
 KINDS = ["elicitation", "sampling"]
@@ -85,10 +86,15 @@ async def test_a_task_works_while_a_person_is_asked_and_keeps_its_result(hub: An
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_waiting_result_blocks_neither_get_nor_list(hub: Any, kind: str) -> None:
-    call = await start(hub, "blocked_result", kind=kind)
-    (asked,) = await hub.asked(call_id=call.id)
-    await hub.answer(asked, *ANSWERS[kind])
-    seen = await report(hub, call.id)
+    async with anyio.create_task_group() as tasks:
+        told = Told(hub, tasks, kinds=["progress"])
+        await told.listening.wait()
+        call = await start(hub, "blocked_result", kind=kind)
+        (asked,) = await hub.asked(call_id=call.id)
+        await told.until(lambda event: event.call_id == call.id)  # the server has listed its tasks
+        await hub.answer(asked, *ANSWERS[kind])
+        seen = await report(hub, call.id)
+        tasks.cancel_scope.cancel()
     holds(seen["result"], kind)
     assert seen["get"]["taskId"] == asked.task_id
     assert "_meta" not in seen["get"]

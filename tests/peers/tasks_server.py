@@ -129,6 +129,7 @@ async def blocked_result(ctx: Context, kind: str, ttl: int = 600_000) -> str:
         await anyio.lowlevel.checkpoint()
         report["get"] = await get(ctx, task_id)
         report["list"] = await list_tasks(ctx)
+        await ctx.report_progress(1)  # only now may somebody answer
     report["after"] = await get(ctx, task_id)
     return json.dumps(report)
 
