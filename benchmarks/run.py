@@ -35,7 +35,7 @@ from rich.table import Table
 WHOLE, QUICK, LEAST = 1, 4, 100
 """What the number of calls is divided by."""
 
-UNITS = {"ms": "ms", "ratio": "x", "rate": "/s"}
+UNITS = {"ms": "ms", "us": "µs", "ratio": "x", "rate": "/s"}
 """Of a row's fields, by the last part of their names."""
 
 console = Console(width=160)
@@ -95,7 +95,7 @@ async def _questions(run: Run) -> Sequence[Row]:
     return await questions.ask(run.directory, rounds=3, questions=run.some(100))
 
 
-async def _watchers(run: Run) -> Sequence[Row]:
+async def _stalled(run: Run) -> Sequence[Row]:
     return await stalled.late(run.directory, rounds=run.some(3), changes=run.some(40))
 
 
@@ -120,7 +120,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "access": ("Calls by who makes them", _access),
     "telemetry": ("Calls through hubs with telemetry", _telemetry),
     "questions": ("From a server's question to its answer", _questions),
-    "watchers": (f"From the end of a call to {stalled.READING} watchers who read", _watchers),
+    "stalled": (f"From the end of a call to {stalled.READING} watchers who read", _stalled),
     "loop": ("The loop", _loop),
     "store": ("The store", _store),
     "history": ("With the calls that there have been", _history),
@@ -179,7 +179,7 @@ def show(title: str, rows: Sequence[Row]) -> None:
 def _heading(name: str) -> str:
     """`hub_median_ms` is "hub median"."""
     words = name.split("_")
-    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "ratio") else words)
+    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "us", "ratio") else words)
 
 
 def _cell(name: str, value: object) -> str:

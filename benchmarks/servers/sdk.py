@@ -1,7 +1,4 @@
-"""The same tools as most servers have them: written with the SDK, at its defaults.
-
-Arguments: stdio, or http with PORT.
-"""
+"""The same tools as most servers have them, written with the SDK. Arguments: stdio, or http with PORT."""
 
 import os
 import sys
