@@ -133,6 +133,8 @@ async def main(options: argparse.Namespace) -> None:
     logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
     parts = options.parts or [*PARTS]
     found: dict[str, list[dict[str, Any]]] = {}
+    of = machine()
+    console.print(f"{of['processors']} processors, Python {of['python']}, a load of {of['load']:.1f} from other work\n")
     began = monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder,
@@ -149,7 +151,7 @@ async def main(options: argparse.Namespace) -> None:
             found[part] = [row.to_json() for row in rows]
             console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
     if options.json:
-        options.json.write_text(json.dumps({"machine": machine(), **found}, indent=2) + "\n")
+        options.json.write_text(json.dumps({"machine": of, **found}, indent=2) + "\n")
 
 
 def machine() -> dict[str, Any]:
