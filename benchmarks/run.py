@@ -181,7 +181,7 @@ def show(title: str, rows: Sequence[Row]) -> None:
 def _heading(name: str) -> str:
     """`hub_median_ms` is "hub median"."""
     words = name.split("_")
-    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "us", "ratio") else words)
+    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "us") else words)
 
 
 def _cell(name: str, value: object) -> str:

@@ -29,12 +29,12 @@ class Started:
     what: str
     cpu_ms: float
     beside: str
-    beside_ms: float
+    beside_cpu_ms: float
 
     @property
     def ratio(self) -> float:
         """The share that the table shows."""
-        return self.cpu_ms / self.beside_ms
+        return self.cpu_ms / self.beside_cpu_ms
 
     def to_json(self) -> dict[str, Any]:
         """All figures."""
