@@ -5,6 +5,9 @@ import os
 import signal
 import sys
 
+INTERRUPTED = 130
+"""What Typer makes of SIGINT while a command is imported, or one that asks no hub runs. Here that is 1."""
+
 
 def main() -> None:
     """Run the command line; exit 0 when done, 1 when refused, failed or unreachable, 2 on wrong usage."""
@@ -29,11 +32,13 @@ def main() -> None:
         from hubbub_cli.app import app
 
         status = app(standalone_mode=False, prog_name="hubbub")
+        if status == INTERRUPTED:
+            status = 1
         sys.stdout.flush()
     except SystemExit:  # of the completion
         raise
     except BaseException as error:  # noqa: BLE001 - every end has a line and a status
-        from hubbub_cli import ends  # lazy: imports gRPC, which a run that succeeds may not need
+        from hubbub_cli import ends  # imported late: a run that succeeds does not need it
 
         status = ends.end(error, as_json="--json" in own)
     sys.exit(status if isinstance(status, int) else 0)

@@ -1,6 +1,5 @@
 """`hubbub agent`."""
 
-import asyncio
 import shlex
 import signal
 import sys
@@ -9,13 +8,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import anyio
 import typer
 
 from hubbub_cli.output import note
 from hubbub_cli.session import Usage, run
 
 if TYPE_CHECKING:
+    import anyio
+
     from hubbub_agent.rules import Rulebook
     from hubbub_client.hub import Hub
 
@@ -26,7 +26,9 @@ def agent(
     context: typer.Context,
     rules: Annotated[str | None, typer.Option(metavar="FILE", help="Its rules (TOML).")] = None,
     server: Annotated[str, typer.Option(metavar="PATTERN", help="Without FILE: only of these servers.")] = "*",
-    kind: Annotated[list[str] | None, typer.Option(help="Without FILE: only this kind; repeatable.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Without FILE: only this kind; repeatable.")
+    ] = None,
     accept: Annotated[bool, typer.Option("--accept", help="Without FILE: accept forms with their defaults.")] = False,
     decline: Annotated[bool, typer.Option("--decline", help="Without FILE: decline elicitations.")] = False,
     command: Annotated[
@@ -36,11 +38,13 @@ def agent(
     chat: Annotated[
         str | None, typer.Option(metavar="URL", help="Without FILE: answer samplings by an OpenAI-compatible endpoint.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="With --chat: the model.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="With --chat: the model.")] = None,
     api_key_env: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="With --chat: the variable that has the key.")
     ] = None,
-    capacity: Annotated[int | None, typer.Option(min=1, max=100, help="How many pending requests at once.")] = None,
+    capacity: Annotated[
+        int | None, typer.Option(min=1, max=100, metavar="N", help="How many pending requests at once.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do; claim and answer nothing.")] = False,
     once: Annotated[bool, typer.Option("--once", help="End when all that is open now is handled.")] = False,
     audit: Annotated[
@@ -90,8 +94,12 @@ def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) 
 
 
 @contextmanager
-def _until_signal() -> Generator[anyio.Event]:
+def _until_signal() -> Generator["anyio.Event"]:
     """Return an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
+    import asyncio  # imported late, as anyio: the help needs neither
+
+    import anyio
+
     stop, loop, signals = anyio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
     with anyio.CancelScope() as scope:
 

@@ -35,11 +35,19 @@ def options(
     context: typer.Context,
     address: Annotated[
         str | None,
-        typer.Option(help="The hub: HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else client.json."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="The hub: HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else client.json.",
+        ),
     ] = None,
-    token: Annotated[str | None, typer.Option(help="Its token; else HUBBUB_TOKEN, else client.json.")] = None,
+    token: Annotated[
+        str | None, typer.Option(metavar="TOKEN", help="Its token; else HUBBUB_TOKEN, else client.json.")
+    ] = None,
     data_dir: Annotated[
-        str | None, typer.Option(help="Where client.json is; else HUBBUB_DATA_DIR, else the default data directory.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Where client.json is; else HUBBUB_DATA_DIR, else the default data directory."
+        ),
     ] = None,
     ca: Annotated[
         str | None, typer.Option(metavar="FILE", help="Authorities to trust, PEM; else HUBBUB_CA, else gRPC's own.")
@@ -65,7 +73,7 @@ def options(
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
-    from hubbub_cli.session import Settings  # lazy: imports gRPC
+    from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
 
     gc.freeze()
     gc.enable()

@@ -1,7 +1,7 @@
 """`hubbub audit`."""
 
 import contextlib
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,9 +16,18 @@ if TYPE_CHECKING:
 
 app = Commands("Who changed what, and who was refused.")
 
+
+def _in_utc(since: datetime | None) -> datetime | None:
+    """Take a time without an offset for local time. Raises BadParameter for one that is none in UTC."""
+    try:
+        return None if since is None else since.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise typer.BadParameter("is out of range.") from None
+
+
 Since = Annotated[
     datetime | None,
-    typer.Option(metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00."),
+    typer.Option(metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00.", callback=_in_utc),
 ]
 
 
@@ -36,7 +45,7 @@ def list_(
     """List entries of the audit log, newest first."""
 
     async def work(hub: "Hub") -> None:
-        found = await hub.audit.list(principal=principal, action=action, target=target, since=_at(since), limit=limit)
+        found = await hub.audit.list(principal=principal, action=action, target=target, since=since, limit=limit)
         from hubbub_client.audit import AuditEntry
 
         print_records(AuditEntry, found, settings_of(context).json)
@@ -49,12 +58,8 @@ def export(context: typer.Context, since: Since = None) -> None:
     """Print the whole audit log, newest first: one JSON object per line."""
 
     async def work(hub: "Hub") -> None:
-        async with contextlib.aclosing(hub.audit.export(since=_at(since))) as entries:
+        async with contextlib.aclosing(hub.audit.export(since=since)) as entries:
             async for entry in entries:
                 print_json(entry.to_json())
 
     run(context, work)
-
-
-def _at(since: datetime | None) -> datetime | None:
-    return None if since is None else since.astimezone()

@@ -14,10 +14,10 @@ DECIMAL = re.compile(r"(0|[1-9][0-9]{0,8})(\.[0-9]{1,9})?")
 
 
 class Plain:
-    """The way of a parameter's values, as `get_runtime_param` of Typer's parameters returns it."""
+    """Reads the values of one parameter, in place of what `get_runtime_param` of Typer's parameters returns."""
 
     def __init__(self, param: Any) -> None:
-        self._others = param.get_runtime_param
+        self._of_typer = param.get_runtime_param
 
     def coerce(self, value: Any, *, param: Any, ctx: Any) -> Any:
         """Return the value as the command gets it. Raises BadParameter, in Typer's words."""
@@ -28,7 +28,7 @@ class Plain:
             found = _texts(of, value) if several else _one(of, value)
             if found is not None:
                 return found
-        return self._others().coerce(value, param=param, ctx=ctx)
+        return self._of_typer().coerce(value, param=param, ctx=ctx)
 
 
 def lighten(param: Any) -> None:

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 app = Commands("What servers tell, as it happens.")
 
 
-@app.callback()
-def group() -> None:
-    """Watch what servers tell, as it happens."""
-
-
 @app.command(epilog=example("events watch --kind log --kind stderr"))
 def watch(
     context: typer.Context,

@@ -18,6 +18,19 @@ class LightCommand(TyperCommand):
         """Return the parameters, with the option for the help."""
         return _light(super().get_params(ctx))
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line: those in brackets may be left out."""
+        return ["[OPTIONS]", *(each.metavar if each.required else f"[{each.metavar}]" for each in _arguments(self))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a line on each argument, without its type as Typer has it, and on each option."""
+        arguments = [(each.metavar, each.get_help_record(ctx)[1]) for each in _arguments(self)]
+        options = [each.get_help_record(ctx) for each in self.get_params(ctx) if each.param_type_name == "option"]
+        for title, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the example in one line, so that it can be copied."""
         if self.epilog:
@@ -53,6 +66,10 @@ class Commands(typer.Typer):
 def summary(command: Any) -> str:
     """Return the first paragraph of a command's help, as one line."""
     return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "argument"]
 
 
 def _light(params: Sequence[Any]) -> Sequence[Any]:

@@ -187,7 +187,7 @@ def answer(
     id_: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]", help="The pending request; a terminal lets you choose.", autocompletion=suggest.requests
+            metavar="ID", help="The pending request; a terminal lets you choose.", autocompletion=suggest.requests
         ),
     ] = None,
     accept: Annotated[
@@ -195,7 +195,7 @@ def answer(
     ] = None,
     decline: Annotated[bool, typer.Option("--decline", help="Elicitation: no.")] = False,
     cancel: Annotated[bool, typer.Option("--cancel", help="Elicitation: dismissed without a choice.")] = False,
-    text: Annotated[str | None, typer.Option(help="Sampling: an assistant message.")] = None,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="Sampling: an assistant message.")] = None,
     result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
     error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
     claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,

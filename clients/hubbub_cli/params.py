@@ -38,7 +38,9 @@ CATALOG_KINDS: tuple[str, ...] = get_args(CatalogKind)
 
 Server = Annotated[str, typer.Argument(metavar="SERVER", help="The server.", autocompletion=suggest.servers)]
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server.", autocompletion=suggest.servers)]
-OfServer = Annotated[str | None, typer.Option("--server", help="Only of this server.", autocompletion=suggest.servers)]
+OfServer = Annotated[
+    str | None, typer.Option("--server", metavar="SERVER", help="Only of this server.", autocompletion=suggest.servers)
+]
 OfCall = Annotated[str | None, typer.Option("--call", metavar="ID", help="Only those that this call caused.")]
 
 RequestId = Annotated[str, typer.Argument(metavar="ID", help="The pending request.", autocompletion=suggest.requests)]

@@ -31,7 +31,7 @@ def prompt(
     context: typer.Context,
     server: Server,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt.", autocompletion=suggest.prompts)],
-    arguments: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Its arguments, a JSON object.")] = None,
+    arguments: Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")] = None,
     timeout: Timeout = None,
 ) -> None:
     """Get a prompt with its arguments filled in."""
@@ -42,7 +42,7 @@ def complete(
     context: typer.Context,
     server: Server,
     argument: Annotated[str, typer.Argument(metavar="ARGUMENT", help="The argument's name.")],
-    value: Annotated[str, typer.Argument(metavar="[VALUE]", help="What is typed so far.")] = "",
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="What is typed so far.")] = "",
     prompt: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The argument is one of this prompt.", autocompletion=suggest.prompts),
@@ -124,11 +124,11 @@ def roots(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[list/set]", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
+            metavar="list/set", help="Show them, or set them.", autocompletion=suggest.among(("list", "set"))
         ),
     ] = "list",
     value: Annotated[
-        str | None, typer.Argument(metavar="[JSON]", help="An array of roots, `ask`, or `configured` to go back.")
+        str | None, typer.Argument(metavar="JSON", help="An array of roots, `ask`, or `configured` to go back.")
     ] = None,
 ) -> None:
     """Show the roots that a server gets when it asks for them, or set them; it is told when they change."""

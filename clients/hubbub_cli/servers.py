@@ -22,13 +22,13 @@ app = Commands("The configured MCP servers and their connections.")
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="Its new, unique name.")]
 CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]
-Url = Annotated[str | None, typer.Option(help="A server over HTTP.")]
+Url = Annotated[str | None, typer.Option(metavar="URL", help="A server over HTTP.")]
 TransportOption = Annotated[Transport | None, typer.Option(help="The transport, if not streamable HTTP.")]
 Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
 Env = Annotated[
     list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable for the process; repeatable.")
 ]
-Cwd = Annotated[str | None, typer.Option(help="Working directory of the process.")]
+Cwd = Annotated[str | None, typer.Option(metavar="DIR", help="Working directory of the process.")]
 # Options of a server with a command-line option of their own are not settable by `--set`.
 OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
 TEXTS = ("protocol", "timeout_message")
@@ -227,7 +227,7 @@ def watch(
     context: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Only these servers.", autocompletion=suggest.servers),
+        typer.Argument(metavar="NAME...", help="Only these servers.", autocompletion=suggest.servers),
     ] = None,
     resume: Resume = None,
 ) -> None:

@@ -25,6 +25,8 @@ class _Stdout:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        if text == "":  # so Typer finds out what a stream takes; a full disk refuses even that, and Typer ignores it
+            return 0
         try:
             return self._stream.write(text)
         except BrokenPipeError:

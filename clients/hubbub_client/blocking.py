@@ -8,11 +8,12 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from inspect import isawaitable
+from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from hubbub_client import options
@@ -28,6 +29,8 @@ R = TypeVar("R")
 P = ParamSpec("P")
 # Keywords that take callbacks. Each callback runs in a thread of its own, so that it may use the hub.
 CALLBACKS = options.CALLBACKS | {"on_copied"}
+# How long a signal can go unnoticed: one that comes just before a thread begins to wait does not end its wait.
+SIGNAL_S = 0.5
 
 
 class Errand:
@@ -87,7 +90,7 @@ class Home:
                 future = self._portal.start(errand.run, work, *args)
             except RuntimeError:
                 raise closed() from None
-            return cast("R", self.told(future.result()))
+            return cast("R", self.told(_heeding_signals(future)))
         except CancelledError:
             raise closed_meanwhile() from None
         except BaseExceptionGroup as group:
@@ -125,6 +128,16 @@ class Home:
             return await found if isawaitable(found) else found
 
         return call
+
+
+def _heeding_signals(future: "Future[R]") -> R:
+    """Return a result once it is there. The queue is not written in Python, so an interrupt leaves no lock behind."""
+    done: SimpleQueue[object] = SimpleQueue()
+    future.add_done_callback(done.put)
+    while not future.done():
+        with suppress(Empty):
+            done.get(timeout=SIGNAL_S)
+    return future.result()
 
 
 def _answering(method: Callable[..., Awaitable[PendingRequest]]) -> Any:

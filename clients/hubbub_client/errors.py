@@ -13,6 +13,7 @@ HubbubError
 │   └── RevisionConflict   the server has changed since it was read; has its current spec (specs.py)
 ├── Unimplemented        the hub is older than the client
 ├── Unavailable          no hub, or no connection to the server; trying again may help
+│   └── ConnectionLost     the connection broke; `sent` says whether the hub may have seen the request
 ├── Unauthenticated      no valid token
 └── UpstreamError        the server's own error (status UNKNOWN)
 """

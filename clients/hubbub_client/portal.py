@@ -6,12 +6,28 @@ import threading
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import Context
 from typing import Any, TypeVar
 
 R = TypeVar("R")
 
 # Bound of callbacks that run at once, each in a thread; a callback may cause further ones.
 MAX_CALLBACKS = 40
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Ignores what it is told after its end: gRPC tells it from another loop, which would get the error."""
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """As every loop, but do nothing once it is closed."""
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            return asyncio.Handle(callback, args, self, context)
 
 
 class Portal:
@@ -56,7 +72,8 @@ def opened() -> Generator[Portal]:
 
     def run() -> None:
         try:
-            asyncio.run(serve())
+            with asyncio.Runner(loop_factory=Loop) as runner:
+                runner.run(serve())
         except BaseException as error:
             if begun.done():
                 raise

@@ -60,6 +60,7 @@ async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
         (("call", "s", "t", "nope"), "JSON is not JSON"),
         (("send", "s", "m", '"text"'), "must be a JSON object"),
         (("servers", "add", "x"), "--url URL or -- COMMAND"),
+        (("audit", "list", "--since", "0001-01-01T00:00:00+01:00"), "out of range"),
         (("servers", "add", "x", "--url", "u", "--set", "nope=1"), "nope"),
         (("frobnicate",), "No such command"),
         ((), "Missing command"),

@@ -182,13 +182,19 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
     async def script(_: Any) -> AsyncIterator[Any]:
         yield step(upsert=call(**about, state=call_pb2.CALL_STATE_WAITING_INPUT, pending_request_ids=["req_1"]))
         yield step(synced=common_pb2.WatchSynced())
+        yield step(progress=call_pb2.Progress(call_id="lunch", progress=1, total=2, message="cooking"))
+        yield step(log=call_pb2.CallLog(call_id="lunch", params=b'{"level":"info","data":"hot"}'))
         yield step(upsert=over)
         await anyio.sleep_forever()
 
     hub.streams["WatchCalls"] = script
     ran = await hubbub("calls", "watch", "lunch", json=False)
-    first, last, result = ran.out.splitlines()
+    first, *between, last, result = ran.out.splitlines()
     assert first.split(maxsplit=1)[1] == "lunch  order_lunch on demo: waits for a person (req_1)"
+    assert [line.split(maxsplit=1)[1] for line in between] == [
+        "lunch  1/2 cooking",
+        'lunch  {"level": "info", "data": "hot"}',
+    ]
     assert last.split(maxsplit=1)[1] == "lunch  order_lunch on demo: completed after 4.0 s"
     assert result == "2 x soup"
     for command in ("get", "show"):

@@ -43,7 +43,9 @@ def test_a_value_becomes_what_typer_makes_of_it(name: str) -> None:
     typers = type(param).get_runtime_param(param)
     default = () if callable(param.default) else (param.default,)
     choices = param.type_descriptor.choices or ()
-    for value in (*VALUES, *default, *choices):
+    about = param.type_descriptor.parameter_info
+    around = [end + step for end in (about.min, about.max) if end is not None for step in (-1, 0, 1)]
+    for value in (*VALUES, *default, *choices, *around, *map(str, around)):
         assert outcome(param.get_runtime_param(), value, param, context) == outcome(typers, value, param, context), (
             value
         )

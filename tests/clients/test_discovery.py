@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hubbub_cli.session import CONNECT_TIMEOUT_S, Settings
+from hubbub_client import hub
 from hubbub_client.discovery import Where, discover
 from hubbub_client.errors import Unavailable
 
@@ -61,3 +64,24 @@ def test_a_useless_file_is_named(tmp_path: Path, content: str) -> None:
     with pytest.raises(Unavailable, match=r"client\.json") as refused:
         discover(Where(data_dir=tmp_path))
     assert refused.value.reason == "HUB_UNREACHABLE"
+
+
+OPTIONS: dict[str, Any] = {
+    name: f"the-{name}" for name in ("address", "token", "data_dir", "ca", "cert", "key", "name")
+}
+
+
+def test_a_command_that_is_told_to_people_reaches_the_same_hub_without_the_token() -> None:
+    told = Settings(**OPTIONS, json=False, connect_timeout_s=None).command("inbox", "answer", "r 1")
+    where = "--address the-address --data-dir the-data_dir --ca the-ca --cert the-cert --key the-key"
+    assert told == f"hubbub {where} inbox answer 'r 1'"
+
+
+@pytest.mark.parametrize(("given", "patient", "waits"), [(None, True, True), (None, False, False), (3.0, False, True)])
+def test_a_command_waits_for_a_hub_if_it_is_endless_or_told_how_long(
+    given: float | None, patient: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected: dict[str, Any] = {}
+    monkeypatch.setattr(hub, "connect", lambda *_, **options: connected.update(options))
+    Settings(**OPTIONS, json=False, connect_timeout_s=given).connect(patient=patient)
+    assert (connected["patient"], connected["connect_timeout_s"]) == (waits, given or CONNECT_TIMEOUT_S)

@@ -8,7 +8,7 @@ from grpc import StatusCode, aio
 
 from hubbub.v1 import server_pb2
 from hubbub_client import Grant, RevisionConflict, ServerSpec, connect, errors, specs
-from hubbub_client.errors import Aborted, HubbubError, Unavailable
+from hubbub_client.errors import Aborted, ConnectionLost, HubbubError
 
 
 @pytest.mark.parametrize(
@@ -73,5 +73,6 @@ def test_a_conflict_has_what_is_there_now() -> None:
 def test_a_connection_that_breaks_is_said_to_be_that_of_the_hub() -> None:
     failure = aio.AioRpcError(StatusCode.UNAVAILABLE, aio.Metadata(), aio.Metadata(), details="Socket closed")
     error = errors.from_rpc(failure)
-    assert (type(error), error.reason) == (Unavailable, "UNAVAILABLE")
+    assert isinstance(error, ConnectionLost)
+    assert (error.sent, error.reason) == (True, "UNAVAILABLE")
     assert error.message == "the connection to the hub was lost (Socket closed)"

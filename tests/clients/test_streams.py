@@ -66,6 +66,13 @@ async def test_a_stream_that_is_closed_or_full_is_no_fault(hub: Any) -> None:
     assert json.loads(told.stderr.splitlines()[-1])["reason"] == "OUTPUT_FAILED"
 
 
+async def test_help_and_version_that_cannot_be_written_have_failed() -> None:
+    settings, words = ("PYTHONUNBUFFERED=", "PYTHONUNBUFFERED=1"), ("--help", "--version")
+    for done in await all_ran([f"{each} {HUBBUB} {word} > /dev/full" for each in settings for word in words]):
+        assert done.returncode == 1
+        assert b"(OUTPUT_FAILED)" in done.stderr
+
+
 @pytest.mark.parametrize(
     "write", [lambda: sys.stdout.write("x" * 100_000), lambda: sys.stdout.flush()], ids=["write", "flush"]
 )
@@ -145,3 +152,32 @@ async def test_a_signal_ends_a_watch_without_a_traceback(hub: Any, number: signa
             said = b"".join([part async for part in process.stderr])
             assert await process.wait() == (0 if number == signal.SIGINT else -number)
     assert said == b""
+
+
+async def test_sigint_ends_a_watch_in_the_background_of_a_shell(hub: Any, tmp_path: Path) -> None:
+    """A shell without job control starts such a job with SIGINT ignored."""
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    hub.streams["WatchPendingRequests"] = watch
+    lines = tmp_path / "lines"
+    started = f"mkfifo {lines}; {HUBBUB} --data-dir {hub.data_dir} --json inbox watch >{lines} & exec 3<{lines}"
+    done = await ran(f"{started}; read first <&3; kill -INT $!; wait $!")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+async def test_an_interrupted_doctor_exits_1(hub: Any, hubbub_process: Any) -> None:
+    came = anyio.Event()
+
+    async def reply(_: Any) -> Any:
+        came.set()
+        await anyio.sleep_forever()
+
+    hub.replies["GetStatus"] = reply
+    with anyio.fail_after(60):
+        async with await hubbub_process("doctor") as process:
+            await came.wait()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 1

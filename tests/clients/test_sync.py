@@ -18,7 +18,7 @@ import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import blocking, records, sync
 from hubbub_client.errors import FailedPrecondition, HubbubError
-from hubbub_client.portal import Portal
+from hubbub_client.portal import Portal, opened
 from hubbub_client.watch_events import Upsert
 
 LIMIT_S = 60
@@ -190,9 +190,14 @@ async def test_a_hub_that_is_closed_says_so(hub: Any) -> None:
 
 
 INTERRUPTED = """
-import signal, sys
+import signal, sys, threading
 from hubbub_client import sync
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+def interrupt():
+    # Seen from the main thread, as one that comes just before it begins to wait: it does not end the wait.
+    if sys.stdin.readline():
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+threading.Thread(target=interrupt).start()
 with sync.connect(data_dir=sys.argv[1]) as hub:
     try:
         hub.call_tool("s", "slow")
@@ -216,8 +221,9 @@ with sync.connect(data_dir=sys.argv[1]) as hub:
 """
 
 
+@pytest.mark.parametrize("heard", ["while it waits", "just before it waits"])
 @pytest.mark.usefixtures("processes")
-async def test_an_interrupted_call_is_aborted_at_once(hub: Any) -> None:
+async def test_an_interrupted_call_is_aborted_at_once(hub: Any, heard: str) -> None:
     begun, aborted = anyio.Event(), anyio.Event()
 
     async def call(_: Any) -> Any:
@@ -233,7 +239,10 @@ async def test_an_interrupted_call_is_aborted_at_once(hub: Any) -> None:
             assert script.stdout is not None
             assert script.stdin is not None
             await begun.wait()
-            os.kill(script.pid, signal.SIGINT)
+            if heard == "while it waits":
+                os.kill(script.pid, signal.SIGINT)
+            else:
+                await script.stdin.send(b"\n")
             said = BufferedByteReceiveStream(script.stdout)
             assert await said.receive_until(b"\n", 100) == b"interrupted"
             await aborted.wait()  # while the `with` block goes on
@@ -315,3 +324,11 @@ async def test_a_forked_process_is_told_that_it_has_no_connection(hub: Any) -> N
     with anyio.fail_after(LIMIT_S):
         ran = await anyio.run_process([sys.executable, "-c", FORKED, str(hub.data_dir)], check=False)
     assert ran.stdout.split() == [b"FORKED", b"r1"], ran.stderr
+
+
+def test_what_grpc_tells_a_loop_that_has_ended_disturbs_no_other() -> None:
+    with opened() as portal:
+        ended = portal.loop
+    ended.call_soon_threadsafe(print, "late")  # raised an error in the loop that gRPC told it from
+    with pytest.raises(RuntimeError):
+        ended.call_soon(print)

@@ -49,8 +49,9 @@ def test_only_rich_lays_out_wide_letters_and_long_lines() -> None:
     assert output.plain_table(["id", "name"], [["1", "x" * output.PIPE_WIDTH]]) is None
 
 
+@pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])
 def test_colours_that_the_environment_asks_for_are_left_to_rich(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv(variable, "1")
     assert "\x1b[1m" in printed(entries(("demo", "Echoes")), capsys)

@@ -1,6 +1,7 @@
 """The benchmarks run, and say of each goal whether it is met; what they measure is nothing for a test."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def test_every_part_of_the_benchmarks_runs_and_has_figures(tmp_path: Path) -> None:
-    file = tmp_path / "figures.json"
-    subprocess.run([sys.executable, BENCHMARKS / "run.py", "--least", "--rivals", "--json", file], check=True)
+    file, no_rivals = tmp_path / "figures.json", os.environ | {"HUBBUB_PEERS": str(tmp_path)}
+    command = [sys.executable, BENCHMARKS / "run.py", "--least", "--rivals", "--json", file]
+    subprocess.run(command, env=no_rivals, check=True)
     found = json.loads(file.read_text())
     assert found.pop("machine")["processors"]
-    assert "goals" in found
+    assert {row["way"] for row in found["goals"] if row["note"] == "not installed"} == {"fastmcp", "mcp-proxy", "envoy"}
     assert [part for part, rows in found.items() if not rows] == []
     held = [row for rows in found.values() for row in rows if row.get("goal") is not None]
     assert held

@@ -48,7 +48,7 @@ def row(name: str, command: Any) -> str:
     for each in command.params:
         shown = each.metavar or "/".join(_choices(each)) or each.opts[0].strip("-").upper()
         if each.param_type_name == "argument":
-            arguments.append(shown if each.required or shown[0] in "[-" else f"[{shown}]")
+            arguments.append(shown if each.required else f"[{shown}]")
         elif not each.hidden:
             flag = getattr(each, "is_flag", False)
             option = (each.secondary_opts or each.opts)[0] if flag and each.default is True else each.opts[0]

@@ -382,6 +382,31 @@ async def test_a_file_that_is_empty_is_taken_for_one_that_is_being_written(
         await until(lambda: not known.state.problem)
 
 
+async def test_a_file_that_is_being_written_is_not_read(
+    make: Make, tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut off after a whole table is right TOML: nothing but the next look tells that more was to come."""
+    path = tmp_path / "hub.toml"
+    path.write_text("")
+    pieces = iter(("[hub]\n", "[servers.away]\n", "[servers.here]\n", "[servers.there]\n"))
+    read: list[str] = []
+    stamps_of = configuration._stamps_of
+
+    def look(files: tuple[Path, ...]) -> Any:
+        """As always, while the file gets a piece more before each look."""
+        with path.open("a") as file:
+            file.write(next(pieces, ""))
+        return stamps_of(files)
+
+    monkeypatch.setattr(configuration, "POLL_S", 0.01)
+    async with make(watched=path) as world:
+        files = world.files
+        monkeypatch.setattr(world, "load", lambda: (read.append(path.read_text()), files)[1])
+        monkeypatch.setattr(configuration, "_stamps_of", look)
+        await until(lambda: read)
+    assert read == ["[hub]\n[servers.away]\n[servers.here]\n[servers.there]\n"]
+
+
 async def test_only_those_who_may_see_all_servers_hear_of_the_configuration(hub: Hub) -> None:
     from hubbubd.core.access import Permission, servers_scope
 

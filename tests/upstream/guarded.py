@@ -2,7 +2,8 @@
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,27 @@ from urllib.parse import urlencode
 
 import anyio
 import httpx2
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from hubbubd import payload
+from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core import forms
 from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.vault import NAME
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.vault import NAME, TokenFile
+from hubbubd.upstream.connector import McpConnector
 
-from .conftest import LIMIT_S, Scripted
+from .conftest import LIMIT_S, Scripted, served
 
 POLL_S = 0.02
+CALL = CallSpec(server="guarded", method="tools/call", params=b'{"name": "any", "arguments": {}}')
 
 
 @dataclass
@@ -41,6 +48,8 @@ class Guarded:
     """When the next refusal may be sent; those after it are sent at once."""
     elsewhere: str = ""
     """Where its authorization server is said to be."""
+    silent: bool = False
+    """Whether it never says its metadata."""
     coding: str = ""
     """How its metadata are compressed."""
     granted: dict[str, str] | None = None
@@ -86,6 +95,8 @@ class Guarded:
         return self._coded(about)
 
     async def metadata(self, _: Request) -> Response:
+        if self.silent:
+            await anyio.sleep_forever()
         here = {name: f"{self.origin}/{path}" for name, path in ENDPOINTS.items()}
         return self._coded(JSONResponse({"issuer": self.origin, "code_challenge_methods_supported": ["S256"], **here}))
 
@@ -166,6 +177,35 @@ class World:
         request = await self.asked()
         assert (await visit(url_of(request))).status_code == 200
         return self.hub.inbox.get(request.id)
+
+
+Start = Callable[..., AbstractAsyncContextManager[World]]
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Guarded]:
+    """Serves a `Guarded` server until the end of the block."""
+    server = Guarded()
+    async with served(Starlette(routes=server.routes())) as server.origin:
+        yield server
+
+
+def starts(guarded: Guarded, directory: Path) -> Start:
+    """What starts a hub over this data directory: `start(**server configuration)`."""
+
+    @asynccontextmanager
+    async def start(**options: Any) -> AsyncIterator[World]:
+        config = ServerConfig.model_validate({"name": "guarded", "url": guarded.url, "retries": 0, **options})
+        settings = HubSettings(data_dir=directory, allow_hosts=("127.0.0.1",))
+        store = await SqliteStore.open(directory / "hubbub.db")
+        connector = McpConnector(TokenFile.open(directory))
+        try:
+            async with Hub.open(store, connector, {"guarded": config}, settings) as hub:
+                yield World(hub, directory)
+        finally:
+            await store.close()
+
+    return start
 
 
 def url_of(request: PendingRequest) -> str:

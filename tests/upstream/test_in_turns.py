@@ -2,14 +2,18 @@
 
 import sys
 from collections.abc import AsyncIterator
+from types import ModuleType
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
-from hubbubd.upstream import body, stdio
+from hubbubd.upstream import body, http, own_stream, stdio
 from hubbubd.upstream.body import LINE_COST, TURN_COST, in_turns
+from hubbubd.upstream.framing import SHORT
 
-from .conftest import Connect
+from .conftest import Connect, Recorder, Scripted, event, says
 
 CHUNK = 64 * 1024
 
@@ -80,3 +84,50 @@ async def test_a_long_line_waits_for_its_turn_and_a_short_one_does_not(
         result = await call(1_000_000)
         assert len(result["content"][0]["text"]) == 1_000_000
         assert turns > 0
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[ModuleType]:
+    """The modules of HTTP that waited for a turn, each time."""
+    taken: list[ModuleType] = []
+    for module in (http, own_stream):
+
+        async def turn(module: ModuleType = module) -> None:
+            taken.append(module)
+
+        monkeypatch.setattr(module, "turn", turn)
+    return taken
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["body", "event"])
+async def test_a_long_response_over_http_waits_for_its_turn_and_a_short_one_does_not(
+    streamed: bool, scripted: Scripted, connect: Connect, turns: list[ModuleType]
+) -> None:
+    async def speak(request: Request) -> Response:
+        message = await request.json()
+        text = "x" * message["params"]["arguments"]["size"]
+        response = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": text}]}}
+        if streamed:
+            return Response(event(response), media_type="text/event-stream")
+        return JSONResponse(response)
+
+    scripted.replaced = {"tools/call": speak}
+    async with connect(url=scripted.url) as link:
+        await link.request("tools/call", {"name": "speak", "arguments": {"size": SHORT // 2}})
+        assert turns == []
+        result = await link.request("tools/call", {"name": "speak", "arguments": {"size": SHORT}})
+        assert len(result["content"][0]["text"]) == SHORT
+        assert turns == [http]
+
+
+async def test_what_a_server_tells_at_length_on_its_own_stream_waits_for_its_turn(
+    scripted: Scripted, connect: Connect, recorder: Recorder, turns: list[ModuleType]
+) -> None:
+    told = [
+        event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * size}})
+        for size in (1, SHORT)
+    ]
+    scripted.replaced = {"GET": says(200, "".join(told), "text/event-stream")}
+    async with connect(url=scripted.url):
+        await recorder.until(lambda: len(recorder.notifications) == 2)
+        assert turns == [own_stream]

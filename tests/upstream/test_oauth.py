@@ -1,9 +1,7 @@
-"""Servers that ask for OAuth: a person lets the hub in, and the hub keeps what it was given to itself."""
+"""Servers that ask for OAuth: a person lets the hub in, and its calls wait for that."""
 
-import json
-import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -11,56 +9,28 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import anyio
 import httpx2
 import pytest
-from starlette.applications import Starlette
 
 from hubbubd import payload
-from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core import forms
 from hubbubd.core.connection import State
-from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Delivery, RequestKind, RequestState
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.calls import CallSpec
-from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import NAME, TokenFile
-from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.oauth_replies import REPLY_BYTES
 
-from .conftest import LIMIT_S, served
-from .guarded import Guarded, World, until, url_of, visit
-
-CALL = CallSpec(server="guarded", method="tools/call", params=b'{"name": "any", "arguments": {}}')
+from .conftest import LIMIT_S
+from .guarded import CALL, Guarded, Start, listening, starts, until, url_of, visit
 
 
 @pytest.fixture
 async def guarded() -> AsyncIterator[Guarded]:
     """A `Guarded` server that listens."""
-    server = Guarded()
-    async with served(Starlette(routes=server.routes())) as server.origin:
+    async with listening() as server:
         yield server
-
-
-Start = Callable[..., Any]
 
 
 @pytest.fixture
 def start(guarded: Guarded, tmp_path: Path) -> Start:
     """Starts a hub over the same data directory: `start(**server configuration)`."""
-
-    @asynccontextmanager
-    async def run(**options: Any) -> AsyncIterator[World]:
-        config = ServerConfig.model_validate({"name": "guarded", "url": guarded.url, "retries": 0, **options})
-        settings = HubSettings(data_dir=tmp_path, allow_hosts=("127.0.0.1",))
-        store = await SqliteStore.open(tmp_path / "hubbub.db")
-        connector = McpConnector(TokenFile.open(tmp_path))
-        try:
-            async with Hub.open(store, connector, {"guarded": config}, settings) as hub:
-                yield World(hub, tmp_path)
-        finally:
-            await store.close()
-
-    return run
+    return starts(guarded, tmp_path)
 
 
 async def test_a_browser_that_comes_back_to_the_hub_answers_the_request_by_itself(
@@ -203,73 +173,6 @@ async def test_a_disconnect_takes_the_request_back(start: Start) -> None:
         await until(lambda: world.hub.inbox.get(request.id).state is RequestState.WITHDRAWN)
 
 
-async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, tmp_path: Path) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-        await world.hub.calls.call(CALL, "ada")
-        shown = repr((world.server, world.hub.inbox.select(RequestFilter())))
-    file = tmp_path / NAME
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert "secret-token-1" in file.read_text()
-    assert "secret-" not in shown
-    for other in set(tmp_path.iterdir()) - {file}:
-        assert b"secret-" not in other.read_bytes(), other
-        assert b"code-0" not in other.read_bytes(), other
-
-
-async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start, guarded: Guarded) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-    async with start() as world:
-        await world.until_state(State.CONNECTED)
-        assert not world.open()
-    assert len(guarded.grants) == 1
-
-
-async def test_a_token_that_is_not_taken_any_more_is_renewed_without_a_person(start: Start, guarded: Guarded) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-        guarded.valid.clear()
-        await world.hub.calls.call(CALL, "ada")
-        assert not world.open()
-        assert world.kept["tokens"]["access_token"] == "secret-token-2"
-    assert guarded.grants[1]["grant_type"] == "refresh_token"
-    assert guarded.grants[1]["refresh_token"] == "secret-renewal-1"
-
-
-async def test_a_refusal_that_comes_after_the_token_was_renewed_renews_it_no_second_time(
-    start: Start, guarded: Guarded
-) -> None:
-    async with start(max_in_flight=2) as world, anyio.create_task_group() as calls:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-        guarded.valid.clear()
-        guarded.late = renewed = anyio.Event()
-        for _ in range(2):
-            calls.start_soon(world.hub.calls.call, CALL, "ada")
-        await until(lambda: world.kept["tokens"]["access_token"] == "secret-token-2")
-        renewed.set()
-    assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code", "refresh_token"]
-
-
-async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_came_from(
-    start: Start, guarded: Guarded, tmp_path: Path
-) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-    kept = json.loads((tmp_path / NAME).read_bytes())
-    kept["guarded"]["expires_at"] = 1.0
-    (tmp_path / NAME).write_text(json.dumps(kept))
-    async with start() as world:
-        await world.until_state(State.CONNECTED)
-    assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code", "refresh_token"]
-    assert guarded.script.headers[-1]["authorization"] == "Bearer secret-token-2"
-
-
 async def test_calls_wait_for_a_person_together_and_lose_no_time(start: Start, guarded: Guarded) -> None:
     guarded.renewing = False
     async with start(max_in_flight=3, call_timeout_s=4) as world, anyio.create_task_group() as calls:
@@ -333,115 +236,13 @@ async def test_a_connection_lives_on_while_its_pings_are_refused(start: Start, g
         await until(lambda: world.server.counts.completed == 1)
 
 
-async def test_the_tokens_of_a_server_go_with_it(start: Start, guarded: Guarded) -> None:
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-        assert world.kept
-    async with start(url=f"{guarded.origin}/mcp?another") as world:
-        await world.asked()
-        assert "tokens" not in world.kept
-
-
-async def test_the_tokens_of_a_server_that_is_removed_are_deleted(
-    start: Start, guarded: Guarded, tmp_path: Path
-) -> None:
-    async with start(headers={"authorization": "Bearer wrong"}) as world:
-        await world.hub.servers.add(ServerConfig(name="another", transport="http", url=guarded.url))
-        await world.let_in()
-        await until(lambda: world.hub.servers.get("another").connection.state is State.CONNECTED)
-        assert b"secret-" in (tmp_path / NAME).read_bytes()
-        await world.hub.servers.remove("another")
-        assert b"secret-" not in (tmp_path / NAME).read_bytes()
-
-
-async def test_an_authorization_server_that_cannot_be_reached_is_named_and_tried_again(
-    start: Start, guarded: Guarded, free_port: int
-) -> None:
-    guarded.elsewhere = f"http://127.0.0.1:{free_port}/"
-    async with start() as world:
-        await world.until_state(State.DISCONNECTED)
-        fault = world.server.connection.fault
-        assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", True)
-        assert "127.0.0.1 could not be asked" in fault.message
-
-
-@pytest.mark.parametrize("elsewhere", ["http://login.example.com/", "http://169.254.169.254/"])
-async def test_the_hub_goes_nowhere_without_tls_because_a_server_says_so(
-    elsewhere: str, start: Start, guarded: Guarded
-) -> None:
-    guarded.elsewhere = elsewhere
-    async with start() as world:
-        await world.until_state(State.DISCONNECTED)
-        assert "is not https" in world.server.connection.fault.message
-
-
-async def test_what_an_authorization_server_sends_by_mistake_is_not_repeated(
-    start: Start, guarded: Guarded, capfd: pytest.CaptureFixture[str]
-) -> None:
-    guarded.granted = {"refresh_token": "secret-renewal", "token_type": "bearer"}
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.DISCONNECTED)
-        fault = world.server.connection.fault
-        assert fault.code == "AUTHENTICATION_FAILED"
-        assert "access_token" in fault.message
-        assert "secret-" not in repr(fault)
-    assert "secret-" not in "".join(capfd.readouterr())
-
-
-async def test_a_reply_of_an_authorization_server_that_is_too_long_is_no_token(start: Start, guarded: Guarded) -> None:
-    guarded.granted = {"access_token": "x" * REPLY_BYTES, "token_type": "bearer"}
-    async with start() as world:
-        await world.let_in()
-        await world.until_state(State.DISCONNECTED)
-        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
-        assert "tokens" not in world.kept
-
-
-async def test_a_reply_of_an_authorization_server_is_not_decoded(start: Start, guarded: Guarded) -> None:
-    guarded.coding = "gzip"
-    async with start() as world:
-        await world.until_state(State.DISCONNECTED)
-        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
-    assert guarded.registered == []
-
-
-async def test_a_client_that_the_operator_registered_is_used_as_it_is(
-    start: Start, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CLIENT_SECRET", "hush")
-    oauth = {"client_id": "ours", "client_secret": "${CLIENT_SECRET}", "issuer": guarded.origin}
-    async with start(oauth=oauth) as world:
-        await world.let_in()
-        await world.until_state(State.CONNECTED)
-        assert "hush" not in json.dumps(world.kept)
-    assert not guarded.registered
-    assert httpx2.BasicAuth("ours", "hush")._auth_header == guarded.authenticated[0]
-
-
-async def test_client_credentials_need_no_person(start: Start, guarded: Guarded) -> None:
-    oauth = {"grant": "client_credentials", "client_id": "us", "client_secret": "hush", "issuer": guarded.origin}
-    async with start(oauth=oauth) as world:
-        await world.until_state(State.CONNECTED)
-    assert guarded.grants[0]["grant_type"] == "client_credentials"
-
-
-async def test_client_credentials_go_to_their_own_issuer_only(start: Start, guarded: Guarded) -> None:
-    oauth = {
-        "grant": "client_credentials",
-        "client_id": "us",
-        "client_secret": "hush",
-        "issuer": "https://login.example.com",
-    }
-    async with start(oauth=oauth) as world:
-        await world.until_state(State.DISCONNECTED)
-        assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
-    assert not guarded.grants
-
-
 async def test_a_server_with_a_token_in_its_headers_is_not_asked_for_another(start: Start, guarded: Guarded) -> None:
     async with start(headers={"authorization": "Bearer wrong"}) as world:
         await world.until_state(State.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
     assert not guarded.registered
+
+
+async def test_oauth_that_is_configured_goes_before_a_token_in_the_headers(start: Start) -> None:
+    async with start(headers={"authorization": "Bearer wrong"}, oauth={"client_id": "hub"}) as world:
+        await world.asked()
