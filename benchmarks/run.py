@@ -8,7 +8,10 @@ import json
 import logging
 import os
 import platform
+import signal
+import sys
 import tempfile
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +37,8 @@ from rich.table import Table
 
 WHOLE, QUICK, LEAST = 1, 4, 100
 """What the number of calls is divided by."""
+PART_LIMIT_S = 900
+"""A part that takes longer hangs."""
 
 UNITS = {"ms": "ms", "us": "µs", "ratio": "x", "rate": "/s"}
 """Of a row's fields, by the last part of their names."""
@@ -128,30 +133,39 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
 """The title of each, and what measures it. Rows are figures, or have a field for each column."""
 
 
-async def main(options: argparse.Namespace) -> None:
-    """Measures the parts that were asked for, one after the other, and shows a table of each."""
+async def main(options: argparse.Namespace) -> int:
+    """Measures the parts that were asked for, one after the other, and shows a table of each.
+
+    A part that fails does not keep the others from being measured. Returns the exit status: 1 if one has failed.
+    """
     logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
     parts = options.parts or [*PARTS]
-    found: dict[str, list[dict[str, Any]]] = {}
     of = machine()
+    found: dict[str, Any] = {"machine": of}
     console.print(f"{of['processors']} processors, Python {of['python']}, a load of {of['load']:.1f} from other work\n")
     began = monotonic()
-    with (
-        tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder,
-        Console(stderr=True).status("") as status,
-    ):
+    with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
         for number, part in enumerate(parts):
-            title, measure = PARTS[part]
-            place = f"{part}, {number + 1} of {len(parts)}"
-            status.update(place)
             directory = Path(folder) / part
             directory.mkdir()
-            rows = await measure(Run(directory, options, lambda far, place=place: status.update(f"{place}: {far}")))
-            show(title, rows)
-            found[part] = [row.to_json() for row in rows]
+            try:
+                rows = await _measured(part, f"{part}, {number + 1} of {len(parts)}", directory, options)
+            except Exception:
+                traceback.print_exc()
+                console.print(f"{part} has FAILED\n")
+                continue
+            show(PARTS[part][0], rows)
             console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
-    if options.json:
-        options.json.write_text(json.dumps({"machine": of, **found}, indent=2) + "\n")
+            found[part] = [row.to_json() for row in rows]
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=2) + "\n")
+    return 0 if all(part in found for part in parts) else 1
+
+
+async def _measured(part: str, place: str, directory: Path, options: argparse.Namespace) -> Sequence[Row]:
+    """The rows of a part. Its place is shown on a terminal until then, so that it does not mix with the tables."""
+    with Console(stderr=True).status(place) as status, anyio.fail_after(PART_LIMIT_S):
+        return await PARTS[part][1](Run(directory, options, lambda far: status.update(f"{place}: {far}")))
 
 
 def machine() -> dict[str, Any]:
@@ -252,8 +266,24 @@ def _options() -> argparse.Namespace:
     )
     parser.set_defaults(less=WHOLE)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every figure")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.base and not (options.base / "hub" / "hubbubd").is_dir():
+        parser.error(f"{options.base} is no checkout of the hub")
+    return options
+
+
+def command() -> int:
+    """Does what the command line says. SIGTERM ends it as Ctrl-C does, and with it all processes."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        return anyio.run(main, _options())
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
-    anyio.run(main, _options())
+    sys.exit(command())

@@ -2,10 +2,13 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -21,6 +24,32 @@ def test_every_part_of_the_benchmarks_runs_and_has_figures(tmp_path: Path) -> No
     held = [row for rows in found.values() for row in rows if row.get("goal") is not None]
     assert held
     assert [row for row in held if row["met"] != is_met(row)] == []
+
+
+def test_a_part_that_fails_does_not_keep_the_others_from_being_measured(tmp_path: Path) -> None:
+    file, program = (
+        tmp_path / "figures.json",
+        "import run, sys; run.PARTS['start'] = 'Broken', None; sys.exit(run.command())",
+    )
+    command = [sys.executable, "-c", program, "--least", "--json", file, "start", "store"]
+    ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(BENCHMARKS)}, stdout=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert "start has FAILED" in ended.stdout
+    assert [*json.loads(file.read_text())] == ["machine", "store"]
+
+
+def test_a_termination_ends_the_benchmarks_with_their_processes(tmp_path: Path) -> None:
+    running = subprocess.Popen(
+        [sys.executable, BENCHMARKS / "run.py", "loop"],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )
+    while not [*tmp_path.glob("*/loop/hub/client.json")]:
+        assert running.poll() is None
+    os.kill(running.pid, signal.SIGTERM)
+    assert running.wait() == 128 + signal.SIGINT
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
 
 
 def is_met(row: dict[str, Any]) -> bool:
