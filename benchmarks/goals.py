@@ -15,7 +15,7 @@ import mcp
 import mcp_types
 import rivals
 from mcp.client.stdio import StdioServerParameters
-from measure import TEXT, Figure, Round, Series, Work, in_turns
+from measure import TEXT, Clocks, Figure, Round, Series, Work, in_turns
 from processes import Process, http_server, hub, stdio_server
 
 DIRECT, HUBBUB, BASE = "direct", "Hubbub", "base"
@@ -100,9 +100,10 @@ async def compare(
                 for name in against:
                     try:
                         ways.append(await open_.enter_async_context(_rival(name, options, folder / name)))
-                    except (LookupError, ChildProcessError, TimeoutError) as exc:
-                        note = str(exc) if isinstance(exc, LookupError) else "does not start"
-                        rows += [Compared(transport, what, name, note=note) for what in FIGURES]
+                    except rivals.MissingError as exc:
+                        rows += [Compared(transport, what, name, note=str(exc)) for what in FIGURES]
+                    except Exception:
+                        rows += [Compared(transport, what, name, note="does not start") for what in FIGURES]
                 rows += await _measured(transport, ways, rounds, calls, most_s)
     return rows
 
@@ -113,15 +114,13 @@ def of_base(checkout: Path) -> dict[str, str]:
 
 
 async def _measured(transport: str, ways: Sequence[_Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
-    async def measured(works: Sequence[Work], calls: int, in_flight: int) -> list[Series]:
-        return await in_turns(
-            works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks[: len(works)], most_s=most_s
-        )
+    async def measured(works: Sequence[Work], calls: int, in_flight: int, clocks: Clocks | None = None) -> list[Series]:
+        return await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks, most_s=most_s)
 
-    clocks = [way.clock for way in ways]
-    one = await measured([way.echo for way in ways], calls, 1)
-    many = await measured([way.echo for way in ways], calls * 2, 32)
-    asking = [way for way in ways if await _asks(way)]
+    clocks, echoes = [way.clock for way in ways], [way.echo for way in ways]
+    one = await measured(echoes, calls, 1, clocks)
+    many = await measured(echoes, calls * 2, 32, clocks)
+    asking = [way for way in ways if way.name not in rivals.RIVALS or await _asks(way)]
     answers = await measured([way.ask for way in asking], calls // 2, 1)
     asked = {way.name: series for way, series in zip(asking, answers, strict=True)}
     rows: list[Compared] = []
@@ -152,7 +151,7 @@ def _against(
 
 
 async def _asks(way: _Way) -> bool:
-    """Whether questions of servers come through; what is raised when not is different for each."""
+    """Whether a rival relays questions of servers; what is raised when not is different for each."""
     try:
         with anyio.fail_after(ASK_LIMIT_S):
             for _ in range(ASKS):

@@ -14,6 +14,8 @@ TEXT = "x" * 1024
 
 Work = Callable[[], Awaitable[object]]
 """One call. If it returns a float, its time counts from there, by `perf_counter`, and not from its start."""
+Clocks = Sequence[Callable[[], float]]
+"""The processor time of what is in the way, in seconds; one for each way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,7 @@ class Series:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that this share of all does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+    return sorted(values)[math.ceil(len(values) * share) - 1]
 
 
 async def in_turns(
@@ -132,7 +133,7 @@ async def in_turns(
     rounds: int,
     calls: int,
     in_flight: int,
-    clocks: Sequence[Callable[[], float]] | None = None,
+    clocks: Clocks | None = None,
     most_s: float = math.inf,
 ) -> list[Series]:
     """A series for each way of work, with its clock. They take turns, and each second time the other way round.

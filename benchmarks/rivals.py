@@ -21,18 +21,22 @@ Options = Mapping[str, Any]
 """A server as the hub has it: `command` and `args`, or `url`."""
 
 
+class MissingError(Exception):
+    """There is no such rival here, for the table."""
+
+
 @asynccontextmanager
 async def running(name: str, options: Options, directory: Path) -> AsyncGenerator[tuple[str, Process]]:
     """A rival in front of this server: the URL for clients, and its process.
 
-    Raises LookupError, which says why there is none: it does not serve this transport, or is not installed.
+    Raises MissingError, which says why: it does not serve this transport, or is not installed.
     """
     port, place = free_port(), PEERS / name
     command = RIVALS[name](place / "bin", options, port, directory)
     if command is None:
-        raise LookupError("none")
+        raise MissingError("none")
     if not (place / "stamp").exists():
-        raise LookupError("not installed")
+        raise MissingError("not installed")
     with (directory / f"{name}.log").open("wb") as log:
         async with listening(command, port, log) as process:
             yield f"http://127.0.0.1:{port}/mcp", process
