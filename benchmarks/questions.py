@@ -1,30 +1,46 @@
-"""How long a server waits for an answer that is given as soon as its question is seen in the inbox."""
+"""How long a call takes from its server's question to its end, when the question is answered at once."""
 
 import statistics
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import anyio
+import mcp
+import mcp_types
+from mcp.client.stdio import StdioServerParameters
 from measure import percentile
-from processes import HERE, HubProcess, hub, stdio_server
+from processes import HERE, HubProcess, http_server, hub, stdio_server
 
 import hubbub_client
 
 ANSWER = {"name": "Ada"}
+REVISION = "2025-11-25"
+"""The newest revision in which servers ask by requests of their own."""
+WATCHERS = 99
+"""The watchers beside the one who answers."""
+
+Call = Callable[[], Awaitable[float]]
+"""Makes a call that asks, and returns when its server asked, by the machine's monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """One row. The times are the server's own: from writing its question to reading the answer."""
+class Asked:
+    """One row: from the server's question to the end of its call, as the caller sees it.
 
-    watchers: int
+    `ratio` to the direct client is the middle one of the rounds' own, which compare their medians.
+    """
+
+    server: str
+    way: str
     median_ms: float
     p95_ms: float
+    ratio: float
     hub_cpu_ms: float
 
     def to_json(self) -> dict[str, Any]:
@@ -32,35 +48,101 @@ class Answered:
         return asdict(self)
 
 
-async def ask(directory: Path, *, rounds: int, questions: int) -> list[Answered]:
-    """A row for 1 watcher, who answers, and one for 99 more. They take turns."""
-    waits: dict[int, list[float]] = {1: [], 100: []}
-    cpu_s = dict.fromkeys(waits, 0.0)
-    async with hub({"light": stdio_server("light_stdio.py")}, directory) as running, _answering(running.client):
-        await _round(running, 10)
-        for _ in range(rounds):
-            for watchers, found in waits.items():
-                async with _watching(running, watchers - 1) if watchers > 1 else nullcontext():
-                    before_s = running.cpu_s()
-                    found += await _round(running, questions)
-                    cpu_s[watchers] += running.cpu_s() - before_s
-    return [
-        Answered(
-            watchers=watchers,
-            median_ms=statistics.median(found) * 1000,
-            p95_ms=percentile(found, 0.95) * 1000,
-            hub_cpu_ms=cpu_s[watchers] / len(found) * 1000,
+@dataclass(slots=True)
+class _Way:
+    """One way to have a question answered, and what was measured."""
+
+    name: str
+    call: Call
+    around: Callable[[], AbstractAsyncContextManager[object]]
+    rounds: list[list[float]] = field(default_factory=list[list[float]])
+    cpu_s: float = 0.0
+
+    async def measure(self, running: HubProcess, questions: int) -> None:
+        """Adds a round."""
+        async with self.around():
+            await self.call()
+            before_s, waits = running.cpu_s(), list[float]()
+            for _ in range(questions):
+                asked = await self.call()
+                waits.append(perf_counter() - asked)
+            self.cpu_s += running.cpu_s() - before_s
+        self.rounds.append(waits)
+
+    def row(self, server: str, direct: "_Way") -> Asked:
+        """What came out."""
+        waits = [wait for found in self.rounds for wait in found]
+        pairs = zip(self.rounds, direct.rounds, strict=True)
+        return Asked(
+            server=server,
+            way=self.name,
+            median_ms=statistics.median(waits) * 1000,
+            p95_ms=percentile(waits, 0.95) * 1000,
+            ratio=statistics.median(statistics.median(ours) / statistics.median(theirs) for ours, theirs in pairs),
+            hub_cpu_ms=self.cpu_s / len(waits) * 1000,
         )
-        for watchers, found in waits.items()
-    ]
 
 
-async def _round(running: HubProcess, questions: int) -> list[float]:
-    found: list[float] = []
-    for _ in range(questions):
-        result = await running.client.call_tool("light", "ask")
-        found.append(float(result.text))
-    return found
+async def ask(directory: Path, *, rounds: int, questions: int, only: str = "") -> list[Asked]:
+    """Rows for each server whose name contains `only`: a direct client, and the ways through the hub, in turns."""
+    rows: list[Asked] = []
+    async with http_server("sdk.py", "http") as url:
+        servers: dict[str, dict[str, Any]] = {
+            "stdio-light": stdio_server("light_stdio.py"),
+            "stdio-sdk": stdio_server("sdk.py", "stdio"),
+            "http-sdk": {"url": url},
+        }
+        chosen = {name: {**options, "protocol": REVISION} for name, options in servers.items() if only in name}
+        async with hub(chosen, directory) as running:
+            for name, options in chosen.items():
+                rows += await _compared(running, name, options, rounds, questions)
+    return rows
+
+
+async def _compared(
+    running: HubProcess, name: str, options: dict[str, Any], rounds: int, questions: int
+) -> list[Asked]:
+    hub_ = running.client
+
+    async def straight() -> float:
+        result = await direct.call_tool("ask", {})
+        (content,) = result.content
+        assert isinstance(content, mcp_types.TextContent)
+        return float(content.text)
+
+    async def watched() -> float:
+        return float((await hub_.call_tool(name, "ask")).text)
+
+    async def called_back() -> float:
+        return float((await hub_.call_tool(name, "ask", on_form=lambda _: ANSWER)).text)
+
+    @asynccontextmanager
+    async def crowded() -> AsyncGenerator[None]:
+        async with _watching(running, WATCHERS), _answering(hub_):
+            yield
+
+    async with AsyncExitStack() as stack:
+        target = (
+            options["url"]
+            if "url" in options
+            else StdioServerParameters(command=options["command"], args=options["args"])
+        )
+        direct = await stack.enter_async_context(mcp.Client(target, mode="legacy", elicitation_callback=_answer))
+        ways = [
+            _Way("direct", straight, nullcontext),
+            _Way("watch", watched, lambda: _answering(hub_)),
+            _Way("callback", called_back, nullcontext),
+            _Way(f"watch, {WATCHERS} more", watched, crowded),
+        ]
+        for _ in range(rounds):
+            for way in ways:
+                await way.measure(running, questions)
+    return [way.row(name, ways[0]) for way in ways]
+
+
+async def _answer(context: object, params: object) -> mcp_types.ElicitResult:
+    del context, params
+    return mcp_types.ElicitResult(action="accept", content={**ANSWER})
 
 
 @asynccontextmanager
@@ -86,7 +168,7 @@ async def _answering(client: hubbub_client.Hub) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def _watching(running: HubProcess, count: int) -> AsyncGenerator[None]:
-    command = [sys.executable, str(HERE / "watchers.py"), str(running.data_dir), str(count)]
+    command = [sys.executable, str(HERE / "crowd.py"), str(running.data_dir), str(count)]
     async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
         assert process.stdout is not None
         assert process.stdin is not None

@@ -126,6 +126,24 @@ WORDS: dict[End, str] = {
 }
 
 
+async def test_a_call_whose_answer_was_delivered_ends_without_waiting_for_the_disk(world: World) -> None:
+    asking = Asking(world, "inferred")
+    async with world.hub(server(**OPTIONS)) as hub:
+        await until(lambda: world.peer.links)
+        request = await asking.begin(hub)
+        await hub.inbox.answer(request.id, YES, "me", answer_id=None, claim_id=None)
+        assert asking.asked is not None
+        await asking.asked.answered()
+        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
+        before = len(world.store.commits)
+        await complete(world, hub, asking)
+        assert asking.caller is not None
+        await asking.caller
+        assert len(world.store.commits) == before
+        await settle(1)
+        check_causes(hub)
+
+
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
 @pytest.mark.parametrize("way", WAYS)
 async def test_no_question_stands_as_if_its_call_still_waited_for_it(world: World, way: str, end: End) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from hubbubd.core.filters import RequestFilter
@@ -317,6 +318,19 @@ async def test_a_server_with_too_many_open_questions_gets_an_error_for_one_more(
         await answer(hub, open_requests(hub)[0].id)
         world.peer.link.ask("elicitation/create", FORM)
         await until(lambda: len(open_requests(hub)) == 3)
+
+
+async def test_a_server_may_have_as_many_open_questions_as_the_limit_says_however_fast_it_asks(world: World) -> None:
+    world.settings = {"open_requests_per_server": 10}
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        asked: list[Question] = []
+        for _ in range(10):  # one in each turn, so that some are being opened while others have just been
+            asked.append(world.peer.link.ask("elicitation/create", FORM))
+            await anyio.lowlevel.checkpoint()
+        await settle()
+        assert [each.error for each in asked] == [None] * 10
+        assert len(open_requests(hub)) == 10
 
 
 async def test_a_server_whose_open_questions_take_too_many_bytes_gets_an_error_for_one_more(world: World) -> None:

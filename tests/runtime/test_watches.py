@@ -1,5 +1,7 @@
 """Watches over a table and its store: nothing missed, nothing shown before it is durable, nobody slowed down."""
 
+import asyncio
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -8,7 +10,7 @@ import pytest
 
 from hubbubd.core.access import Scope
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime.records import EventKind, broadcast, table
+from hubbubd.runtime.records import EventKind, Pulse, broadcast, table
 
 from .conftest import World, settle
 from .notes import Colour, Note, Notes, R, Start, U, after, opened, seen
@@ -332,3 +334,21 @@ async def test_the_token_of_another_scope_brings_a_reset_and_ones_own_scope(note
         (U, "a"),
         (S, ""),
     ]
+
+
+async def test_one_who_stops_to_wait_for_news_neither_wakes_nor_ends_the_others() -> None:
+    pulse, woken = Pulse(), list[bool]()
+
+    async def wait(limit_s: float) -> None:
+        woken.append(await pulse.wait(pulse.beats, limit_s))
+
+    async with anyio.create_task_group() as tasks:
+        gone = asyncio.create_task(wait(60))
+        tasks.start_soon(wait, math.inf)
+        tasks.start_soon(wait, 1)
+        await settle()
+        gone.cancel()
+        await anyio.sleep(2)
+        assert woken == [False]
+        pulse.beat()
+    assert woken == [False, True]

@@ -7,9 +7,10 @@ import pytest
 from anyio.abc import TaskGroup
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import RequestKind, RequestState
+from hubbubd.core.inbox import RequestEventType, RequestKind, RequestState
 from hubbubd.errors import FailedPrecondition, ResourceExhausted
 from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import ReplyError
 
 from .agents import YES, Agent
 from .conftest import FORM, SAMPLING, World, open_requests, server, settle, until
@@ -57,6 +58,52 @@ async def test_requests_are_spread_over_workers_and_each_goes_to_one(world: Worl
             assert held is not None
             assert held == request.claim
             assert held.by == agent.name
+
+
+def commits_of(world: World, request_id: str) -> int:
+    """How many commits have changed a request."""
+    return sum(any(write.key.endswith(request_id) for write in writes) for writes in world.store.commits)
+
+
+async def test_a_question_that_a_worker_waits_for_is_open_and_claimed_in_one_commit(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    agent = await join(tasks, hub, "a")
+    await ask(world, hub)
+    await until(lambda: agent.mine)
+    ((request_id, request),) = agent.mine.items()
+    assert commits_of(world, request_id) == 1
+    assert request.claim == hub.inbox.get(request_id).claim
+    answered = await agent.answer(hub, request_id)
+    assert [(moment.what, moment.by, moment.agent) for moment in answered.moments] == [
+        (RequestEventType.CLAIMED, "a", True),
+        (RequestEventType.ANSWERED, "a", True),
+    ]
+
+
+async def test_a_question_that_the_store_does_not_take_keeps_no_worker_busy(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    agent = await join(tasks, hub, "a")
+    world.store.failures = 1
+    refused = world.peer.link.ask("elicitation/create", FORM)
+    with pytest.raises(ReplyError):
+        await refused.answered()
+    await ask(world, hub)
+    await until(lambda: agent.mine)
+
+
+async def test_a_question_whose_worker_leaves_while_it_is_opened_goes_to_another(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    one = await join(tasks, hub, "one")
+    world.store.delay_s = 1
+    world.peer.link.ask("elicitation/create", FORM)
+    await settle()
+    one.scope.cancel()
+    other = await join(tasks, hub, "other")
+    await until(lambda: other.mine)
+    assert not one.mine
 
 
 async def test_what_is_open_already_goes_to_a_worker_that_comes_oldest_first(

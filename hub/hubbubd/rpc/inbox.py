@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import cast
+from functools import partial
 
 import anyio
 
@@ -16,7 +16,6 @@ from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
-from hubbubd.runtime.records import WatchEvent
 
 
 class InboxService:
@@ -29,16 +28,12 @@ class InboxService:
     def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
         """Stream pending requests: snapshot, then changes; notes who was shown which."""
         events = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
-        return watch.responses(self._shown(events), pb.WatchPendingRequestsResponse, convert.request)
-
-    async def _shown(
-        self, events: AsyncIterator[WatchEvent[PendingRequest]]
-    ) -> AsyncGenerator[WatchEvent[PendingRequest]]:
-        async with aclosing(cast("AsyncGenerator[WatchEvent[PendingRequest]]", events)) as steps:
-            async for event in steps:
-                if event.record is not None:
-                    self._inbox.shown(event.record, principal().name)
-                yield event
+        return watch.responses(
+            events,
+            pb.WatchPendingRequestsResponse,
+            convert.request,
+            shown=partial(self._inbox.shown, to=principal().name),
+        )
 
     async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
         """Return a page of pending requests, newest first."""

@@ -7,13 +7,14 @@ of requests and a function that writes a serialized response.
 `rpcs` is common to all protocols; the rest is gRPC's.
 """
 
+import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import anyio
 import grpc
@@ -170,13 +171,11 @@ def _stream(
         last = b""
         try:
             # aclosing: an ended watch must leave the limit of watches at once, not when it is garbage-collected.
-            with anyio.CancelScope() as scope:
+            with _Written(context) as written:
                 async with aclosing(serve(parse(raw))) as responses:
                     async for response in responses:
                         last = response
-                        scope.deadline = anyio.current_time() + STALL_S
-                        await context.write(response)
-                        scope.deadline = math.inf
+                        await written.write(response)
                 return
             dropped()
             raise _stalled(response_type.FromString(last))
@@ -198,14 +197,9 @@ def _dialogue(
             async for each in raw:
                 yield parse(each)
 
-        async def write(response: bytes) -> None:
-            scope.deadline = anyio.current_time() + STALL_S
-            await context.write(response)
-            scope.deadline = math.inf
-
         try:
-            with anyio.CancelScope() as scope:  # one for all writes: it costs as much as a small message
-                await serve(parsed(), write)
+            with _Written(context) as written:
+                await serve(parsed(), written.write)
                 return
             dropped()
             raise _stalled()
@@ -215,6 +209,43 @@ def _dialogue(
                 await status.abort(context, cause)
 
     return call
+
+
+class _Written:
+    """The responses of a stream, with the limit of STALL_S for each; a stream that exceeds it leaves the block.
+
+    One timer looks after all writes, since a scope or a timer for each costs as much as a small message.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._scope = anyio.CancelScope()
+        self._began = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        self._scope.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> bool:
+        if self._timer is not None:
+            self._timer.cancel()
+        return bool(self._scope.__exit__(*exc))
+
+    async def write(self, response: bytes) -> None:
+        self._began = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_later(STALL_S, self._look)
+        await self._context.write(response)
+        self._began = math.inf
+
+    def _look(self) -> None:
+        """End the stream if its write has taken too long; else look again when it would have."""
+        left = self._began + STALL_S - self._loop.time()
+        if left <= 0:
+            self._scope.cancel()
+        self._timer = self._loop.call_later(left, self._look) if 0 < left < math.inf else None
 
 
 def _stalled(last: Message | None = None) -> ResourceExhausted:

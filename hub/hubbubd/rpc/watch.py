@@ -21,10 +21,16 @@ async def responses(
     response: Callable[..., Message],
     upsert: Callable[[T], Message],
     live: Callable[[object], Step] | None = None,
+    shown: Callable[[T], None] = lambda _: None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield each event as a serialized response, cached in the event for the watchers that share it."""
+    """Yield each event as a serialized response, cached in the event for the watchers that share it.
+
+    `shown` is called with each record before it is yielded.
+    """
     async with aclosing(cast("AsyncGenerator[WatchEvent[T], None]", events)) as steps:
         async for event in steps:
+            if event.record is not None:
+                shown(event.record)
             if event.encoded is None:
                 step = live(event.live) if live and event.kind is EventKind.LIVE else _step(event, upsert)
                 event.encoded = response(resume_token=event.token, **step).SerializeToString()

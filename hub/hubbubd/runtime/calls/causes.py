@@ -50,8 +50,12 @@ class Causes:
         await self._ledger.transact(lambda: (None, self._changes(named)))
 
     def named(self, call_id: str) -> bool:
-        """Return whether a request that is not over names the call."""
-        return call_id in self._named
+        """Return whether a request that is not over names the call.
+
+        One whose answer has just been delivered is over, though the index has it until that is durable.
+        """
+        requests = map(self._requests.record, self._named.get(call_id, ()))
+        return any(request is not None and not core.over(request) for request in requests)
 
     def changes(self, call_id: str) -> list[Change[Any]]:
         """Return the changes of requests that follow from the recorded end of a call."""

@@ -7,7 +7,7 @@ Every change is a transaction with optimistic concurrency (`Ledger.transact`) ov
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import anyio
@@ -34,6 +34,9 @@ Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
 
 KeepBack = Callable[[PendingRequest, forms.Given, str], forms.Given]
 """Removes from an answer what must not be stored or shown. Raises InvalidArgument."""
+
+Opening = Callable[[Sequence[PendingRequest]], AbstractContextManager[Sequence[PendingRequest]]]
+"""Yields new requests as they are to be opened; the block commits them, and may fail."""
 
 
 class Inbox:
@@ -67,10 +70,12 @@ class Inbox:
         self._waits: dict[str, set[anyio.Event]] = {}
         self._open: dict[str, set[str]] = {}
         self._open_bytes = Tally()
+        self._about_to_open: set[str] = set()
         self._opening = Tally()
         self._opening_bytes = Tally()
         self._shown: dict[str, dict[str, float]] = {}
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
+        self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
 
     def recover(self) -> None:
@@ -216,22 +221,33 @@ class Inbox:
             raise _too_many(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
-        """Add requests, in one commit with other changes. Raises Conflict, ResourceExhausted and Unavailable."""
+        """Add requests, claimed if workers wait for them, in one commit with other changes.
+
+        Raises Conflict, ResourceExhausted and Unavailable.
+        """
         servers = Counter(request.server for request in requests)
         sizes: Counter[str] = Counter()
         for request in requests:
             sizes[request.server] += len(request.request)
         for server, count in servers.items():
             self.require_room(server, count, sizes[server])
-        for server, count in servers.items():
-            self._opening.add(server, count)
-            self._opening_bytes.add(server, sizes[server])
+        for request in requests:
+            self._about_to_open.add(request.id)
+            self._opening.add(request.server)
+            self._opening_bytes.add(request.server, len(request.request))
         try:
-            await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in requests)])
+            with self.as_workers_take_them(requests) as opened:
+                await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in opened)])
         finally:
-            for server, count in servers.items():
-                self._opening.take(server, count)
-                self._opening_bytes.take(server, sizes[server])
+            for request in requests:
+                self._opened(request)
+
+    def _opened(self, request: PendingRequest) -> None:
+        """Stop counting a request as being opened: it is in the record now, or has failed."""
+        if request.id in self._about_to_open:
+            self._about_to_open.discard(request.id)
+            self._opening.take(request.server)
+            self._opening_bytes.take(request.server, len(request.request))
 
     async def wait(self, request_id: str) -> PendingRequest:
         """Wait until the request is no longer open, and return it. Raises NotFound."""
@@ -363,6 +379,7 @@ class Inbox:
             if after.id not in known:
                 known.add(after.id)
                 self._open_bytes.add(after.server, len(after.request))
+                self._opened(after)
         elif before is not None and before.state is RequestState.OPEN:
             self._open[after.server].discard(after.id)
             self._open_bytes.take(after.server, len(after.request))

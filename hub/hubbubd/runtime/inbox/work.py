@@ -1,19 +1,22 @@
 """Dispatches open requests to workers (agents): each one to exactly one worker, by capacity (backpressure).
 
+    opened ──> claimed, in the same commit, for a worker with room ──> over
     open, unclaimed ──> candidate of every worker that may have it ──> claimed for one with room ──> over
 
 A worker's claim, a lease, is renewed as long as its stream lives. When the stream ends the request is free again, and
 goes to another worker; after a restart the hub drops all workers' claims.
 """
 
+import secrets
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 
 import anyio
 
 from hubbubd.clock import Clock
+from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
@@ -106,6 +109,7 @@ class Work:
         self._workers: OrderedDict[Worker, None] = OrderedDict()  # least recently assigned first: ties are fair
         self._holders: dict[str, Worker] = {}
         self._closed = False
+        inbox.as_workers_take_them = self._taken
         table.follow(self._follow)
 
     def close(self) -> None:
@@ -157,41 +161,73 @@ class Work:
 
     # Assigning
 
+    @contextmanager
+    def _taken(self, requests: Sequence[PendingRequest]) -> Generator[Sequence[PendingRequest]]:
+        """Yield new requests, claimed for workers with room; the block commits them."""
+        try:
+            yield [self._claimed(request) for request in requests]
+        finally:
+            for request in requests:
+                worker = self._holders.get(request.id)
+                if worker is not None and self._table.record(request.id) is None:  # the commit has failed
+                    self._forget(request.id)
+                    self._hand_out(worker)
+
+    def _claimed(self, request: PendingRequest) -> PendingRequest:
+        worker = self._idlest(self._able(request))
+        if worker is None:
+            return request
+        claim_id, now = f"claim_{secrets.token_hex(12)}", self._clock.now()
+        try:
+            claimed = core.claim(request, claim_id, worker.principal, MAX_CLAIM_S, now, worker=True)
+        except FailedPrecondition:  # its deadline has passed already
+            return request
+        self._hold(worker, request.id)
+        return claimed
+
     def _offer(self, request: PendingRequest) -> None:
-        if self._closed:
-            return
-        able = [worker for worker in self._workers if worker.may_have(request)]
+        able = self._able(request)
         for worker in able:
             worker.candidates[request.id] = None
-        ready = [worker for worker in able if worker.room]
-        if ready:
-            self._give(min(ready, key=lambda worker: len(worker.held)), request.id)
+        if (worker := self._idlest(able)) is not None:
+            self._give(worker, request.id)
+
+    def _able(self, request: PendingRequest) -> list[Worker]:
+        """Return the workers that may have a request."""
+        return [] if self._closed else [worker for worker in self._workers if worker.may_have(request)]
+
+    def _idlest(self, workers: Sequence[Worker]) -> Worker | None:
+        """Return the worker with room that holds the fewest requests."""
+        return min((each for each in workers if each.room), key=lambda each: len(each.held), default=None)
 
     def _hand_out(self, worker: Worker) -> None:
         while not self._closed and worker in self._workers and worker.room and worker.candidates:
             self._give(worker, next(iter(worker.candidates)))
 
     def _give(self, worker: Worker, request_id: str) -> None:
+        self._hold(worker, request_id)
+        self._background.start_soon(self._assign, worker, request_id)
+
+    def _hold(self, worker: Worker, request_id: str) -> None:
+        """Note that a request's claim is being committed for a worker."""
         self._no_candidate(request_id)
         worker.held[request_id] = None
         self._holders[request_id] = worker
         self._workers.move_to_end(worker)
-        self._background.start_soon(self._assign, worker, request_id)
 
     async def _assign(self, worker: Worker, request_id: str) -> None:
         try:
-            request = await self._inbox.claim(request_id, worker.principal, MAX_CLAIM_S, worker=True)
+            await self._inbox.claim(request_id, worker.principal, MAX_CLAIM_S, worker=True)
         except HubError:
             await self._not_assigned(worker, request_id)
-            return
-        assert request.claim is not None, "it was claimed"
-        if self._holders.get(request_id) is not worker:  # the request closed before the claim was announced
-            return
+
+    def _assigned(self, worker: Worker, request: PendingRequest, claim: Claim) -> None:
+        """Announce a claim that has become durable; give it back if the worker has left meanwhile."""
         if worker not in self._workers:
-            self._forget(request_id)
-            self._release(request_id, request.claim)
+            self._forget(request.id)
+            self._release(request.id, claim)
             return
-        worker.held[request_id] = request.claim
+        worker.held[request.id] = claim
         self._renew_before(request)
         worker.tell(Assigned(request))
 
@@ -243,6 +279,8 @@ class Work:
             self._no_candidate(request.id)
             if holder is not None and held is not None and held.id != after.claim.id:
                 self._over(holder, request)
+            elif holder is not None and held is None and after.claim.worker:  # else a person was faster
+                self._assigned(holder, after, after.claim)
 
     def _over(self, worker: Worker, request: PendingRequest) -> None:
         announced = worker.held.get(request.id) is not None
@@ -255,7 +293,7 @@ class Work:
     def _leave(self, worker: Worker) -> None:
         del self._workers[worker]
         for request_id, claim in list(worker.held.items()):
-            if claim is not None:  # a claim being committed is released by `_assign`
+            if claim is not None:  # a claim being committed is released once it is
                 self._forget(request_id)
                 self._release(request_id, claim)
 

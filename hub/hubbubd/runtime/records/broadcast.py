@@ -185,11 +185,15 @@ class _Watcher(Generic[T]):
 
     def pop(self) -> WatchEvent[T] | None:
         """Remove and return the oldest event, so that a call's progress comes before its end."""
-        buffers = [buffer for buffer in (self.changes, self.live) if buffer]
-        if not buffers:
-            return None
-        oldest = min(buffers, key=lambda buffer: next(iter(buffer.values()))[0])
-        return oldest.popitem(last=False)[1][1]
+        buffer = self.changes
+        if self.live and (not buffer or _place(self.live) < _place(buffer)):
+            buffer = self.live
+        return buffer.popitem(last=False)[1][1] if buffer else None
+
+
+def _place(buffer: OrderedDict[object, tuple[int, Any]]) -> int:
+    """Return the place of a buffer's oldest event."""
+    return next(iter(buffer.values()))[0]
 
 
 class WatcherLimit:
@@ -297,6 +301,33 @@ class Feed(Generic[T]):
         Raises ResourceExhausted (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the first and
         the last with metadata `resume_token`.
         """
+        with self._joined(chosen) as (group, watcher):
+            last = token
+            async with aclosing(self._missed(group, token)) as missed:
+                async for event in missed:
+                    last = event.token
+                    yield event
+            while True:
+                event = watcher.pop()
+                if watcher.overrun:
+                    self._door.drop()
+                    raise ResourceExhausted(
+                        "this watcher fell too far behind; resume with its last token",
+                        reason="WATCHER_TOO_SLOW",
+                        metadata={"resume_token": last},
+                    )
+                if event is None:
+                    watcher.pulse.require_open(resume_token=last)
+                    if await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
+                        continue
+                    event = WatchEvent[T](EventKind.BOOKMARK, group.token(self._revision))
+                if event.kind is not EventKind.LIVE:
+                    last = event.token
+                yield event
+
+    @contextmanager
+    def _joined(self, chosen: Filter[T]) -> Generator[tuple[_Group[T], _Watcher[T]]]:
+        """Count a watcher and buffer its events during the block. Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
         self._door.enter()
         group = self._groups.get(chosen)
         if group is None:
@@ -306,23 +337,21 @@ class Feed(Generic[T]):
             watcher.pulse.close()
         group.watchers.add(watcher)
         try:
-            async with aclosing(self._steps(group, watcher, token)) as steps:
-                async for event in steps:
-                    yield event
+            yield group, watcher
         finally:
             group.watchers.discard(watcher)
             if not group.watchers:
                 self._groups.pop(chosen, None)
             self._door.leave()
 
-    async def _steps(self, group: _Group[T], watcher: _Watcher[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
+    async def _missed(self, group: _Group[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
+        """Yield what comes before the watcher's own buffer: the snapshot, or what changed since its token."""
         position, refused = self._position(group, token)
         if refused:
             yield WatchEvent(EventKind.RESET, group.token(NOTHING, syncing=True), reason=refused)
         syncing = position is None or position.syncing
         after = position.revision if position else NOTHING
         newest = self._revision
-        last = token
         missed = list(self._rows.since(after))
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
             if at % SLICE == 0:
@@ -332,32 +361,9 @@ class Feed(Generic[T]):
             complete = following is None or following[0] > revision
             event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
             if event.kind is EventKind.UPSERT or after != NOTHING:
-                last = event.token
                 yield event
         if syncing:
-            last = group.token(newest)
-            yield WatchEvent(EventKind.SYNCED, last)
-        while True:
-            event = watcher.pop()
-            if watcher.overrun:
-                self._door.drop()
-                raise ResourceExhausted(
-                    "this watcher fell too far behind; resume with its last token",
-                    reason="WATCHER_TOO_SLOW",
-                    metadata={"resume_token": last},
-                )
-            if event is None:
-                watcher.pulse.require_open(resume_token=last)
-                event = await self._next(group, watcher)
-            if event is not None:
-                last = event.token if event.kind is not EventKind.LIVE else last
-                yield event
-
-    async def _next(self, group: _Group[T], watcher: _Watcher[T]) -> WatchEvent[T] | None:
-        """Wait for the next event; a bookmark after BOOKMARK_S without one, None if woken without an event."""
-        if await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
-            return watcher.pop()
-        return WatchEvent(EventKind.BOOKMARK, group.token(self._revision))
+            yield WatchEvent(EventKind.SYNCED, group.token(newest))
 
     def _position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
         if not token:

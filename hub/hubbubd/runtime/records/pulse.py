@@ -1,8 +1,7 @@
 """A condition for watchers: wait for news, with a time limit for bookmarks and an end at shutdown."""
 
+import asyncio
 import math
-
-import anyio
 
 from hubbubd.errors import Unavailable
 
@@ -16,14 +15,13 @@ class Pulse:
     def __init__(self) -> None:
         self.beats = 0
         self.closed = False
-        self._next: anyio.Event | None = None  # created by a waiter: most beats happen while nobody waits
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def beat(self) -> None:
         """Wake all waiters."""
         self.beats += 1
-        if self._next is not None:
-            self._next.set()
-            self._next = None
+        for waiter in self._waiting:
+            _wake(waiter)
 
     def close(self) -> None:
         """Wake all waiters for the last time."""
@@ -37,9 +35,21 @@ class Pulse:
 
     async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
         """Wait for a beat after `seen`, at most `limit_s` seconds; return whether there was one."""
-        with anyio.move_on_after(limit_s):
-            while self.beats == seen:
-                if self._next is None:
-                    self._next = anyio.Event()
-                await self._next.wait()
+        if self.beats == seen:
+            # Not anyio's scopes and events: each watcher waits here for each event.
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            timer = loop.call_later(limit_s, _wake, waiter) if limit_s < math.inf else None
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+                if timer is not None:
+                    timer.cancel()
         return self.beats != seen
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

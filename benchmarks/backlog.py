@@ -1,0 +1,86 @@
+"""What many open questions cost: their snapshot for a new watcher, and an answer to one more."""
+
+import json
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import anyio
+from grpc import aio
+from processes import HubProcess, hub, stdio_server
+
+from hubbub.v1 import inbox_pb2
+
+FEW, MANY = 12, 10_000
+SERVERS = 12
+LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """One row. The snapshot is timed until its last message has come; an answer until it is durable."""
+
+    open: int
+    snapshot_ms: float
+    answer_ms: float
+    answer_cpu_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        return asdict(self)
+
+
+async def backlog(directory: Path, *, answers: int) -> list[Backlog]:
+    """A row with few and one with many open questions, of the same hub."""
+    names = [f"light{number}" for number in range(SERVERS)]
+    servers = {name: stdio_server("light_stdio.py") for name in names}
+    rows: list[Backlog] = []
+    async with hub(servers, directory, settings={"open_requests_per_server": 1024}) as running:
+        for count in (FEW, MANY):
+            there = await _open(running)
+            for name in names:
+                await running.client.call_tool(name, "ask_all", {"count": (count - there) // SERVERS})
+            await running.client.call_tool(names[0], "ask_all", {"count": answers})
+            with anyio.fail_after(LIMIT_S):
+                while await _open(running) < there + (count - there) // SERVERS * SERVERS + answers:
+                    await anyio.sleep(0.1)
+            rows.append(await _row(running, count, answers))
+    return rows
+
+
+async def _open(running: HubProcess) -> int:
+    return sum(each.count for each in (await running.client.admin.status()).open_requests)
+
+
+async def _row(running: HubProcess, count: int, answers: int) -> Backlog:
+    inbox, waits = running.client.inbox, list[float]()
+    asked = await inbox.list(states=["open"], limit=answers)
+    before_s = running.cpu_s()
+    for request in asked:
+        began = perf_counter()
+        await inbox.answer(request.id, accept={"name": "Ada"})
+        waits.append(perf_counter() - began)
+    spent_s = running.cpu_s() - before_s
+    return Backlog(
+        open=count,
+        snapshot_ms=statistics.median([await _snapshot(running) for _ in range(5)]) * 1000,
+        answer_ms=statistics.median(waits) * 1000,
+        answer_cpu_ms=spent_s / answers * 1000,
+    )
+
+
+async def _snapshot(running: HubProcess) -> float:
+    """How many seconds a new watcher waits for the end of its snapshot."""
+    token = json.loads((running.data_dir / "client.json").read_text())["token"]
+    open_ones = inbox_pb2.PendingRequestFilter(states=[inbox_pb2.PENDING_REQUEST_STATE_OPEN])
+    request = inbox_pb2.WatchPendingRequestsRequest(filter=open_ones).SerializeToString()
+    async with aio.insecure_channel(running.address) as channel:
+        await channel.channel_ready()
+        method: Any = channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
+        began = perf_counter()
+        stream = method(request, metadata=[("authorization", f"Bearer {token}")])
+        while not inbox_pb2.WatchPendingRequestsResponse.FromString(await stream.read()).HasField("synced"):
+            pass
+        return perf_counter() - began

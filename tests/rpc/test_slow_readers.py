@@ -1,0 +1,89 @@
+"""How long a caller may take to read a response of a stream, in virtual time."""
+
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+
+from hubbub.v1 import server_pb2
+from hubbubd.rpc import methods
+from hubbubd.rpc.methods import STALL_S
+
+from ..runtime.virtual_time import VirtualTimeLoop
+
+RESPONSES = 5
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"loop_factory": VirtualTimeLoop}
+
+
+class Ended(Exception):
+    """The RPC was ended with a status."""
+
+
+class Reader:
+    """A caller, as its handler sees it, that takes so many seconds to read each response."""
+
+    def __init__(self, *paces_s: float) -> None:
+        self.paces_s = list(paces_s)
+        self.read = 0
+        self.status = grpc.StatusCode.OK
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def write(self, _response: bytes) -> None:
+        await anyio.sleep(self.paces_s[self.read])
+        self.read += 1
+
+    async def abort(self, code: grpc.StatusCode, *_: object) -> None:
+        self.status = code
+        raise Ended
+
+
+class Servicer:
+    """A servicer whose watch is silent for so many seconds before each response."""
+
+    def __init__(self, silence_s: float) -> None:
+        self.silence_s = silence_s
+
+    def __getattr__(self, name: str) -> object:
+        return None  # no other RPC is called
+
+    async def watch_servers(self, request: server_pb2.WatchServersRequest) -> AsyncGenerator[bytes, None]:
+        for number in range(RESPONSES):
+            await anyio.sleep(self.silence_s)
+            yield server_pb2.WatchServersResponse(resume_token=str(number)).SerializeToString()
+
+
+async def serve(servicer: Servicer, reader: Reader) -> int:
+    """Serves the watch to its end; how often a watcher was dropped."""
+    dropped: list[bool] = []
+    service = server_pb2.DESCRIPTOR.services_by_name["ServerService"]
+    handlers: Any = methods.generic_handler(service, servicer, 1024, dropped=lambda: dropped.append(True))
+    watch = handlers.service(SimpleNamespace(method="/hubbub.v1.ServerService/WatchServers")).unary_stream
+    with suppress(Ended):
+        await watch(b"", reader)
+    return len(dropped)
+
+
+@pytest.mark.parametrize("silence_s", [0, STALL_S / 3, 10 * STALL_S])
+async def test_whoever_reads_each_response_in_time_gets_all_however_long_that_takes(silence_s: float) -> None:
+    reader = Reader(*[STALL_S * 0.9] * RESPONSES)
+    assert await serve(Servicer(silence_s), reader) == 0
+    assert (reader.read, reader.status) == (RESPONSES, grpc.StatusCode.OK)
+
+
+@pytest.mark.parametrize("silence_s", [0, STALL_S / 3, 10 * STALL_S])
+async def test_whoever_takes_too_long_for_one_response_is_ended_then(silence_s: float) -> None:
+    reader = Reader(0, 20, 0, 1000 * STALL_S)
+    began_s = anyio.current_time()
+    assert await serve(Servicer(silence_s), reader) == 1
+    assert (reader.read, reader.status) == (3, grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert anyio.current_time() - began_s == pytest.approx(4 * silence_s + 20 + STALL_S)
