@@ -94,8 +94,13 @@ async def hub(
     command: Sequence[str | Path] | None = None,
     settings: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
+    *,
+    connected: bool = True,
 ) -> AsyncGenerator[HubProcess]:
-    """A hub with these servers, as its own process, through the client library. `command` stands in for hubbubd."""
+    """A hub with these servers, as its own process, through the client library. `command` stands in for hubbubd.
+
+    Unless `connected` is unset, all servers are connected then.
+    """
     config, data_dir = directory / "hubbub.json", directory / "hub"
     config.write_text(json.dumps({"hub": settings or {}, "servers": servers}))
     options = ["--config", config, "--data-dir", data_dir, "--listen", "127.0.0.1:0"]
@@ -111,7 +116,7 @@ async def hub(
             ready = json.loads(await process.stdout.receive())
         async with hubbub_client.connect(data_dir=data_dir) as client:
             with anyio.fail_after(START_LIMIT_S):
-                while any(server.state != "connected" for server in await client.servers.list()):
+                while connected and any(server.state != "connected" for server in await client.servers.list()):
                     await anyio.sleep(0.05)
             yield HubProcess(ready["pid"], ready["grpc"], data_dir, client)
 

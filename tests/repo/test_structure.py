@@ -218,3 +218,24 @@ def test_what_opens_links_imports_an_http_client_with_the_first_server_over_http
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.usefixtures("processes")
+def test_what_connects_over_http_imports_neither_servers_of_the_sdk_nor_oauth() -> None:
+    script = (
+        "import sys; from hubbubd.upstream import connector; connector._opening(); import hubbubd.upstream.over_http;"
+        "names = ('mcp.server', 'mcp.client.client', 'mcp.client.auth', 'starlette', 'uvicorn', 'jwt', 'cryptography');"
+        "print([name for name in names if name in sys.modules]);"
+        "import mcp; from mcp.client import ClientSession; print(mcp.Client.__name__, ClientSession.__name__)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
+    assert loaded.stdout.splitlines() == ["[]", "Client ClientSession"]
+
+
+@pytest.mark.usefixtures("processes")
+def test_the_daemon_starts_without_what_only_terminals_and_forms_need() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "hubbubd", "--version"]
+    loaded = subprocess.run(command, capture_output=True, check=True, text=True)
+    names = {line.rpartition("|")[2].strip() for line in loaded.stderr.splitlines()}
+    assert "hubbubd.rpc.server" in names
+    assert not names & {"rich.console", "pygments", "jsonschema_rs", "mcp", "mcp_types"}

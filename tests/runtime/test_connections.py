@@ -1,6 +1,7 @@
 """A connection comes up, goes away and comes back, as the state table says."""
 
 import itertools
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -115,6 +116,21 @@ async def test_a_call_that_meets_a_lost_session_is_sent_once_more_and_no_attempt
         assert len(world.peer.attempts) == 2
         assert anyio.current_time() < 0.1
         assert hub.servers.get("one").connection.attempt == 0
+
+
+async def test_a_call_for_which_no_connection_could_be_made_waits_for_the_next_one(world: World) -> None:
+    async def refuse_once(sent: Sent) -> Outcome:
+        if len(world.peer.sent) == 1:
+            sent.link.lose(REFUSED)
+            raise UpstreamError(replace(LOST, details={"sent": False}))
+        return await at_once(sent)
+
+    world.peer.behaviour = refuse_once
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+        assert call.state is CallState.COMPLETED
+        assert len(world.peer.sent) == 2
+        assert len(world.peer.attempts) == 2
 
 
 async def test_a_session_that_is_lost_again_and_again_is_throttled(world: World) -> None:

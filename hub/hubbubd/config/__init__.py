@@ -3,7 +3,7 @@
 from hubbubd.config.confinement import Confinement
 from hubbubd.config.hub import HubSettings, default_data_dir
 from hubbubd.config.load import Settings, load_settings
-from hubbubd.config.references import VariableNotSet, expand, resolve
+from hubbubd.config.references import VariableNotSet, expand, refers, resolve
 from hubbubd.config.server import ServerConfig
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "default_data_dir",
     "expand",
     "load_settings",
+    "refers",
     "resolve",
 ]

@@ -86,12 +86,19 @@ def named(config: ServerConfig) -> Iterator[tuple[str, str]]:
                 yield key, body["name"] or match[0]
 
 
+def refers(config: ServerConfig) -> bool:
+    """Return whether anything of a configuration has to be resolved."""
+    return any("${" in text for _, text in _texts(config.model_dump(include=set(RESOLVED_FIELDS)), ""))
+
+
 def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore) -> ServerConfig:
     """Return the configuration to connect with: references in RESOLVED_FIELDS replaced.
 
     Raises VariableNotSet, or ConfigError for a malformed reference or an invalid result; its key is dotted:
     `servers.NAME.env.TOKEN`.
     """
+    if not refers(config):
+        return config
     key = f"servers.{config.name}"
     written = config.model_dump()
 

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, cast
-
-import jsonschema_rs
+from typing import TYPE_CHECKING, Any, cast
 
 from hubbubd import payload
 from hubbubd.core.inbox import Answer, RequestKind
 from hubbubd.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import jsonschema_rs
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """Bytes of an answer, as gRPC clients take them in one message unless told otherwise."""
@@ -177,6 +178,8 @@ def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, 
         if name not in content and field.get("default") is not None
     }
     filled = {**content, **defaults}
+    import jsonschema_rs  # lazy: 3 MB, and needed with the first answer to a form
+
     violations = [(f"content.{name}", "is not a field of this form") for name in filled if name not in properties]
     try:
         # Masked: error texts must not contain what a person entered.
@@ -188,7 +191,9 @@ def fill_in(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, 
     return filled
 
 
-def _violation(error: jsonschema_rs.ValidationError, defaults: Mapping[str, Any]) -> tuple[str, str]:
+def _violation(error: "jsonschema_rs.ValidationError", defaults: Mapping[str, Any]) -> tuple[str, str]:
+    import jsonschema_rs
+
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Required):
         return f"content.{error.kind.property}", "is required"
     steps, problem = error.instance_path, error.message.strip()

@@ -119,7 +119,7 @@ class Catalog:
 
     def forget(self, server: str) -> None:
         """Delete a server's lists."""
-        self._remove([record for record in self._lists if record.server == server])
+        self.keep_only(server, ())
 
     # For ServerCatalog
 
@@ -136,13 +136,11 @@ class Catalog:
 
     def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
         """Delete the lists of kinds that the server no longer declares."""
-        self._remove([r for r in self._lists if r.server == server and r.kind not in kinds])
-
-    def _remove(self, records: Iterable[CatalogList]) -> None:
-        for record in records:
-            self._ledger.later(Change(self._lists, record.id, None))
-            if self._entries.record(record.id) is not None:
-                self._ledger.later(Change(self._entries, record.id, None))
+        for kind in Kind:
+            if kind not in kinds and (record := self.record(server, kind)) is not None:
+                self._ledger.later(Change(self._lists, record.id, None))
+                if self._entries.record(record.id) is not None:
+                    self._ledger.later(Change(self._entries, record.id, None))
 
 
 class ServerCatalog:

@@ -13,6 +13,7 @@ from hubbubd.redaction import REDACTION
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
+from hubbubd.upstream import sdk
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault, oauth_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def _spec_of(server: str) -> str:
 
 def _opening() -> "type[Opening]":
     """Import what opens links, in a thread: it takes as long as all the rest of the hub, which may need none of it."""
+    sdk.postpone()
     from hubbubd.upstream.opening import Opening  # lazy: imports the SDK
 
     gc.freeze()  # as at the start of the hub: what imports create is permanent

@@ -28,8 +28,8 @@ class Exchange:
 
     Requests have `method` and `request_id`, over HTTP perhaps a `session_id`; `unknown_session` says that the server
     may have refused the session, and `pace` limits how often its stream is reopened. A `patient` request may wait for a
-    person to authorize the hub. `fault` is why its response did not come. `on_settled` is called once about an answer,
-    with None when it was handed over, else with the reason.
+    person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have it.
+    `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
 
     awaits_result: bool
@@ -39,6 +39,7 @@ class Exchange:
     request_id: int | None = None
     session_id: str | None = None
     fault: Fault | None = None
+    sent: bool = True
     unknown_session: bool = False
     pace: Pace = field(default_factory=Pace)
     on_settled: Callable[[str | None], None] | None = None

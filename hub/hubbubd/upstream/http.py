@@ -26,7 +26,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from multidict import CIMultiDict
 from yarl import URL
 
-from hubbubd.errors import Fault, UpstreamError
+from hubbubd.errors import Fault, FaultCode, UpstreamError
+from hubbubd.slots import Slots
 from hubbubd.turns import turn
 from hubbubd.upstream import body, faults
 from hubbubd.upstream.arrivals import Arrivals
@@ -54,9 +55,11 @@ class Unanswered(Exception):
 
 
 @asynccontextmanager
-async def http_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> AsyncGenerator[Pipe]:
-    """Open a streamable HTTP transport to `url`; leaving ends its session."""
-    transport = StreamableHttp(url, max_bytes, client, lose)
+async def http_transport(
+    url: URL, max_bytes: int, client: HttpClient, lose: Lose, openings: Slots
+) -> AsyncGenerator[Pipe]:
+    """Open a streamable HTTP transport to `url`; leaving ends its session. `openings` bound those of its own stream."""
+    transport = StreamableHttp(url, max_bytes, client, lose, openings)
     try:
         yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=ended)
     finally:
@@ -71,15 +74,17 @@ async def ended() -> Fault:
 class StreamableHttp:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
-    def __init__(self, url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> None:
+    def __init__(self, url: URL, max_bytes: int, client: HttpClient, lose: Lose, openings: Slots) -> None:
         self.arrivals = Arrivals()
         self._url = url
         self._max_bytes = max_bytes
         self._client = client
         self._lose = lose
-        self._posting = Posting(client, lose, all_vital=False)
+        self._openings = openings
+        self._posting = Posting(client, self._lost, all_vital=False)
         self._sending = Sending(self._post, lose)
         self._session: str | None = None
+        self._forgotten = False
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -100,9 +105,19 @@ class StreamableHttp:
     def _begin_own_stream(self) -> None:
         if self._session is not None:
             stream = OwnStream(
-                self._client, self._url, self._max_bytes, self.arrivals, headers=self._headers, lose=self._lose
+                self._client,
+                self._url,
+                self._max_bytes,
+                self.arrivals,
+                headers=self._headers,
+                lose=self._lost,
+                openings=self._openings,
             )
             self._sending.start(stream.run())
+
+    def _lost(self, fault: Fault) -> None:
+        self._forgotten = fault.code == FaultCode.SESSION_LOST
+        self._lose(fault)
 
     async def aclose(self) -> None:
         """As `streams.Writing`."""
@@ -112,7 +127,7 @@ class StreamableHttp:
         """End the session, and all that is under way."""
         with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
             await self._sending.notified()
-            if self._session is not None:
+            if self._session is not None and not self._forgotten:
                 await self._end_session()
         with anyio.CancelScope(shield=True):
             await self._sending.end()
@@ -152,6 +167,7 @@ class StreamableHttp:
                 self._begin_session(answer)
             await self._take(answer, message, exchange)
         except Refused as refused:
+            exchange.sent = refused.sent
             own = refused.said.error if refused.said is not None else None
             await self._resolve(message, own or _instead(refused.fault))
         except Unanswered as unanswered:

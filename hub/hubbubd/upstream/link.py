@@ -272,7 +272,10 @@ class ServerLink:
             if self._fault is not None and self._fault.code == FaultCode.SESSION_LOST:
                 return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
-            return self._failed(exchange.fault, method, gone=exchange.fault.category in _UNREACHABLE)
+            fault = exchange.fault
+            if not exchange.sent:
+                fault = replace(fault, details={**fault.details, "sent": False})
+            return self._failed(fault, method, gone=fault.category in _UNREACHABLE)
         match failure:
             case PeerError():
                 return failure

@@ -1,7 +1,7 @@
 """OAuth access to servers (MCP authorization), single-flight per connection.
 
 The SDK's providers implement the protocol. Used directly they would hold their lock for as long as a request takes, ask
-a person for whichever request comes, and forget with the connection when a token expires and who issued it. So `Access`
+a person for whichever request comes, and forget with the connection when a token expires and who issued it. So `OAuth`
 drives their flow only when a server asks for it, one flow at a time and never around a request of the hub's own; other
 requests wait and share its outcome. What a flow learns is kept in the vault.
 """
@@ -159,7 +159,7 @@ class _Asking:
     last: bool
 
 
-class Access:
+class OAuth:
     """Adds the token to the requests of one connection, and runs the OAuth flow when the server asks for it."""
 
     def __init__(self, config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> None:
@@ -218,23 +218,27 @@ class Access:
             )
         return provider
 
-    async def send(self, request: Request, hop: Hop) -> Answer:
-        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+    async def send(self, request: Request, hop: Hop, answer: Answer | None) -> Answer:
+        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED).
+
+        `answer` is what the request got without a token, if it was sent before there was an `OAuth`.
+        """
         challenge: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
         last = False
         for passes_left in range(PASSES - 1, -1, -1):
-            needed = challenge is not None or self._expired()
-            if needed and self._turn.locked() and not self._waits(request):
-                last = True
-            elif needed:
-                last = await self._gain(_Asking(request, hop, challenge, token, last=last))
-            if (token := self._token()) is not None:
-                request.headers["Authorization"] = f"Bearer {token}"
-            answer = await hop(request)
+            if answer is None:
+                needed = challenge is not None or self._expired()
+                if needed and self._turn.locked() and not self._waits(request):
+                    last = True
+                elif needed:
+                    last = await self._gain(_Asking(request, hop, challenge, token, last=last))
+                if (token := self._token()) is not None:
+                    request.headers["Authorization"] = f"Bearer {token}"
+                answer = await hop(request)
             if last or not passes_left or request.method == "DELETE" or not demands(answer):
                 return answer
-            challenge = await refusal(answer)
+            challenge, answer = await refusal(answer), None
         raise AssertionError("unreachable")
 
     async def _gain(self, asking: "_Asking") -> bool:

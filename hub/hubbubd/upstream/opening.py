@@ -13,7 +13,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd.config import Confinement, ServerConfig, VariableNotSet, resolve
+from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
 from hubbubd.config.hosts import Hosts
 from hubbubd.errors import ConfigError, Fault, PermissionDenied, UpstreamError
 from hubbubd.redaction import REDACTION
@@ -54,7 +54,9 @@ class Opening:
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
     ) -> AsyncGenerator[Link]:
         """As `ports.Connector.open`. References are resolved here, anew for each connection."""
-        resolved = await to_thread.run_sync(_resolved, config, confinement)
+        resolved = config
+        if confinement is not None or refers(config):  # looks at files, in a thread
+            resolved = await to_thread.run_sync(_resolved, config, confinement)
         REDACTION.learn(config.name, resolved.known_secrets())
         patience = Patience()
         hosts = confinement.hosts if confinement is not None else None

@@ -3,23 +3,30 @@
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import partial
+from typing import Final
 
+import anyio
 import httpx2
 from anyio import to_thread
 from yarl import URL
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
+from hubbubd.slots import Slots
 from hubbubd.upstream import faults
+from hubbubd.upstream.access import Access
 from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.http import http_transport
 from hubbubd.upstream.http_client import HttpClient
-from hubbubd.upstream.oauth import Access
 from hubbubd.upstream.ports import Inbound, Vault
 from hubbubd.upstream.sse import sse_transport
 from hubbubd.upstream.streams import Lose, Pipe, Transport
+
+OPENINGS: Final = 16
+OPENING_S: Final = 0.25
+"""Servers' own streams that are opened at once, and the seconds for which one counts: then it waits for its server."""
 
 
 class OverHttp:
@@ -28,6 +35,9 @@ class OverHttp:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
         self._connections = Connections()
+        self._openings = Slots(OPENINGS, OPENING_S)
+        self._tls: ssl.SSLContext | None = None
+        self._loading = anyio.Lock()
 
     def transport(self, config: ServerConfig, inbound: Inbound, patience: Patience, hosts: Hosts | None) -> Transport:
         """Return the transport to `config.url`; `hosts` limits what is reached."""
@@ -39,37 +49,38 @@ class OverHttp:
     ) -> AsyncGenerator[Pipe]:
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
-        tls = await _tls_for(config)
-        open_transport = http_transport if config.transport == "http" else sse_transport
+        tls = await self._tls_for(config)
         async with self._connections.use(hosts) as session:
             client = HttpClient(config, session, tls, hosts, access)
-            async with open_transport(url, config.max_message_bytes, client, lose) as pipe:
+            limit = config.max_message_bytes
+            if config.transport == "http":
+                opened = http_transport(url, limit, client, lose, self._openings)
+            else:
+                opened = sse_transport(url, limit, client, lose)
+            async with opened as pipe:
                 yield pipe
+
+    async def _tls_for(self, config: ServerConfig) -> ssl.SSLContext:
+        """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`.
+
+        Raises UpstreamError (CONFIG_INVALID).
+        """
+        if config.ca is not None:
+            try:
+                return await to_thread.run_sync(partial(_tls_with, config.ca))
+            except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
+                raise faults.error("CONFIG_INVALID", f"ca: {config.ca} cannot be used: {exc}") from None
+        async with self._loading:
+            # Kept: loading the certificates is nearly all that opening a connection costs.
+            if self._tls is None:
+                self._tls = await to_thread.run_sync(_tls_with, None)
+        return self._tls
 
 
 def _access(config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> Access | None:
-    """Return the OAuth client of a connection; None where the operator configured a token."""
+    """Return the access of a connection; None where the operator configured a token."""
     known = config.oauth is None and any(name.lower() == "authorization" for name in config.headers)
     return None if known else Access(config, inbound, vault, patience)
-
-
-async def _tls_for(config: ServerConfig) -> ssl.SSLContext:
-    """Return a TLS context that verifies certificates by the system's authorities and those in `config.ca`.
-
-    Raises UpstreamError (CONFIG_INVALID).
-    """
-    if config.ca is None:
-        return await to_thread.run_sync(_tls)
-    try:
-        return await to_thread.run_sync(partial(_tls_with, config.ca))
-    except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError
-        raise faults.error("CONFIG_INVALID", f"ca: {config.ca} cannot be used: {exc}") from None
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # Cached: loading the certificates is nearly all that opening a connection costs.
-    return _tls_with(None)
 
 
 def _tls_with(ca: str | None) -> ssl.SSLContext:

@@ -8,6 +8,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from hubbubd.errors import Fault, FaultCode, UpstreamError
+from hubbubd.slots import Slots
 from hubbubd.turns import turn
 from hubbubd.upstream import body, faults
 from hubbubd.upstream.again import Pace
@@ -81,6 +82,7 @@ class OwnStream:
         *,
         headers: Callable[[Mapping[str, str]], CIMultiDict[str]],
         lose: Lose,
+        openings: Slots,
     ) -> None:
         self._client = client
         self._url = url
@@ -88,6 +90,7 @@ class OwnStream:
         self._arrivals = arrivals
         self._headers = headers
         self._lose = lose
+        self._openings = openings
         self._pace = Pace()
         self._worked = False
 
@@ -135,7 +138,11 @@ class OwnStream:
     async def _open(self, events: Events) -> Answer | None:
         await self._pace.wait()
         request = Request("GET", self._url, self._headers(reopening(events)))
-        answer = await self._client.send(request)
+        opened = await self._openings.take()
+        try:
+            answer = await self._client.send(request)
+        finally:
+            opened()
         if is_stream(answer) and answer.status < 400 and not answer.compressed:
             self._worked = True
             return answer

@@ -31,12 +31,13 @@ ERROR_BODY_BYTES: Final = 64 * 1024
 
 
 class Refused(Exception):
-    """A message was not taken. `said` is the server's own error, if it sent one."""
+    """A message was not taken. `said` is the server's own error; if not `sent`, there was no connection for it."""
 
-    def __init__(self, fault: Fault, said: JSONRPCError | None = None) -> None:
+    def __init__(self, fault: Fault, said: JSONRPCError | None = None, *, sent: bool = True) -> None:
         super().__init__(fault.message)
         self.fault = fault
         self.said = said
+        self.sent = sent
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ class Posting:
         _note(exchange, fault)
         if lost or self._is_vital(exchange):
             self.lose(fault)
-        return Refused(fault)
+        return Refused(fault, sent=not lost)
 
     def _is_vital(self, exchange: Exchange | None) -> bool:
         return self.all_vital or (exchange is None and not self._greeted)

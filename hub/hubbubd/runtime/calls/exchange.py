@@ -170,11 +170,11 @@ class CallExchange:
                 resumed = False
                 continue
             except UpstreamError as exc:
-                if exc.reason != FaultCode.SESSION_LOST or active.resent:
+                if active.resent or not _not_taken(exc.fault):
                     raise
                 active.resent = True
                 if queue.link is link:
-                    queue.attach(None)  # the session is gone for all calls; they wait for the next link
+                    queue.attach(None)  # it is lost for all calls; they wait for the next link
                 queue.enter_again(active)
                 continue
             await self._rounds.replied(active.call)
@@ -228,3 +228,8 @@ class CallExchange:
 
     def _record(self, call: Call) -> None:
         self._ledger.later(Change(self._table, call.id, call))
+
+
+def _not_taken(fault: Fault) -> bool:
+    """Return whether the server has not taken the call: it knows no such session, or no connection could be made."""
+    return fault.code == FaultCode.SESSION_LOST or fault.details.get("sent") is False

@@ -15,30 +15,38 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.connection import Connection, Effect, Event, RetryPolicy, State
-from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
+from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
+from hubbubd.runtime.servers.pings import Pings
+from hubbubd.slots import Slots
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
 
-RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 20.0, 20
+RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 40.0, 5
 """Rate limit of reconnects over all servers, and its burst."""
 
-MISSED_PINGS = 2
-"""Consecutive unanswered pings after which a connection counts as lost."""
+HANDSHAKES, HANDSHAKE_S = 16, 0.25
+"""Attempts to connect at once, and the seconds for which one counts: later it waits for its server, not for the hub."""
 
 log = structlog.get_logger(__name__)
 
 
 class Turns:
-    """Rate limit shared by all servers' reconnects, against a thundering herd after a common failure."""
+    """The attempts of all servers: after a common failure they come one after the other, and a few at once."""
 
     def __init__(self) -> None:
         self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
+        self._slots = Slots(HANDSHAKES, HANDSHAKE_S)
 
-    async def take(self) -> None:
-        """Wait for a turn."""
+    async def reconnect(self) -> None:
+        """Wait for the turn of an attempt after a failed one."""
         await anyio.sleep(self._bucket.owe(anyio.current_time()))
+
+    async def begin(self) -> Callable[[], None]:
+        """Wait until an attempt may begin; return what to call at its end."""
+        return await self._slots.take()
 
 
 class ConnectionShell:
@@ -56,6 +64,7 @@ class ConnectionShell:
         changed: Callable[[], None],
         confinement: Confinement | None,
         turns: Turns,
+        background: Background,
     ) -> None:
         self.config = config
         self.confinement = confinement
@@ -70,7 +79,8 @@ class ConnectionShell:
         self._changed = changed
         self._turns = turns
         self._policy = _policy(config)
-        self._retimed = anyio.Event()
+        self._background = background
+        self._pings: Pings | None = None
         self._handing_over = False
         self._end = End.SERVER_GONE
         """How its calls end when the connection ends for good."""
@@ -100,7 +110,8 @@ class ConnectionShell:
         """Apply options that need no new connection."""
         self.config = config
         self._policy = _policy(config)
-        self._retimed.set()
+        if self._pings is not None:
+            self._pings.adopt(config)
 
     async def hand_over(self, fault: Fault) -> None:
         """End the connection for good, but leave its calls to a successor."""
@@ -152,13 +163,15 @@ class ConnectionShell:
                 self._now = anyio.Event()
                 with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
                     await self._now.wait()
-                await self._turns.take()
+                await self._turns.reconnect()
                 self._feed(Event.RECONNECT)
 
     async def _attempt(self) -> tuple[Event, Fault]:
         """Open a connection and use it until it ends; return how it ended."""
+        attempted = await self._turns.begin()
         try:
             async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
+                attempted()
                 return await self._use(link)
         except UpstreamError as exc:
             fault = exc.fault
@@ -173,6 +186,8 @@ class ConnectionShell:
                 message=f"the hub failed: {type(exc).__name__}",
                 retryable=True,
             )
+        finally:
+            attempted()
         if self.state is State.CONNECTED:
             return Event.CONNECTION_LOST, fault
         return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
@@ -180,56 +195,25 @@ class ConnectionShell:
     async def _use(self, link: Link) -> tuple[Event, Fault]:
         await anyio.lowlevel.checkpoint_if_cancelled()
         self.link, self.hello, self._era = link, link.hello, link.hello.era
-        ends: list[tuple[Event, Fault]] = []
+        silences: list[Fault] = []
+
+        def silent(fault: Fault) -> None:
+            silences.append(fault)
+            waiting.cancel()
+
+        waiting = anyio.CancelScope()
+        self._pings = Pings(link, self.config, self._background, busy=lambda: self._queue.busy, silent=silent)
         try:
             self._feed(Event.HANDSHAKE_COMPLETE)
-            async with anyio.create_task_group() as tasks:
-
-                async def until_lost() -> None:
-                    fault = await link.wait_lost()
-                    self._queue.attach(None)  # before the calls on the wire fail and others get their turns
-                    ends.append((self._loss(fault), fault))
-                    tasks.cancel_scope.cancel()
-
-                async def until_silent() -> None:
-                    ends.append((Event.CONNECTION_LOST, await self._ping(link)))
-                    tasks.cancel_scope.cancel()
-
-                tasks.start_soon(until_lost)
-                tasks.start_soon(until_silent)
+            with waiting:
+                fault = await link.wait_lost()
+                return self._loss(fault), fault
+            return Event.CONNECTION_LOST, silences[0]
         finally:
+            self._pings.stop()
+            self._pings = None
             self.link = None
-            self._queue.attach(None)
-        return ends[0]
-
-    async def _ping(self, link: Link) -> Fault:
-        """Ping at each interval; return the fault once MISSED_PINGS in a row went unanswered.
-
-        A miss does not count while a call is on the wire: a synchronous server cannot answer then.
-        """
-        missed = 0
-        while True:
-            self._retimed = anyio.Event()
-            with anyio.move_on_after(self.config.ping_interval_s or math.inf) as interval:
-                await self._retimed.wait()
-            if not interval.cancelled_caught:
-                continue
-            try:
-                with anyio.fail_after(self.config.ping_timeout_s):
-                    await link.probe()
-                missed = 0
-            except PeerError:
-                missed = 0  # an error is an answer
-            except (TimeoutError, HubError):
-                missed = 0 if self._queue.busy else missed + 1
-            if missed >= MISSED_PINGS:
-                return Fault(
-                    code="PING_TIMEOUT",
-                    category=Category.CONNECTION,
-                    message=f"{self.config.name} missed {missed} pings in a row",
-                    retryable=True,
-                    details={"ping_timeout_s": self.config.ping_timeout_s},
-                )
+            self._queue.attach(None)  # before the calls on the wire fail and others get their turns
 
     def _loss(self, fault: Fault) -> Event:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""

@@ -139,6 +139,7 @@ class Assembly:
             changed=changed,
             confinement=confinement,
             turns=self._reconnects,
+            background=self._background,
         )
         return ServerParts(record, queue, shell, catalog)
 

@@ -1,0 +1,53 @@
+"""Slots: a bound on how many do something costly at once, first come, first served."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class Slots:
+    """So many slots. A slot is given back after `hold_s` seconds at the latest.
+
+    So those that only wait hold nobody up: what bounds them is `count` in each `hold_s`.
+    """
+
+    def __init__(self, count: int, hold_s: float) -> None:
+        self._free = count
+        self._hold_s = hold_s
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self) -> Callable[[], None]:
+        """Wait for a slot, and return what gives it back; to call that again does nothing."""
+        loop = asyncio.get_running_loop()
+        if self._free:
+            self._free -= 1
+        else:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.cancelled():
+                    self._waiting.remove(turn)
+                else:  # it was this one's turn already
+                    self._give_back()
+                raise
+        taken = True
+
+        def give_back() -> None:
+            nonlocal taken
+            timer.cancel()
+            if taken:
+                taken = False
+                self._give_back()
+
+        timer = loop.call_later(self._hold_s, give_back)
+        return give_back
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,49 @@
+"""Access to a server over HTTP. OAuth is imported and set up when the server asks for it: most never do."""
+
+import gc
+from typing import TYPE_CHECKING, Final
+
+from anyio import to_thread
+
+from hubbubd.config import ServerConfig
+from hubbubd.upstream.deadlines import Patience
+from hubbubd.upstream.http_client import Answer, Hop, Request
+from hubbubd.upstream.ports import Inbound, Vault
+
+if TYPE_CHECKING:
+    from hubbubd.upstream.oauth import OAuth
+
+REFUSALS: Final = (401, 403)
+"""Statuses of responses that a token may change."""
+
+
+class Access:
+    """The access of one connection, an `http_client.Entry`."""
+
+    def __init__(self, config: ServerConfig, inbound: Inbound, vault: Vault, patience: Patience) -> None:
+        self._config = config
+        self._inbound = inbound
+        self._vault = vault
+        self._patience = patience
+        self._oauth: OAuth | None = None
+        self._expected = config.oauth is not None or vault.get(config.name) is not None
+
+    async def send(self, request: Request, hop: Hop) -> Answer:
+        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+        answer: Answer | None = None
+        if self._oauth is None and not self._expected:
+            answer = await hop(request)
+            if answer.status not in REFUSALS:
+                return answer
+        if self._oauth is None:
+            oauth = await to_thread.run_sync(_oauth)
+            self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._patience)
+        return await self._oauth.send(request, hop, answer)
+
+
+def _oauth() -> "type[OAuth]":
+    """Import OAuth in a thread: with what signs and verifies it takes as long as all the rest over HTTP."""
+    from hubbubd.upstream.oauth import OAuth  # lazy: imports the SDK's clients
+
+    gc.freeze()  # as at the start of the hub: what imports create is permanent
+    return OAuth

@@ -1,0 +1,30 @@
+"""The SDK without what only servers and whole clients need of it.
+
+`import mcp.shared.message` would run the packages above it first, and these import web servers, their frameworks and
+command lines: half of the memory and of the processor time of all imports for a connection.
+"""
+
+import importlib.util
+import sys
+from functools import partial
+from types import ModuleType
+from typing import Any, Final
+
+PACKAGES: Final = ("mcp", "mcp.client")
+
+
+def postpone() -> None:
+    """Let the packages of the SDK be run when something of their own is needed, not with their first submodule."""
+    for name in PACKAGES:
+        if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
+            package = sys.modules[name] = importlib.util.module_from_spec(spec)
+            vars(package)["__getattr__"] = partial(_run, package)
+
+
+def _run(package: ModuleType, name: str) -> Any:
+    """Return an attribute that no submodule has put into the package (PEP 562). Raises AttributeError."""
+    if name.startswith("__") or package.__spec__ is None or package.__spec__.loader is None:
+        raise AttributeError(name)
+    del vars(package)["__getattr__"]
+    package.__spec__.loader.exec_module(package)
+    return getattr(package, name)
