@@ -78,7 +78,7 @@ async def listening(command: Sequence[str | Path], port: int, log: IO[bytes] | N
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PORT": str(port)}
     )
-    async with _ended_after(process):
+    async with ended_after(process):
         with anyio.fail_after(START_LIMIT_S):
             while not await _listens(port):
                 if process.returncode is not None:
@@ -110,7 +110,7 @@ async def hub(
         stderr=None,
         env=os.environ | {"HUBBUBD_LOG_LEVEL": "warning"} | dict(environ or {}),
     )
-    async with _ended_after(process):
+    async with ended_after(process):
         assert process.stdout is not None
         with anyio.fail_after(START_LIMIT_S):
             ready = json.loads(await process.stdout.receive())
@@ -122,7 +122,8 @@ async def hub(
 
 
 @asynccontextmanager
-async def _ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
+async def ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
+    """Ends the process on every way out."""
     try:
         yield
     finally:

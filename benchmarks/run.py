@@ -20,9 +20,12 @@ from typing import Any, Protocol, cast
 
 import access
 import anyio
+import backlog
 import calls
+import flood
 import goals
 import history
+import many
 import questions
 import rivals
 import stalled
@@ -30,6 +33,7 @@ import start
 import stream
 import telemetry
 import upkeep
+import watchers
 from measure import Figure
 from rich import box
 from rich.console import Console
@@ -100,6 +104,22 @@ async def _questions(run: Run) -> Sequence[Row]:
     return await questions.ask(run.directory, rounds=3, questions=run.some(100))
 
 
+async def _watchers(run: Run) -> Sequence[Row]:
+    return await watchers.tell(run.directory, rounds=4, changes=run.some(100))
+
+
+async def _backlog(run: Run) -> Sequence[Row]:
+    return await backlog.backlog(run.directory, answers=run.some(200))
+
+
+async def _flood(run: Run) -> Sequence[Row]:
+    return await flood.flooded(run.directory, rounds=run.some(3), seconds=max(10 / run.options.less, 2))
+
+
+async def _many(run: Run) -> Sequence[Row]:
+    return await many.many(run.directory, rounds=run.some(3), less=run.options.less)
+
+
 async def _stalled(run: Run) -> Sequence[Row]:
     return await stalled.late(run.directory, rounds=run.some(3), changes=run.some(40))
 
@@ -124,8 +144,12 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "stream": ("Calls by how they are made", _stream),
     "access": ("Calls by who makes them", _access),
     "telemetry": ("Calls through hubs with telemetry", _telemetry),
-    "questions": ("From a server's question to its answer", _questions),
+    "questions": ("From a server's question to the end of its call", _questions),
+    "watchers": (f"From a change to {watchers.WATCHERS} watchers", _watchers),
+    "backlog": ("With many open questions", _backlog),
+    "flood": ("Calls of one server while another floods", _flood),
     "stalled": (f"From the end of a call to {stalled.READING} watchers who read", _stalled),
+    "many": ("Many servers", _many),
     "loop": ("The loop", _loop),
     "store": ("The store", _store),
     "history": ("With the calls that there have been", _history),
