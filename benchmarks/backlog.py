@@ -5,7 +5,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from grpc import aio
@@ -78,7 +78,7 @@ async def _snapshot(running: HubProcess) -> float:
     request = inbox_pb2.WatchPendingRequestsRequest(filter=open_ones).SerializeToString()
     async with aio.insecure_channel(running.address) as channel:
         await channel.channel_ready()
-        method: Any = channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
+        method = cast("Any", channel).unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
         began = perf_counter()
         stream = method(request, metadata=[("authorization", f"Bearer {token}")])
         while not inbox_pb2.WatchPendingRequestsResponse.FromString(await stream.read()).HasField("synced"):

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from grpc import aio
@@ -122,7 +122,7 @@ async def _of_the_hub(running: HubProcess) -> AsyncGenerator[_Side]:
     token = json.loads((running.data_dir / "client.json").read_text())["token"]
 
     def stream(channel: aio.Channel) -> Any:
-        watch: Any = channel.unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
+        watch = cast("Any", channel).unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
         return watch(
             inbox_pb2.WatchPendingRequestsRequest().SerializeToString(),
             metadata=[("authorization", f"Bearer {token}")],
@@ -144,11 +144,11 @@ async def _bare() -> AsyncGenerator[_Side]:
         address = f"127.0.0.1:{int(await process.stdout.receive())}"
 
         def stream(channel: aio.Channel) -> Any:
-            watch: Any = channel.unary_stream("/bare.Bare/Watch")
+            watch = cast("Any", channel).unary_stream("/bare.Bare/Watch")
             return watch(message)
 
         async with aio.insecure_channel(address) as channel, _crowd(address, stream, first=1) as crowd:
-            publish: Any = channel.unary_unary("/bare.Bare/Publish")
+            publish = cast("Any", channel).unary_unary("/bare.Bare/Publish")
             yield _Side("bare gRPC", process.pid, crowd, lambda: publish(message))
 
 
