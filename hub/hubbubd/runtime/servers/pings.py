@@ -14,9 +14,6 @@ from hubbubd.upstream.ports import Link
 MISSED_PINGS = 2
 """Consecutive unanswered pings after which a connection counts as lost."""
 
-EARLIEST = 0.5
-"""The least share of the interval before a connection's first ping; so those made together are not pinged together."""
-
 
 class Pings:
     """Pings a link at each interval, until `stop`. `silent` gets the fault once MISSED_PINGS in a row went unanswered.
@@ -41,7 +38,8 @@ class Pings:
         self._missed = 0
         self._timer: asyncio.TimerHandle | None = None
         self._under_way = anyio.CancelScope()
-        share = EARLIEST + (1 - EARLIEST) * random.random()  # noqa: S311 - spreads pings, guards nothing
+        # The first comes at any time within the interval, so that connections made together are not pinged together.
+        share = 1 - random.random()  # noqa: S311 - spreads pings, guards nothing
         self._wait(config.ping_interval_s * share)
 
     def adopt(self, config: ServerConfig) -> None:
