@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +46,17 @@ def test_a_termination_ends_the_benchmarks_with_their_processes(tmp_path: Path) 
         env=os.environ | {"TMPDIR": str(tmp_path)},
         start_new_session=True,
     )
-    while not [*tmp_path.glob("*/loop/hub/client.json")]:
-        assert running.poll() is None
-    os.kill(running.pid, signal.SIGTERM)
-    assert running.wait() == 128 + signal.SIGINT
-    with pytest.raises(ProcessLookupError):
-        os.killpg(running.pid, 0)
+    try:
+        while not [*tmp_path.glob("*/loop/hub/client.json")]:
+            assert running.poll() is None
+            time.sleep(0.1)
+        os.kill(running.pid, signal.SIGTERM)
+        assert running.wait() == 128 + signal.SIGINT
+        with pytest.raises(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
 
 
 def is_met(row: dict[str, Any]) -> bool:
