@@ -44,7 +44,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 chromium pictures constraints clean
+.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -85,7 +85,7 @@ models: $(VENV)/dev.stamp
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest $(IN_PARALLEL) tests/core tests/store/test_model.py \
 	  $(wildcard tests/runtime/test_*_model.py) $(ARGS)
 
-bench: $(VENV)/dev.stamp peers
+bench: $(VENV)/dev.stamp $(if $(findstring --rivals,$(ARGS)),rivals)
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 crash: $(VENV)/dev.stamp mcp1
@@ -201,6 +201,15 @@ $(HUBBUB_PEERS)/audit/stamp: tests/peers/audit.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --requirement $<
 	@touch $@
+
+# What `make bench ARGS=--rivals` compares the hub with. One that cannot be installed is left out, and the table says so.
+RIVALS := fastmcp mcp-proxy envoy
+rivals: $(RIVALS:%=$(HUBBUB_PEERS)/%/stamp)
+
+$(RIVALS:%=$(HUBBUB_PEERS)/%/stamp): $(HUBBUB_PEERS)/%/stamp: benchmarks/rivals/%.txt
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --requirement $< && touch $@ || \
+	  echo "$* cannot be installed, so the benchmark does without it" >&2
 
 $(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/package.json $(VENV)/node22.stamp
 	@mkdir -p $(@D)

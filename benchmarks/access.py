@@ -12,13 +12,12 @@ from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
-from measure import in_turns
+from measure import TEXT, in_turns
 from processes import HubProcess, hub, stdio_server
 
 import hubbub_client
 from hubbub_frontend.certs import Authority
 
-TEXT = "x" * 100
 IN_FLIGHT = (1, 32)
 AUDIENCE = "bench"
 

@@ -1,4 +1,4 @@
-"""Calls through a hub against the same calls by an SDK client that is connected to the server itself."""
+"""Calls of servers that only answer, so that all time is spent on the way: through a hub, and by an SDK client."""
 
 import statistics
 from collections.abc import AsyncGenerator, Mapping
@@ -11,10 +11,9 @@ import grpc
 import mcp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from mcp.client.stdio import StdioServerParameters
-from measure import Series, in_turns
+from measure import TEXT, Series, in_turns
 from processes import HubProcess, http_server, hub, stdio_server
 
-TEXT = "x" * 100
 MAX_IN_FLIGHT = 64
 
 
@@ -51,25 +50,21 @@ class Compared:
 
 @asynccontextmanager
 async def _servers() -> AsyncGenerator[dict[str, dict[str, Any]]]:
-    async with http_server("light_http.py") as light, http_server("sdk.py", "http") as sdk:
-        found = {
-            "stdio-light": stdio_server("light_stdio.py"),
-            "http-light": {"url": light},
-            "stdio-sdk": stdio_server("sdk.py", "stdio"),
-            "http-sdk": {"url": sdk},
-        }
+    async with http_server("light_http.py") as light:
+        found = {"stdio-light": stdio_server("light_stdio.py"), "http-light": {"url": light}}
         yield {name: {**options, "max_in_flight": MAX_IN_FLIGHT} for name, options in found.items()}
 
 
-async def compare(directory: Path, *, only: str, rounds: int, calls: int) -> AsyncGenerator[Compared]:
+async def compare(directory: Path, *, only: str, rounds: int, calls: int) -> list[Compared]:
     """A row for each server whose name contains `only`, with 1 and with 32 calls in flight."""
+    rows: list[Compared] = []
     async with _servers() as servers, hub(servers, directory) as running:
         for name, options in servers.items():
             if only in name:
                 async with AsyncExitStack() as stack:
                     direct = await stack.enter_async_context(mcp.Client(_direct(options)))
-                    for in_flight in (1, 32):
-                        yield await _row(running, direct, name, in_flight, rounds, calls)
+                    rows += [await _row(running, direct, name, in_flight, rounds, calls) for in_flight in (1, 32)]
+    return rows
 
 
 def _direct(options: Mapping[str, Any]) -> StdioServerParameters | str:
@@ -94,10 +89,10 @@ async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: in
 
     async with grpc.aio.insecure_channel(running.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        one, other, bare = await in_turns([straight, through, empty], rounds=rounds, calls=calls, in_flight=in_flight)
-    before_s = running.cpu_s()
-    await Series().round(through, calls, in_flight)
-    cpu_s = running.cpu_s() - before_s
+        works, clock = [straight, through, empty], running.cpu_s
+        one, other, bare = await in_turns(
+            works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=[clock] * len(works)
+        )
     return Compared(
         server=name,
         in_flight=in_flight,
@@ -110,7 +105,7 @@ async def _row(running: HubProcess, direct: mcp.Client, name: str, in_flight: in
         hub_rate=other.rate,
         rate_ratio=_ratio(one, other),
         best_ratio=max(other.rates) / max(one.rates),
-        hub_cpu_ms=cpu_s / calls * 1000,
+        hub_cpu_ms=other.cpu_ms,
     )
 
 

@@ -6,22 +6,19 @@
 import json
 import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import anyio
 from anyio import to_thread
-from measure import percentile
-from processes import HERE, HubProcess, hub
+from measure import Figure, percentile
+from processes import HERE, HubProcess, free_port, hub
 
 import hubbub_client
 
@@ -33,32 +30,11 @@ IDLE_S = 20.0
 COMMAND = [sys.executable, "-c", "from hubbub_cli import main; main()"]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One row; `goal` is the most that the value should be."""
-
-    name: str
-    value: float
-    unit: str
-    goal: float
-
-    @property
-    def met(self) -> bool:
-        """Whether the goal is met."""
-        return self.value <= self.goal
-
-    def to_json(self) -> dict[str, Any]:
-        """All figures."""
-        return {**asdict(self), "met": self.met}
-
-
 class Played:
     """The servers, in a process that can be killed and started again at the same port."""
 
     def __init__(self, count: int) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
+        self._port = free_port()
         self.urls = [f"http://127.0.0.1:{self._port}/{number}" for number in range(count)]
         self.servers = {f"s{number}": {"url": url} for number, url in enumerate(self.urls)}
         self._process: subprocess.Popen[bytes] | None = None
@@ -91,18 +67,16 @@ class Played:
             self._process = None
 
 
-async def many(directory: Path, *, rounds: int, less: int, only: str = "") -> AsyncGenerator[Figure]:
-    """A row for each figure. `less` divides the seconds of rest, and the servers of all but the memory."""
-    parts = {
-        "memory": _memory(directory / "memory"),
-        "start": _started(directory / "start", MANY // less, rounds),
-        "back": _back(directory / "back"),
-        "storm": _storm(directory / "storm", MOST // less, IDLE_S / less),
-    }
-    for name, part in parts.items():
-        if only in name:
-            async for figure in part:
-                yield figure
+async def many(directory: Path, *, rounds: int, less: int) -> list[Figure]:
+    """A row for each figure. `less` divides servers and seconds of some; then these have no goals."""
+    alike = [_memory(directory / "memory"), _back(directory / "back")]
+    divided = [
+        _started(directory / "start", max(MANY // less, 1), rounds),
+        _storm(directory / "storm", max(MOST // less, 1), IDLE_S / less),
+    ]
+    figures = [figure for part in alike async for figure in part]
+    smaller = [figure for part in divided async for figure in part]
+    return figures + (smaller if less == 1 else [replace(figure, goal=None) for figure in smaller])
 
 
 async def _memory(directory: Path) -> AsyncGenerator[Figure]:
@@ -246,16 +220,3 @@ async def _hub(played: Played, directory: Path, *, probe: Path | None = None) ->
     environ = {"HUBBUBD_LOG_LEVEL": "error"} | ({"HUBBUB_PROBE": str(probe)} if probe is not None else {})
     async with hub(played.servers, directory, command, environ=environ, connected=False) as running:
         yield running
-
-
-async def main() -> None:
-    """Print the figures; with `quick`, a quick form."""
-    quick, only = "--quick" in sys.argv, "".join(name for name in sys.argv[1:] if not name.startswith("-"))
-    with tempfile.TemporaryDirectory(prefix="hubbub-many-") as directory:
-        async for figure in many(Path(directory), rounds=1 if quick else 3, less=10 if quick else 1, only=only):
-            met = "met" if figure.met else "not met"
-            print(f"{figure.name:60} {figure.value:8.2f} {figure.unit:4} {figure.goal:6g} {met}", flush=True)
-
-
-if __name__ == "__main__":
-    anyio.run(main)

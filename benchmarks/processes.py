@@ -5,11 +5,12 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import anyio
 
@@ -18,21 +19,17 @@ import hubbub_client
 HERE = Path(__file__).resolve().parent
 START_LIMIT_S = 30
 STOP_LIMIT_S = 10
-TICKS = os.sysconf("SC_CLK_TCK")
 MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class HubProcess:
-    """A running hub, all of whose servers are connected."""
+class Process:
+    """A running process that stands between clients and servers."""
 
     pid: int
-    address: str
-    data_dir: Path
-    client: hubbub_client.Hub
 
     def cpu_s(self) -> float:
-        """Processor time that the hub's own process has taken; its servers are other processes."""
+        """Processor time that it has taken; its servers are other processes."""
         return cpu_s(self.pid)
 
     def rss_mib(self) -> float:
@@ -41,10 +38,18 @@ class HubProcess:
         return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
+@dataclass(frozen=True, slots=True)
+class HubProcess(Process):
+    """A running hub, all of whose servers are connected."""
+
+    address: str
+    data_dir: Path
+    client: hubbub_client.Hub
+
+
 def cpu_s(pid: int) -> float:
     """Processor time that a process has taken with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) has it
 
 
 def stdio_server(name: str, *args: str) -> dict[str, Any]:
@@ -55,19 +60,31 @@ def stdio_server(name: str, *args: str) -> dict[str, Any]:
 @asynccontextmanager
 async def http_server(name: str, *args: str, python: str = sys.executable) -> AsyncGenerator[str]:
     """One of our servers over HTTP, or the script at a path of its own, running; its URL."""
+    port = free_port()
+    async with listening([python, HERE / "servers" / name, *args], port):
+        yield f"http://127.0.0.1:{port}/mcp"
+
+
+def free_port() -> int:
+    """A port of this machine at which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [python, str(HERE / "servers" / name), *args]
-    async with _ended_after(
-        await anyio.open_process(
-            command, stdin=subprocess.DEVNULL, stdout=None, stderr=None, env=os.environ | {"PORT": str(port)}
-        )
-    ):
+        return probe.getsockname()[1]
+
+
+@asynccontextmanager
+async def listening(command: Sequence[str | Path], port: int, log: IO[bytes] | None = None) -> AsyncGenerator[Process]:
+    """A process that is told PORT and listens there. What it says goes to the log, or to our own output."""
+    process = await anyio.open_process(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=os.environ | {"PORT": str(port)}
+    )
+    async with ended_after(process):
         with anyio.fail_after(START_LIMIT_S):
             while not await _listens(port):
+                if process.returncode is not None:
+                    raise ChildProcessError(f"{command[0]} ended with {process.returncode} instead of listening")
                 await anyio.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/mcp"
+        yield Process(process.pid)
 
 
 @asynccontextmanager
@@ -93,7 +110,7 @@ async def hub(
         stderr=None,
         env=os.environ | {"HUBBUBD_LOG_LEVEL": "warning"} | dict(environ or {}),
     )
-    async with _ended_after(process):
+    async with ended_after(process):
         assert process.stdout is not None
         with anyio.fail_after(START_LIMIT_S):
             ready = json.loads(await process.stdout.receive())
@@ -105,7 +122,8 @@ async def hub(
 
 
 @asynccontextmanager
-async def _ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
+async def ended_after(process: anyio.abc.Process) -> AsyncGenerator[None]:
+    """Ends the process on every way out."""
     try:
         yield
     finally:

@@ -5,146 +5,265 @@ README.md beside this file says what each figure means.
 
 import argparse
 import json
+import logging
 import os
 import platform
+import signal
+import sys
 import tempfile
-from collections.abc import Sequence
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import monotonic
+from typing import Any, Protocol, cast
 
+import access
 import anyio
+import backlog
+import calls
+import flood
+import goals
+import history
+import many
+import questions
+import rivals
+import stalled
+import start
+import stream
+import telemetry
 import upkeep
-from access import Way, ways
-from calls import Compared, compare
-from questions import Asked, ask
+import watchers
+from measure import Figure
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from stalled import READING, Late, late
-from start import Started, start
 
-PARTS = ("start", "calls", "access", "questions", "watchers", "loop", "store")
-QUICK = 4
+WHOLE, QUICK, LEAST = 1, 4, 100
+"""What the number of calls is divided by."""
+PART_LIMIT_S = 900
+"""A part that takes longer hangs."""
+
+UNITS = {"ms": "ms", "us": "µs", "ratio": "x", "rate": "/s"}
+"""Of a row's fields, by the last part of their names."""
 
 console = Console(width=160)
 
 
-async def main(options: argparse.Namespace) -> None:
-    """Measures the parts that were asked for, one after the other."""
-    less = QUICK if options.quick else 1
-    found: dict[str, list[dict[str, Any]]] = {}
-    with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
-        for part in options.parts or PARTS:
-            directory = Path(folder) / part
-            (directory / "idle").mkdir(parents=True)
-            rows: Sequence[Any]
-            match part:
-                case "start":
-                    rows = await start(directory, rounds=max(12 // less, 5))
-                    _show_starts(rows)
-                case "calls":
-                    rows = await _calls(directory, options.servers, less)
-                case "access":
-                    rows = await ways(directory, rounds=8, calls=400 // less)
-                    _show_ways(rows)
-                case "questions":
-                    rows = await ask(directory, rounds=3, questions=100 // less)
-                    _show_questions(rows)
-                case "watchers":
-                    rows = await late(directory, rounds=3, changes=40 // less)
-                    _show_late(rows)
-                case "loop":
-                    rows = await upkeep.loop(directory, calls=8000 // less, idle_s=20 / less)
-                    _show_figures("The loop", rows)
-                case _:
-                    rows = await upkeep.store(directory, commits=200 // less, calls=10_000 // less)
-                    _show_figures("The store", rows)
-            found[part] = [row.to_json() for row in rows]
-    if options.json:
-        machine = {"processors": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
-        options.json.write_text(json.dumps({"machine": machine, **found}, indent=2) + "\n")
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One part's own folder, how much it is to do, and where it may say how far it is."""
+
+    directory: Path
+    options: argparse.Namespace
+    say: Callable[[str], None]
+
+    def some(self, whole: int) -> int:
+        """As many as the whole run does so many."""
+        return max(whole // self.options.less, 1)
 
 
-async def _calls(directory: Path, servers: str, less: int) -> list[Compared]:
-    columns = (
-        "in flight",
-        "throughput",
-        "at best",
-        "added",
-        "empty RPC",
-        "direct",
-        "p95",
-        "hub",
-        "p95",
-        "direct",
-        "hub",
+class Row(Protocol):
+    """One row of a table."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        ...
+
+
+async def _goals(run: Run) -> Sequence[Row]:
+    options = run.options
+    against = [*rivals.RIVALS] if options.rivals else []
+    rounds, calls, most_s = 4, run.some(400), 4 / options.less
+    return await goals.compare(
+        run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against, base=options.base
     )
-    table = _table("Calls", "server", *columns, "hub's CPU")
-    rows: list[Compared] = []
-    async for row in compare(directory, only=servers, rounds=8, calls=400 // less):
-        rows.append(row)
-        table.add_row(
-            row.server,
-            str(row.in_flight),
-            f"{row.rate_ratio:.2f} x",
-            f"{row.best_ratio:.2f} x",
-            f"{row.added_ms:+.2f} ms",
-            *(
-                f"{value:.2f} ms"
-                for value in (
-                    row.empty_median_ms,
-                    row.direct_median_ms,
-                    row.direct_p95_ms,
-                    row.hub_median_ms,
-                    row.hub_p95_ms,
-                )
-            ),
-            f"{row.direct_rate:.0f} /s",
-            f"{row.hub_rate:.0f} /s",
-            f"{row.hub_cpu_ms:.2f} ms",
-        )
+
+
+async def _start(run: Run) -> Sequence[Row]:
+    return await start.start(run.directory, rounds=run.some(12))
+
+
+async def _calls(run: Run) -> Sequence[Row]:
+    return await calls.compare(run.directory, only=run.options.servers, rounds=8, calls=run.some(400))
+
+
+async def _stream(run: Run) -> Sequence[Row]:
+    return await stream.ways(run.directory, rounds=4, calls=run.some(1000))
+
+
+async def _access(run: Run) -> Sequence[Row]:
+    return await access.ways(run.directory, rounds=8, calls=run.some(400))
+
+
+async def _telemetry(run: Run) -> Sequence[Row]:
+    return await telemetry.compare(run.directory, rounds=6, calls=run.some(200), base=run.options.base)
+
+
+async def _questions(run: Run) -> Sequence[Row]:
+    return await questions.ask(run.directory, rounds=3, questions=run.some(100))
+
+
+async def _watchers(run: Run) -> Sequence[Row]:
+    return await watchers.tell(run.directory, rounds=4, changes=run.some(100))
+
+
+async def _backlog(run: Run) -> Sequence[Row]:
+    return await backlog.backlog(run.directory, answers=run.some(200))
+
+
+async def _flood(run: Run) -> Sequence[Row]:
+    return await flood.flooded(run.directory, rounds=run.some(3), seconds=max(10 / run.options.less, 2))
+
+
+async def _many(run: Run) -> Sequence[Row]:
+    return await many.many(run.directory, rounds=run.some(3), less=run.options.less)
+
+
+async def _stalled(run: Run) -> Sequence[Row]:
+    return await stalled.late(run.directory, rounds=run.some(3), changes=run.some(40))
+
+
+async def _loop(run: Run) -> Sequence[Row]:
+    return await upkeep.loop(run.directory, calls=run.some(8000), idle_s=20 / run.options.less)
+
+
+async def _store(run: Run) -> Sequence[Row]:
+    return await upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))
+
+
+async def _history(run: Run) -> Sequence[Row]:
+    count = 1_000_000 if run.options.less == WHOLE else run.some(80_000)
+    return await history.history(run.directory, calls=count, say=run.say)
+
+
+PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
+    "goals": ("Through the hub, and directly", _goals),
+    "start": ("Processor time of a start", _start),
+    "calls": ("Calls of servers that only answer", _calls),
+    "stream": ("Calls by how they are made", _stream),
+    "access": ("Calls by who makes them", _access),
+    "telemetry": ("Calls through hubs with telemetry", _telemetry),
+    "questions": ("From a server's question to the end of its call", _questions),
+    "watchers": (f"From a change to {watchers.WATCHERS} watchers", _watchers),
+    "backlog": ("With many open questions", _backlog),
+    "flood": ("Calls of one server while another floods", _flood),
+    "stalled": (f"From the end of a call to {stalled.READING} watchers who read", _stalled),
+    "many": ("Many servers", _many),
+    "loop": ("The loop", _loop),
+    "store": ("The store", _store),
+    "history": ("With the calls that there have been", _history),
+}
+"""The title of each, and what measures it. Rows are figures, or have a field for each column."""
+
+
+async def main(options: argparse.Namespace) -> int:
+    """Measures the parts that were asked for, one after the other, and shows a table of each.
+
+    A part that fails does not keep the others from being measured. Returns the exit status: 1 if one has failed.
+    """
+    logging.getLogger("mcp").setLevel(logging.ERROR)  # not each session can be ended through each rival
+    parts = options.parts or [*PARTS]
+    of = machine()
+    found: dict[str, Any] = {"machine": of}
+    console.print(f"{of['processors']} processors, Python {of['python']}, a load of {of['load']:.1f} from other work\n")
+    began = monotonic()
+    with tempfile.TemporaryDirectory(prefix="hubbub-bench-") as folder:
+        for number, part in enumerate(parts):
+            directory = Path(folder) / part
+            directory.mkdir()
+            try:
+                rows = await _measured(part, f"{part}, {number + 1} of {len(parts)}", directory, options)
+            except Exception:
+                traceback.print_exc()
+                console.print(f"{part} has FAILED\n")
+                continue
+            show(PARTS[part][0], rows)
+            console.print(f"{part}: {monotonic() - began:.0f} s so far\n", style="dim")
+            found[part] = [row.to_json() for row in rows]
+            if options.json:
+                options.json.write_text(json.dumps(found, indent=2) + "\n")
+    return 0 if all(part in found for part in parts) else 1
+
+
+async def _measured(part: str, place: str, directory: Path, options: argparse.Namespace) -> Sequence[Row]:
+    """The rows of a part. Its place is shown on a terminal until then, so that it does not mix with the tables."""
+    with Console(stderr=True).status(place) as status, anyio.fail_after(PART_LIMIT_S):
+        return await PARTS[part][1](Run(directory, options, lambda far: status.update(f"{place}: {far}")))
+
+
+def machine() -> dict[str, Any]:
+    """Where the figures are from."""
+    return {
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def show(title: str, rows: Sequence[Row]) -> None:
+    """Prints the table of a part."""
+    if all(isinstance(row, goals.Compared) for row in rows):
+        _show_goals(title, cast("Sequence[goals.Compared]", rows))
+    elif all(isinstance(row, Figure) for row in rows):
+        _show_figures(title, cast("Sequence[Figure]", rows))
+    else:
+        fields = [row.to_json() for row in rows]
+        table = _table(title, *(_heading(name) for name in fields[0]))
+        for values in fields:
+            table.add_row(*(_cell(name, value) for name, value in values.items()))
+        console.print(table)
+
+
+def _heading(name: str) -> str:
+    """`hub_median_ms` is "hub median"."""
+    words = name.split("_")
+    return " ".join(words[:-1] if len(words) > 1 and words[-1] in ("ms", "us") else words)
+
+
+def _cell(name: str, value: object) -> str:
+    unit = UNITS.get(name.rpartition("_")[2], "")
+    if isinstance(value, float):
+        return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.2f} {unit}"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
+    ways = list(dict.fromkeys(row.way for row in sorted(rows, key=_place)))
+    table = _table(title, "what", "goal", "", *ways)
+    cells = {(row.transport, row.what, row.way): row for row in rows}
+    for transport, what in dict.fromkeys((row.transport, row.what) for row in rows if row.way == goals.HUBBUB):
+        found = [cells.get((transport, what, way)) for way in ways]
+        goal = cells[transport, what, goals.HUBBUB].goal
+        is_ratio = cells[transport, what, goals.HUBBUB].ratio is not None
+        table.add_row(f"{transport}, {what}", *_goal(goal, "x" if is_ratio else "ms"), *map(_compared, found))
     console.print(table)
-    return rows
 
 
-def _show_starts(rows: Sequence[Started]) -> None:
-    table = _table("Processor time of a start", "what", "CPU", "beside", "its CPU", "ratio", "more")
+def _place(row: goals.Compared) -> int:
+    return (goals.DIRECT, goals.HUBBUB, goals.BASE, *rivals.RIVALS).index(row.way)
+
+
+def _compared(row: goals.Compared | None) -> str:
+    if row is None or row.value is None:
+        return "" if row is None else row.note
+    value = f"{row.value:.0f} {row.unit}" if row.value >= 100 else f"{row.value:.2f} {row.unit}"
+    return value if row.ratio is None or row.way == goals.DIRECT else f"{row.ratio:.2f} x, {value}"
+
+
+def _goal(figure: Figure | None, unit: str) -> tuple[str, str]:
+    if figure is None or figure.goal is None:
+        return "", ""
+    return f"{'≥' if figure.at_least else '≤'} {figure.goal:g} {unit}", "met" if figure.met else "NOT met"
+
+
+def _show_figures(title: str, rows: Sequence[Figure]) -> None:
+    with_goals = any(row.goal is not None for row in rows)
+    table = _table(title, "what", "figure", *(("goal", "") if with_goals else ()))
     for row in rows:
-        values = (f"{row.cpu_ms:.0f} ms", row.beside, f"{row.beside_ms:.0f} ms", f"{row.ratio:.2f} x")
-        table.add_row(row.what, *values, f"{row.cpu_ms - row.beside_ms:+.0f} ms")
-    console.print(table)
-
-
-def _show_ways(rows: Sequence[Way]) -> None:
-    table = _table("Calls by who makes them", "way", "in flight", "median", "rate", "share")
-    for row in rows:
-        values = (f"{row.median_ms:.2f} ms", f"{row.rate:.0f} /s", f"{row.ratio:.2f} x")
-        table.add_row(row.way, str(row.in_flight), *values)
-    console.print(table)
-
-
-def _show_questions(rows: Sequence[Asked]) -> None:
-    table = _table("From a server's question to the end of its call", "server", "way", "median", "p95", "ratio", "CPU")
-    for row in rows:
-        values = (f"{row.median_ms:.2f} ms", f"{row.p95_ms:.2f} ms", f"{row.ratio:.2f} x", f"{row.hub_cpu_ms:.2f} ms")
-        table.add_row(row.server, row.way, *values)
-    console.print(table)
-
-
-def _show_late(rows: Sequence[Late]) -> None:
-    title = f"From the end of a call to {READING} watchers who read"
-    table = _table(title, "beside them, stalled", "median", "p99", "median, share", "p99, share")
-    for row in rows:
-        shares = (row.median_ms / rows[0].median_ms, row.p99_ms / rows[0].p99_ms)
-        values = (f"{row.median_ms:.1f} ms", f"{row.p99_ms:.1f} ms", *(f"{share:.2f} x" for share in shares))
-        table.add_row(str(row.stalled), *values)
-    console.print(table)
-
-
-def _show_figures(title: str, rows: Sequence[upkeep.Figure]) -> None:
-    table = _table(title, "what", "figure")
-    for row in rows:
-        table.add_row(row.name, f"{row.value:.2f} {row.unit}")
+        goal = _goal(row, row.unit) if with_goals else ()
+        table.add_row(row.name, f"{row.value:.2f} {row.unit}", *goal)
     console.print(table)
 
 
@@ -159,11 +278,36 @@ def _table(title: str, first: str, *columns: str) -> Table:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures what the hub costs.")
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to measure; everything if none is named")
-    parser.add_argument("--servers", default="", metavar="PART", help="only servers whose name contains this")
-    parser.add_argument("--quick", action="store_true", help="a quarter of the work, with figures to match")
+    parser.add_argument("--servers", default="", metavar="PART", help="`calls`: only servers whose name contains this")
+    parser.add_argument("--rivals", action="store_true", help="`goals`: beside what else stands before servers")
+    parser.add_argument("--base", type=Path, metavar="DIR", help="`goals`, `telemetry`: beside the hub of a checkout")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument(
+        "--quick", dest="less", action="store_const", const=QUICK, help="a quarter of the work, with figures to match"
+    )
+    effort.add_argument(
+        "--least", dest="less", action="store_const", const=LEAST, help="next to no work: do all parts still run?"
+    )
+    parser.set_defaults(less=WHOLE)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write every figure")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.base and not (options.base / "hub" / "hubbubd").is_dir():
+        parser.error(f"{options.base} is no checkout of the hub")
+    return options
+
+
+def command() -> int:
+    """Does what the command line says. SIGTERM ends it as Ctrl-C does, and with it all processes."""
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        return anyio.run(main, _options())
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":
-    anyio.run(main, _options())
+    sys.exit(command())

@@ -20,11 +20,16 @@ FLOOD = 100
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """One row: from the end of a call to hearing of it, over all who read. The hub waits 50 ms for company first."""
+    """One row: from the end of a call to hearing of it, over all who read. The hub waits 50 ms for company first.
+
+    The ratios are to the row of which nobody stalls.
+    """
 
     stalled: int
     median_ms: float
     p99_ms: float
+    median_ratio: float
+    p99_ratio: float
 
     def to_json(self) -> dict[str, Any]:
         """All figures."""
@@ -38,9 +43,11 @@ async def late(directory: Path, *, rounds: int, changes: int) -> list[Late]:
         for _ in range(rounds):
             for stalled, found in waits.items():
                 found += await _round(running, stalled, changes)
+    medians = {stalled: statistics.median(found) * 1000 for stalled, found in waits.items()}
+    p99s = {stalled: percentile(found, 0.99) * 1000 for stalled, found in waits.items()}
     return [
-        Late(stalled, statistics.median(found) * 1000, percentile(found, 0.99) * 1000)
-        for stalled, found in waits.items()
+        Late(stalled, medians[stalled], p99s[stalled], medians[stalled] / medians[0], p99s[stalled] / p99s[0])
+        for stalled in waits
     ]
 
 

@@ -29,12 +29,12 @@ class Started:
     what: str
     cpu_ms: float
     beside: str
-    beside_ms: float
+    beside_cpu_ms: float
 
     @property
     def ratio(self) -> float:
         """The share that the table shows."""
-        return self.cpu_ms / self.beside_ms
+        return self.cpu_ms / self.beside_cpu_ms
 
     def to_json(self) -> dict[str, Any]:
         """All figures."""
@@ -76,10 +76,13 @@ def _cpu_ms(command: Sequence[str]) -> float:
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        if first.startswith(b"{") and json.loads(first).get("event") == "ready":
+        ready = first.startswith(b"{") and json.loads(first).get("event") == "ready"
+        if ready:
             process.kill()
         else:
             process.stdout.read()
-        _, _, used = os.wait4(process.pid, 0)
-        process.returncode = 0
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode and not ready:
+        raise subprocess.CalledProcessError(process.returncode, command)
     return (used.ru_utime + used.ru_stime) * 1000

@@ -6,14 +6,13 @@ import signal
 import statistics
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 from unittest import mock
 
 import anyio
-from measure import Series, percentile
+from measure import TEXT, Figure, Series, percentile
 from processes import HERE, hub, stdio_server
 
 from hubbubd.core.calls import Call, complete, move
@@ -22,19 +21,6 @@ from hubbubd.store.sqlite import SqliteStore
 
 BATCH = 50
 """Calls that end while a write-behind waits for company, at a thousand a second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure of its own."""
-
-    name: str
-    value: float
-    unit: str
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it."""
-        return asdict(self)
 
 
 async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
@@ -48,12 +34,13 @@ async def loop(directory: Path, *, calls: int, idle_s: float) -> list[Figure]:
             async def work() -> None:
                 nonlocal turns
                 turns += 1
-                await running.client.call_tool(f"light-{turns % 4}", "echo", {"text": "x" * 100})
+                await running.client.call_tool(f"light-{turns % 4}", "echo", {"text": TEXT})
 
             await Series().round(work, calls // 4, 32)
             os.kill(running.pid, signal.SIGUSR1)
             await Series().round(work, calls, 32)
     found = json.loads(probe.read_text())
+    (directory / "idle").mkdir()
     async with hub(servers, directory / "idle") as running:
         await anyio.sleep(1)
         before_s = running.cpu_s()
@@ -104,7 +91,7 @@ def _call(call_id: str) -> Call:
         id=call_id,
         server="light",
         method="tools/call",
-        params=b'{"name":"echo","arguments":{"text":"' + b"x" * 100 + b'"}}',
+        params=b'{"name":"echo","arguments":{"text":"' + TEXT.encode() + b'"}}',
         principal="local",
         detached=False,
         timeout_s=60,

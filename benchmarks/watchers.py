@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import anyio
 from grpc import aio
-from processes import HERE, HubProcess, cpu_s, hub, stdio_server
+from processes import HERE, HubProcess, cpu_s, ended_after, hub, stdio_server
 
 from hubbub.v1 import inbox_pb2
 
@@ -138,7 +138,8 @@ async def _bare() -> AsyncGenerator[_Side]:
         upsert=inbox_pb2.PendingRequest(request=b"x" * 300), resume_token="x" * 50
     ).SerializeToString()
     command = [sys.executable, str(HERE / "servers" / "bare.py")]
-    async with await anyio.open_process(command, stderr=None) as process:
+    process = await anyio.open_process(command, stderr=None)
+    async with ended_after(process):
         assert process.stdout is not None
         address = f"127.0.0.1:{int(await process.stdout.receive())}"
 
@@ -149,7 +150,6 @@ async def _bare() -> AsyncGenerator[_Side]:
         async with aio.insecure_channel(address) as channel, _crowd(address, stream, first=1) as crowd:
             publish = cast("Any", channel).unary_unary("/bare.Bare/Publish")
             yield _Side("bare gRPC", process.pid, crowd, lambda: publish(message))
-        process.terminate()
 
 
 @asynccontextmanager

@@ -135,7 +135,13 @@ def test_the_check_sees_a_number_without_a_word() -> None:
     assert [*unexplained(source)] == ["B", "H"]
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "tests/peers/mcp1.txt", "tests/peers/audit.txt"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("constraints.txt", "tests/peers/mcp1.txt", "tests/peers/audit.txt"),
+        *(f"benchmarks/rivals/{rival}.txt" for rival in ("envoy", "fastmcp", "mcp-proxy")),
+    ],
+)
 def test_a_list_of_dependencies_has_only_names_and_versions(name: str) -> None:
     pinned = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+")
     assert [line for _, line in lines(REPOSITORY / name) if not pinned.fullmatch(line)] == []

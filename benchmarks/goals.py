@@ -1,0 +1,217 @@
+"""Calls through the hub beside the same by a client of the SDK that is connected to the server itself, and by rivals.
+
+All ways lead to servers as people write them (`servers/sdk.py`) and take turns, round by round.
+"""
+
+import statistics
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp
+import mcp_types
+import rivals
+from mcp.client.stdio import StdioServerParameters
+from measure import TEXT, Clocks, Figure, Round, Series, Work, in_turns
+from processes import Process, http_server, hub, stdio_server
+
+DIRECT, HUBBUB, BASE = "direct", "Hubbub", "base"
+ASKING = "2025-11-25"
+"""The newest revision whose servers ask by requests of their own."""
+ANSWER = {"name": "Ada"}
+MAX_IN_FLIGHT = 64
+ASKS, ASK_LIMIT_S = 3, 10.0
+"""Who has not relayed so many questions by then, in seconds, does not relay them."""
+
+MEDIAN, P99, RATE = "median", "99th percentile", "calls per second, 32 in flight"
+ASK = "question to end of call, median"
+CPU, CPU_32, MEMORY = "processor per call", "processor per call, 32 in flight", "memory"
+FIGURES = (MEDIAN, P99, RATE, ASK, CPU, CPU_32, MEMORY)
+GOALS: Mapping[str, Mapping[str, float]] = {
+    "stdio": {MEDIAN: 1.0, P99: 1.2, RATE: 1.0, ASK: 1.4, CPU: 0.6, CPU_32: 0.6},
+    "HTTP": {MEDIAN: 0.8, P99: 1.2, RATE: 1.2, ASK: 1.4, CPU: 1.0, CPU_32: 1.0},
+}
+"""For the hub: of the first four, the ratio to the direct way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One figure of one way. `ratio` is to the direct way: the middle one of the rounds' own.
+
+    Without a value, `note` says why there is none.
+    """
+
+    transport: str
+    what: str
+    way: str
+    value: float | None = None
+    unit: str = ""
+    ratio: float | None = None
+    note: str = ""
+
+    @property
+    def goal(self) -> Figure | None:
+        """What is to be held against the hub's goal."""
+        goal = GOALS[self.transport].get(self.what) if self.way == HUBBUB else None
+        found = self.value if self.ratio is None else self.ratio
+        return None if goal is None or found is None else Figure(self.what, found, "", goal, self.what == RATE)
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        goal = self.goal
+        return {**asdict(self), "goal": goal and goal.goal, "met": goal and goal.met}
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to the server's tools. `ask` returns when the server asked; `process` is what stands in the way."""
+
+    name: str
+    echo: Callable[[], Awaitable[None]]
+    ask: Callable[[], Awaitable[float]]
+    process: Process | None
+
+    def clock(self) -> float:
+        return self.process.cpu_s() if self.process else 0.0
+
+
+async def compare(
+    directory: Path, *, rounds: int, calls: int, most_s: float, against: Sequence[str] = (), base: Path | None = None
+) -> list[Compared]:
+    """The figures of each way over stdio and HTTP. A round takes about `most_s` seconds at most.
+
+    `against` are rivals, and `base` is another checkout of the hub.
+    """
+    rows: list[Compared] = []
+    async with http_server("sdk.py", "http") as url:
+        servers = {"stdio": stdio_server("sdk.py", "stdio"), "HTTP": {"url": url}}
+        for transport, options in servers.items():
+            folder = directory / transport
+            async with AsyncExitStack() as open_:
+                ways = [
+                    await open_.enter_async_context(_direct(options)),
+                    await open_.enter_async_context(_hub(HUBBUB, options, folder / HUBBUB, {})),
+                ]
+                if base:
+                    ways.append(await open_.enter_async_context(_hub(BASE, options, folder / BASE, of_base(base))))
+                for name in against:
+                    try:
+                        ways.append(await open_.enter_async_context(_rival(name, options, folder / name)))
+                    except rivals.MissingError as exc:
+                        rows += [Compared(transport, what, name, note=str(exc)) for what in FIGURES]
+                    except Exception:
+                        rows += [Compared(transport, what, name, note="does not start") for what in FIGURES]
+                rows += await _measured(transport, ways, rounds, calls, most_s)
+    return rows
+
+
+def of_base(checkout: Path) -> dict[str, str]:
+    """The environment in which Python imports the hub of another checkout."""
+    return {"PYTHONPATH": ":".join(str(checkout / root) for root in ("hub", "clients", "protos"))}
+
+
+async def _measured(transport: str, ways: Sequence[_Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
+    async def measured(works: Sequence[Work], calls: int, in_flight: int, clocks: Clocks | None = None) -> list[Series]:
+        return await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks, most_s=most_s)
+
+    clocks, echoes = [way.clock for way in ways], [way.echo for way in ways]
+    one = await measured(echoes, calls, 1, clocks)
+    many = await measured(echoes, calls * 2, 32, clocks)
+    asking = [way for way in ways if way.name not in rivals.RIVALS or await _asks(way)]
+    answers = await measured([way.ask for way in asking], calls // 2, 1)
+    asked = {way.name: series for way, series in zip(asking, answers, strict=True)}
+    rows: list[Compared] = []
+    for way, single, crowd in zip(ways, one, many, strict=True):
+        rows += [
+            _against(transport, MEDIAN, way, single, one[0], lambda each: each.median_ms),
+            _against(transport, P99, way, single, one[0], lambda each: each.p99_ms),
+            _against(transport, RATE, way, crowd, many[0], lambda each: each.rate),
+            Compared(transport, ASK, way.name, note="not relayed")
+            if way.name not in asked
+            else _against(transport, ASK, way, asked[way.name], asked[DIRECT], lambda each: each.median_ms),
+        ]
+        if way.process:
+            rows += [
+                Compared(transport, CPU, way.name, single.cpu_ms, "ms"),
+                Compared(transport, CPU_32, way.name, crowd.cpu_ms, "ms"),
+                Compared(transport, MEMORY, way.name, way.process.rss_mib(), "MiB"),
+            ]
+    return rows
+
+
+def _against(
+    transport: str, what: str, way: _Way, ours: Series, direct: Series, of: Callable[[Round], float]
+) -> Compared:
+    value = statistics.median(of(each) for each in ours.rounds)
+    ratio = statistics.median(of(a) / of(b) for a, b in zip(ours.rounds, direct.rounds, strict=True))
+    return Compared(transport, what, way.name, value, "/s" if what == RATE else "ms", ratio)
+
+
+async def _asks(way: _Way) -> bool:
+    """Whether a rival relays questions of servers; what is raised when not is different for each."""
+    try:
+        with anyio.fail_after(ASK_LIMIT_S):
+            for _ in range(ASKS):
+                await way.ask()
+    except Exception:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def _direct(options: Mapping[str, Any]) -> AsyncGenerator[_Way]:
+    url = options.get("url")
+    target = url or StdioServerParameters(command=options["command"], args=options["args"])
+    async with _client(DIRECT, target, None) as way:
+        yield way
+
+
+@asynccontextmanager
+async def _rival(name: str, options: Mapping[str, Any], directory: Path) -> AsyncGenerator[_Way]:
+    directory.mkdir(parents=True)
+    async with rivals.running(name, options, directory) as (url, process), _client(name, url, process) as way:
+        yield way
+
+
+@asynccontextmanager
+async def _client(name: str, target: StdioServerParameters | str, process: Process | None) -> AsyncGenerator[_Way]:
+    async def answer(context: object, params: object) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="accept", content={**ANSWER})
+
+    async with mcp.Client(target) as client, mcp.Client(target, mode="legacy", elicitation_callback=answer) as answers:
+
+        async def echo() -> None:
+            result = await client.call_tool("echo", {"text": TEXT})
+            assert _text(result) == TEXT
+
+        async def ask() -> float:
+            return float(_text(await answers.call_tool("ask", {})))
+
+        yield _Way(name, echo, ask, process)
+
+
+def _text(result: mcp_types.CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, mcp_types.TextContent)
+    return content.text
+
+
+@asynccontextmanager
+async def _hub(
+    name: str, options: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
+) -> AsyncGenerator[_Way]:
+    directory.mkdir(parents=True)
+    servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
+    async with hub(servers, directory, environ=environ) as running:
+
+        async def echo() -> None:
+            result = await running.client.call_tool("echo", "echo", {"text": TEXT})
+            assert result.text == TEXT
+
+        async def ask() -> float:
+            return float((await running.client.call_tool("ask", "ask", on_form=lambda _: ANSWER)).text)
+
+        yield _Way(name, echo, ask, running)

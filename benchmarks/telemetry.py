@@ -1,0 +1,69 @@
+"""What telemetry costs: calls through hubs that trace, that measure, that do both, and neither, in turns."""
+
+import statistics
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from goals import of_base
+from measure import TEXT, Series, Work, in_turns
+from processes import HubProcess, http_server, hub, stdio_server
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One row. `ratio` is of calls per second to the hub without telemetry: the middle one of the rounds' own."""
+
+    hub: str
+    in_flight: int
+    median_ms: float
+    ratio: float
+    hub_cpu_ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures."""
+        return asdict(self)
+
+
+async def compare(directory: Path, *, rounds: int, calls: int, base: Path | None = None) -> list[Observed]:
+    """A row for each hub and number of calls in flight; with `base`, also for the hub of that checkout."""
+    rows: list[Observed] = []
+    async with AsyncExitStack() as open_:
+        collector = (await open_.enter_async_context(http_server("otlp.py"))).removesuffix("/mcp")
+        hubs: dict[str, HubProcess] = {}
+        for name, environ in _environments(collector, base).items():
+            servers = {"light": {**stdio_server("light_stdio.py"), "max_in_flight": 64}}
+            (directory / name).mkdir()
+            hubs[name] = await open_.enter_async_context(hub(servers, directory / name, environ=environ))
+        works, clocks = [_echo(running) for running in hubs.values()], [running.cpu_s for running in hubs.values()]
+        for in_flight in (1, 32):
+            series = await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks)
+            rows += [
+                Observed(name, in_flight, one.median_ms, _ratio(series[0], one), one.cpu_ms)
+                for name, one in zip(hubs, series, strict=True)
+            ]
+    return rows
+
+
+def _environments(collector: str, base: Path | None) -> dict[str, dict[str, str]]:
+    on = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}
+    traces = on | {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+    sampler = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
+    found = {
+        "none": {},
+        "traces": traces,
+        "1 trace in 100": traces | sampler,
+        "metrics": on | {"OTEL_TRACES_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"},
+        "for Prometheus": {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"},
+        "all": on,
+    }
+    return found | ({"base": of_base(base), "base, traces": of_base(base) | traces} if base else {})
+
+
+def _echo(running: HubProcess) -> Work:
+    return lambda: running.client.call_tool("light", "echo", {"text": TEXT})
+
+
+def _ratio(without: Series, other: Series) -> float:
+    return statistics.median(b / a for a, b in zip(without.rates, other.rates, strict=True))

@@ -1,0 +1,31 @@
+"""What the benchmarks compute from what they measure."""
+
+import os
+import runpy
+import time
+from pathlib import Path
+from threading import Thread
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def test_one_call_in_a_hundred_is_slower_than_the_99th_percentile() -> None:
+    percentile = runpy.run_path(str(BENCHMARKS / "measure.py"))["percentile"]
+    assert percentile([*range(100)], 0.99) == 98
+    assert percentile([*range(400)], 0.99) == 395
+    assert percentile([7], 0.99) == 7
+
+
+def test_processor_time_is_that_of_one_process_with_its_threads() -> None:
+    cpu_s = runpy.run_path(str(BENCHMARKS / "processes.py"))["cpu_s"]
+    other = Thread(target=spend)
+    other.start()
+    other.join()
+    before_s = time.process_time()
+    assert before_s <= cpu_s(os.getpid()) <= time.process_time()
+
+
+def spend() -> None:
+    """Takes processor time in this thread."""
+    while time.thread_time() < 0.05:
+        pass
