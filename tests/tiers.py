@@ -28,6 +28,7 @@ REAL_PLACES = (
     "rpc/test_flow.py",
     "upstream/test_faults_stdio.py",
     "upstream/test_launcher.py",
+    "upstream/test_launcher_limits.py",
     "upstream/test_reaper.py",
     "upstream/test_stderr.py",
     "upstream/test_stdio.py",

@@ -11,6 +11,9 @@ from hubbubd.upstream.stdio import StdioStreams
 
 BOUND_S = 60
 
+CAT = ServerConfig(name="peer", command="cat")
+"""A server that sends back what it gets."""
+
 FAMILY = """
 import os, signal, sys, time
 

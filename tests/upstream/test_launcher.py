@@ -3,13 +3,12 @@
 import errno
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 
 import anyio
@@ -19,15 +18,11 @@ from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
 from hubbubd.config.server import ServerConfig
-from hubbubd.errors import Fault, UpstreamError
+from hubbubd.errors import UpstreamError
 from hubbubd.upstream import launcher, process
-from hubbubd.upstream.process import ServerProcess
 from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
 
-from .families import BOUND_S, HUB, OFFSPRING, READING, STAYING, alive, family, gone, parent_of, peer
-
-CAT = ServerConfig(name="peer", command="cat")
-"""A server that sends back what it gets."""
+from .families import BOUND_S, CAT, HUB, OFFSPRING, READING, STAYING, alive, family, gone, parent_of, peer
 
 
 def launcher_of(streams: StdioStreams) -> int:
@@ -185,72 +180,6 @@ async def test_a_server_that_cannot_be_executed_fails_alone() -> None:
         await echoed(first)
         async with stdio_transport(CAT) as second:
             assert launcher_of(second) == old
-
-
-def descriptors() -> set[int]:
-    return {int(path.name) for path in Path("/proc/self/fd").iterdir()}
-
-
-@contextmanager
-def descriptors_left(count: int) -> Generator[None]:
-    """Lets this process open so many more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(descriptors())
-    with ExitStack() as gaps:
-        while (descriptor := os.open(os.devnull, os.O_RDONLY)) < highest:
-            gaps.callback(os.close, descriptor)
-        os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptor + count, hard))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-async def test_a_start_for_which_there_are_too_few_descriptors_keeps_none() -> None:
-    before = descriptors()
-    faults: list[Fault] = []
-    process: ServerProcess | None = None
-    with anyio.fail_after(BOUND_S):
-        while process is None:
-            try:
-                with descriptors_left(len(faults)):
-                    process = await ServerProcess.start(CAT)
-            except UpstreamError as exc:
-                faults.append(exc.fault)
-                assert descriptors() == before
-    await process.stop()
-    process.release()
-    assert descriptors() == before
-    assert {(fault.code, fault.retryable) for fault in faults} == {("START_FAILED", True)}
-    assert len(faults) > 10
-
-
-MANY = """
-import json, os, sys, time
-
-pids = []
-for _ in range(40):
-    pids.append(os.fork())
-    if not pids[-1]:
-        os.setsid()
-        time.sleep(600)
-print(json.dumps({"jsonrpc": "2.0", "method": "born", "params": {"pids": pids}}), flush=True)
-sys.stdin.read()
-"""
-
-
-async def test_a_killed_reaper_leaves_nothing_when_the_hub_has_hardly_a_descriptor_left() -> None:
-    async with AsyncExitStack() as ending:
-        streams = await ending.enter_async_context(stdio_transport(peer(MANY)))
-        with anyio.fail_after(BOUND_S):
-            item = await streams.read.receive()
-        assert isinstance(item, SessionMessage)
-        pids = item.message.model_dump()["params"]["pids"]
-        with descriptors_left(4):
-            os.kill(parent_of(streams.pid), signal.SIGKILL)
-            await ending.aclose()
-    assert not any(map(alive, pids))
 
 
 REACHING = """

@@ -43,7 +43,7 @@ class Launcher:
                     log.warning("launcher gone, replaced", servers=self._servers, words=self._running.last_words())
                     await self._end()
                 if self._running is None:
-                    self._running = await to_thread.run_sync(_Running)
+                    self._running = await to_thread.run_sync(_Running, _umask())
                     if not self._running.forks(descriptors):
                         raise OSError(f"the launcher ended early: {self._running.last_words()}")
                 self._servers += 1
@@ -83,7 +83,7 @@ class Launcher:
 class _Running:
     """A launcher's process. Making one and `end` block, for some milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, umask: int) -> None:
         with ExitStack() as owned:
             self._stderr = os.memfd_create("stderr")
             owned.callback(os.close, self._stderr)
@@ -100,6 +100,7 @@ class _Running:
                     pass_fds=(theirs.fileno(),),
                     env={},
                     start_new_session=True,
+                    umask=umask,
                 )
             self._owned = owned.pop_all()
 
@@ -128,3 +129,10 @@ class _Running:
             self._process.kill()
             self._process.wait()
         self._owned.close()
+
+
+def _umask() -> int:
+    """Return the hub's umask; in the thread of the event loop, which has another while it binds a Unix socket."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
