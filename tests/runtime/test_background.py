@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from hubbubd.runtime.background import Background
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Kind, Serving, Span, Trace
 
 
 @pytest.mark.parametrize("start", [Background.start_soon, Background.start_brief], ids=["soon", "brief"])
@@ -42,3 +43,19 @@ async def test_a_failure_ends_nothing_else(start: Callable[..., None]) -> None:
         start(background, fails)
         await anyio.sleep(2)
     assert done == ["work"]
+
+
+@pytest.mark.parametrize("start", [Background.start_soon, Background.start_brief], ids=["soon", "brief"])
+async def test_it_does_not_belong_to_the_trace_of_who_started_it(start: Callable[..., None]) -> None:
+    seen = list[object]()
+
+    async def work() -> None:
+        seen.extend([CURRENT_TRACE.get(), CURRENT_RPC.get()])
+
+    trace = Trace(trace_id="1" * 32, span_id="1" * 16)
+    CURRENT_TRACE.set(trace)
+    CURRENT_RPC.set(Serving(Span(name="rpc", kind=Kind.SERVER, trace=trace, start=0.0)))
+    async with Background.open() as background:
+        start(background, work)
+        await anyio.sleep(1)
+    assert seen == [None, None]

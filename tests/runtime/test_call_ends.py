@@ -114,6 +114,7 @@ async def test_a_call_that_is_cancelled_as_its_turn_comes_is_not_sent(world: Wor
         assert (await second).state is CallState.CANCELLED
         held[0].close()
         assert [sent.call_id for sent in world.peer.sent] == ["first"]
+        assert hub.calls.get("second").started_at is None
 
 
 async def test_a_detached_call_goes_on_when_its_caller_hangs_up(world: World) -> None:

@@ -233,6 +233,15 @@ def test_spans_of_any_length_are_sent(told: Any) -> None:
     assert encoded(spans) == encode_spans(spans)
 
 
+def test_equal_values_of_different_types_are_sent_as_what_they_are(told: Any) -> None:
+    tracer, exporter = told()
+    for value in ("", 1, True, 1.0, "1"):
+        tracer.tell(Span(name="x", kind=Kind.CLIENT, trace=tracer.begin(None), start=1), 2, attributes={"same": value})
+    tracer.close()
+    spans = exporter.get_finished_spans()
+    assert encoded(spans) == encode_spans(spans)
+
+
 @pytest.mark.parametrize("secret", ["canary-key", f"canary-key-{'x' * LONG}"], ids=["short", "long"])
 def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     tracer, exporter = told()

@@ -124,6 +124,19 @@ async def test_a_session_that_the_server_forgot_is_lost_for_the_call_that_met_it
     assert failures[0].fault.details["cause"] == "SESSION_LOST"
 
 
+def in_pieces(piece: str, count: int) -> Endpoint:
+    """A response of so many pieces that does not say how long it is."""
+
+    async def pieces() -> AsyncIterator[str]:
+        for _ in range(count):
+            yield piece
+
+    async def respond(_: Request) -> Response:
+        return StreamingResponse(pieces(), 200, {}, "application/json")
+
+    return respond
+
+
 @pytest.mark.parametrize(
     ("endpoint", "note"),
     [
@@ -132,6 +145,7 @@ async def test_a_session_that_the_server_forgot_is_lost_for_the_call_that_met_it
         (says(200, "data: {\n\n", "text/event-stream"), "Failed to parse"),
         (says(202), "without a response"),
         (says(200, "x" * 5000, "application/json"), "larger than"),
+        (in_pieces("x" * 1000, 5), "larger than"),
         (says(200, "data: " + "x" * 5000 + "\n\n", "text/event-stream"), "an event is larger than"),
         (says(200, "{}", "application/json", content_encoding="gzip"), "compressed"),
     ],
