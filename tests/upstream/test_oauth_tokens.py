@@ -52,9 +52,11 @@ async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start
     async with start() as world:
         await world.let_in()
         await world.until_state(State.CONNECTED)
+    assert guarded.refused == 1  # the request that was refused is not sent again before there is a token
     async with start() as world:
         await world.until_state(State.CONNECTED)
         assert not world.open()
+    assert guarded.refused == 1
     assert len(guarded.grants) == 1
 
 
