@@ -261,6 +261,7 @@ async def test_missed_pings_do_not_count_while_a_call_is_on_the_wire(world: Worl
         world.peer.link.silent = True
         await anyio.sleep(900)
         assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert len(world.peer.links) == 1
         await until(lambda: hub.calls.get(call.id).state.ended)
         await anyio.sleep(120)
         assert len(world.peer.links) == 2

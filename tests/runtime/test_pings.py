@@ -41,6 +41,15 @@ async def test_a_ping_that_is_answered_as_the_connection_ends_is_the_last(world:
         assert world.peer.link.probes > 1
 
 
+async def test_no_ping_follows_the_end_of_a_connection_between_two_pings(world: World) -> None:
+    async with world.hub(server(**OFTEN)) as hub:
+        await anyio.sleep(31)
+        probes = world.peer.link.probes
+        await hub.servers.disconnect("one")
+        await anyio.sleep(120)
+        assert world.peer.link.probes == probes > 0
+
+
 async def test_no_ping_begins_before_the_last_one_ended_when_the_interval_becomes_shorter(world: World) -> None:
     probes = world.peer.probing = Probes()
     async with world.hub() as hub:

@@ -1,5 +1,6 @@
 """Tokens of servers that ask for OAuth: how they are kept and renewed, and the authorization servers they come from."""
 
+import gc
 import json
 import stat
 from collections.abc import AsyncIterator
@@ -51,10 +52,23 @@ async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start
     async with start() as world:
         await world.let_in()
         await world.until_state(State.CONNECTED)
+    assert guarded.refused == 1  # the request that was refused is not sent again before there is a token
     async with start() as world:
         await world.until_state(State.CONNECTED)
         assert not world.open()
+    assert guarded.refused == 1
     assert len(guarded.grants) == 1
+
+
+async def test_a_connection_with_a_token_keeps_no_garbage_for_good(start: Start, guarded: Guarded) -> None:
+    async with start() as world:
+        await world.let_in()
+        await world.until_state(State.CONNECTED)
+        permanent = gc.get_freeze_count()
+        await world.hub.servers.disconnect("guarded")
+        await world.hub.servers.connect("guarded")
+        await world.until_state(State.CONNECTED)
+        assert gc.get_freeze_count() <= permanent
 
 
 async def test_a_token_that_is_not_taken_any_more_is_renewed_without_a_person(start: Start, guarded: Guarded) -> None:

@@ -18,9 +18,13 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"na
 
 
 class Closing:
-    """A server that answers the handshake, each message over a connection of its own, and holds calls for ever."""
+    """A server that answers the handshake, each message over a connection of its own, and holds calls for ever.
 
-    def __init__(self) -> None:
+    With `cuts` it ends their connections instead.
+    """
+
+    def __init__(self, *, cuts: bool = False) -> None:
+        self._cuts = cuts
         self.held = anyio.Event()
         self._release = anyio.Event()
 
@@ -31,6 +35,9 @@ class Closing:
         message: dict[str, Any] = json.loads(await reader.readexactly(int(found[1]))) if found else {}
         if message.get("method") == "tools/call":
             self.held.set()
+            if self._cuts:
+                writer.transport.abort()
+                return
             await self._release.wait()
         body = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": HELLO}) if "id" in message else ""
         status = 200 if body else 202
@@ -62,3 +69,14 @@ async def test_only_the_call_that_met_no_server_was_not_sent(connect: Connect) -
     closing.release()
     assert [failure.reason for failure in failures] == ["CONNECTION_LOST"] * 2
     assert sorted(failure.fault.details.get("sent", True) for failure in failures) == [False, True]
+
+
+async def test_a_call_whose_connection_broke_may_have_been_carried_out(connect: Connect) -> None:
+    server = await asyncio.start_server(Closing(cuts=True).accept, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    async with connect(Era.HANDSHAKE, url=url) as link:
+        with pytest.raises(UpstreamError) as caught:
+            await link.request("tools/call", {"name": "cut", "arguments": {}})
+    server.close()
+    assert caught.value.reason == "CONNECTION_LOST"
+    assert "sent" not in caught.value.fault.details

@@ -1,6 +1,7 @@
 """Access to a server over HTTP. OAuth is imported and set up when the server asks for it: most never do."""
 
 import gc
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from anyio import to_thread
@@ -35,12 +36,20 @@ class Access:
             answer = await hop(request)
             if answer.status not in REFUSALS:
                 return answer
-        if self._oauth is None:
-            oauth = await to_thread.run_sync(_oauth)
-            self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._patience)
-        return await self._oauth.send(request, hop, answer)
+        try:
+            return await (self._oauth or await self._set_up()).send(request, hop, answer)
+        except BaseException:
+            if answer is not None:
+                answer.close()
+            raise
+
+    async def _set_up(self) -> "OAuth":
+        oauth = await to_thread.run_sync(_oauth)
+        self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._patience)
+        return self._oauth
 
 
+@cache  # what is frozen is never collected as garbage, so only once
 def _oauth() -> "type[OAuth]":
     """Import OAuth in a thread: with what signs and verifies it takes as long as all the rest over HTTP."""
     from hubbubd.upstream.oauth import OAuth  # lazy: imports the SDK's clients
