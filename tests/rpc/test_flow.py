@@ -34,6 +34,15 @@ def tool(server: str, name: bytes, arguments: bytes = b"{}", **more: str) -> cal
     return call_pb2.CallSpec(server=server, method="tools/call", params=params, **more)
 
 
+async def shown_to(name: str, api: Caller, request_id: str) -> None:
+    """Lets somebody watch the inbox until a request is there."""
+    method, response = "/hubbub.v1.InboxService/WatchPendingRequests", inbox_pb2.WatchPendingRequestsResponse
+    metadata = (*(each for each in api.metadata if each[0] != "hubbub-as"), ("hubbub-as", name))
+    watching = api.channel.unary_stream(method, response_deserializer=response.FromString)(b"", metadata=metadata)
+    assert (await watching.read()).upsert.id == request_id
+    watching.cancel()
+
+
 async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_completes(
     hub: Hub, api: Caller, asking: str, until: Until
 ) -> None:
@@ -52,12 +61,7 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
         assert question.call_id == "mine"
         assert question.kind == inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
 
-        watching = api.channel.unary_stream(
-            "/hubbub.v1.InboxService/WatchPendingRequests",
-            response_deserializer=inbox_pb2.WatchPendingRequestsResponse.FromString,
-        )(b"", metadata=(*api.metadata[:-1], ("hubbub-as", "bob")))
-        assert (await watching.read()).upsert.id == question.id
-        watching.cancel()
+        await shown_to("bob", api, question.id)
 
         claimed = await api(METHODS["ClaimPendingRequest"], inbox_pb2.ClaimPendingRequestRequest(id=question.id))
         claim_id = claimed.pending_request.claim.id
@@ -86,7 +90,7 @@ async def test_a_question_is_claimed_answered_and_the_call_that_caused_it_comple
             for each in answered.pending_request.events
             if each.type == inbox_pb2.PendingRequest.EVENT_TYPE_SHOWN
         ]
-        assert "bob" in shown_to
+        assert "bob" in shown
 
         again = await api.refused(METHODS["AnswerPendingRequest"], answer)
         assert (again.code, again.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "ALREADY_ANSWERED")

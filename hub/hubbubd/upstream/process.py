@@ -28,7 +28,7 @@ MARK = "HUBBUB_CONNECTION"
 
 EXIT_GRACE_S = 2.0  # for the server to end by itself once its stdin is closed
 SWEEP_LIMIT_S = 7.0  # the reaper's own 2 s between SIGTERM and SIGKILL, and time for a busy machine
-KILL_LIMIT_S = 5.0  # for processes to end after SIGKILL
+KILL_LOOKS, KILL_PAUSE_S = 500, 0.01  # for processes to end after SIGKILL, about five seconds
 
 START_LIMIT_S: Final = 1.0
 """Seconds for which a slow start may keep others from starting."""
@@ -214,12 +214,11 @@ def _spec(config: ServerConfig, mark: str) -> int:
 def _kill_marked(mark: str) -> None:
     """Kill what a killed reaper left behind: every process with the mark of the connection in its environment.
 
-    Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LIMIT_S.
+    Return once all of them have ended: one that is ending has no environment any more. Bounded by KILL_LOOKS.
     """
     entry = f"{MARK}={mark}".encode()
-    deadline = time.monotonic() + KILL_LIMIT_S
     killed: set[int] = set()
-    while time.monotonic() < deadline:
+    for _ in range(KILL_LOOKS):
         with suppress(OSError):  # the hub has no descriptor left, for now
             names = [path.name for path in Path("/proc").iterdir()]
             pids = [int(name) for name in names if name.isdecimal()]
@@ -227,7 +226,7 @@ def _kill_marked(mark: str) -> None:
             killed |= marked
             if not marked and not any(map(_runs, killed)):
                 return
-        time.sleep(0.01)
+        time.sleep(KILL_PAUSE_S)
 
 
 def _kill_if_marked(pid: int, entry: bytes) -> bool:
