@@ -19,8 +19,8 @@ CALENDAR = {
 }
 
 EXCEPTIONS = {
-    "hub/hubbubd/upstream/reaper.py": {"int": "arguments that the hub itself gives this program"},
-    "hub/hubbubd/upstream/process.py": {"int": "reports of the hub's own reaper, and names in /proc"},
+    "hub/hubbubd/upstream/stdio/reaper.py": {"int": "arguments that the hub itself gives this program"},
+    "hub/hubbubd/upstream/stdio/process.py": {"int": "reports of the hub's own reaper, and names in /proc"},
     "hub/hubbubd/runtime/servers/measures.py": {"int": "of a boolean"},
     "hub/hubbubd/runtime/diagnostics.py": {"timedelta": "a constant"},
     "hub/hubbubd/runtime/calls/task_support.py": {"int": "of settings, which have bounds"},

@@ -231,8 +231,8 @@ ALLOWED = {
     "telemetry/tracer.py": {"time.time"},  # before there is a clock
     "turns.py": {"perf_counter"},  # whether a round of the loop took long
     "upstream/faults.py": {"time"},  # a date of `Retry-After`
-    "upstream/oauth.py": {"time"},  # the SDK compares the end of a token with it
-    "upstream/reaper.py": {"time.monotonic"},  # a process of its own
+    "upstream/http/oauth.py": {"time"},  # the SDK compares the end of a token with it
+    "upstream/stdio/reaper.py": {"time.monotonic"},  # a process of its own
     "upstream/instrumentation.py": {"time.perf_counter"},
 }
 """Who looks at a clock of the system's, and why. Everybody else asks `Clock`, or waits on the event loop."""

@@ -7,7 +7,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 
 from hubbubd.config.server import ServerConfig
-from hubbubd.upstream.stdio import StdioStreams
+from hubbubd.upstream.stdio.transport import StdioStreams
 
 BOUND_S = 60
 
@@ -51,7 +51,7 @@ OFFSPRING = 4
 HUB = """
 import sys, anyio
 from hubbubd.config.server import ServerConfig
-from hubbubd.upstream.stdio import stdio_transport
+from hubbubd.upstream.stdio.transport import stdio_transport
 
 async def main():
     config = ServerConfig(name="peer", command=sys.executable, args=("-I", "-S", "-c", sys.argv[1], "deaf"))

@@ -19,9 +19,9 @@ from starlette.routing import Route
 
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import connections, posting
-from hubbubd.upstream.connections import Connections, Witness
 from hubbubd.upstream.connector import McpConnector
+from hubbubd.upstream.http import connections, posting
+from hubbubd.upstream.http.connections import Connections, Witness
 
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
 from .test_reach import NAME, confined, listening, resolve_to, self_signed

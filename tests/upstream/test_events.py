@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.upstream.events import LONGEST_ID, Event, Events, TooLong
+from hubbubd.upstream.http.events import LONGEST_ID, Event, Events, TooLong
 
 from .test_work_per_byte import peak
 

@@ -12,7 +12,7 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
-from hubbubd.upstream import posting
+from hubbubd.upstream.http import posting
 
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
 from .session import CALL_S, Session, ended, session, text, until

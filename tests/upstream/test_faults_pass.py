@@ -8,9 +8,9 @@ from yarl import URL
 from hubbubd.config import ServerConfig
 from hubbubd.core.connection import RetryPolicy
 from hubbubd.upstream import faults
-from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.faults import _CODES as CODES
-from hubbubd.upstream.http_client import HttpClient, HttpFailure, Request
+from hubbubd.upstream.http.client import HttpClient, HttpFailure, Request
+from hubbubd.upstream.http.connections import Connections
 
 LASTING = {
     "AUTHENTICATION_FAILED",

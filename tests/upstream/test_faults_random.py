@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from hubbubd.upstream import posting
+from hubbubd.upstream.http import posting
 
 from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, proxy

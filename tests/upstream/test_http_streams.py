@@ -10,8 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import again, events
+from hubbubd.upstream import again
 from hubbubd.upstream.again import Pace
+from hubbubd.upstream.http import events
 from hubbubd.upstream.ports import InboundRequest, Reply
 
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says

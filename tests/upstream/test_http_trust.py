@@ -16,8 +16,8 @@ from starlette.routing import Route
 from yarl import URL
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.connections import Connections
-from hubbubd.upstream.http_client import Answer, Request, redirected
+from hubbubd.upstream.http.client import Answer, Request, redirected
+from hubbubd.upstream.http.connections import Connections
 
 from .conftest import CALL, Connect, Scripted
 from .test_connections import Open, beside

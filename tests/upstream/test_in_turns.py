@@ -9,9 +9,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hubbubd.upstream import body, http, own_stream, stdio
-from hubbubd.upstream.body import LINE_COST, TURN_COST, in_turns
 from hubbubd.upstream.framing import SHORT
+from hubbubd.upstream.http import body, own_stream
+from hubbubd.upstream.http import streamable as http
+from hubbubd.upstream.http.body import LINE_COST, TURN_COST, in_turns
+from hubbubd.upstream.stdio import transport as stdio
 
 from .conftest import Connect, Recorder, Scripted, event, says
 

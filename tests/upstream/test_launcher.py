@@ -19,8 +19,8 @@ from mcp_types.jsonrpc import JSONRPCNotification
 
 from hubbubd.config.server import ServerConfig
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import launcher, process
-from hubbubd.upstream.stdio import ExitStatus, StdioStreams, stdio_transport
+from hubbubd.upstream.stdio import launcher, process
+from hubbubd.upstream.stdio.transport import ExitStatus, StdioStreams, stdio_transport
 
 from .families import BOUND_S, CAT, HUB, OFFSPRING, READING, STAYING, alive, family, gone, parent_of, peer
 

@@ -15,9 +15,9 @@ import pytest
 from mcp.shared.message import SessionMessage
 
 from hubbubd.errors import Fault, UpstreamError
-from hubbubd.upstream import launcher
-from hubbubd.upstream.process import ServerProcess
-from hubbubd.upstream.stdio import stdio_transport
+from hubbubd.upstream.stdio import launcher
+from hubbubd.upstream.stdio.process import ServerProcess
+from hubbubd.upstream.stdio.transport import stdio_transport
 
 from .families import BOUND_S, CAT, HUB, STAYING, alive, parent_of, peer
 

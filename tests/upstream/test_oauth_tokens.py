@@ -14,8 +14,8 @@ from hubbubd.config import ServerConfig
 from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.store.vault import NAME
-from hubbubd.upstream import oauth_replies
-from hubbubd.upstream.oauth_replies import REPLY_BYTES
+from hubbubd.upstream.http import oauth_replies
+from hubbubd.upstream.http.oauth_replies import REPLY_BYTES
 
 from .guarded import CALL, Guarded, Start, listening, starts, until
 

@@ -10,10 +10,10 @@ from yarl import URL
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
-from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
-from hubbubd.upstream.http_client import HttpClient, Request
-from hubbubd.upstream.posting import Posting, Refused
+from hubbubd.upstream.http.client import HttpClient, Request
+from hubbubd.upstream.http.connections import Connections
+from hubbubd.upstream.http.posting import Posting, Refused
 
 
 @asynccontextmanager

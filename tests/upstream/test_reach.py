@@ -48,7 +48,7 @@ def resolve_to(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             family = {4: socket.AF_INET, 6: socket.AF_INET6}
             return [(family[ip_address(a).version], socket.SOCK_STREAM, 6, "", (a, port)) for a in found]
 
-        monkeypatch.setattr("hubbubd.upstream.connections.anyio.getaddrinfo", getaddrinfo)
+        monkeypatch.setattr("hubbubd.upstream.http.connections.anyio.getaddrinfo", getaddrinfo)
         return given
 
     return use

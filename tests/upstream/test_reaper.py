@@ -13,8 +13,8 @@ from mcp_types.jsonrpc import JSONRPCNotification
 
 from hubbubd.config.server import ServerConfig
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import launcher, process
-from hubbubd.upstream.stdio import ExitStatus, stdio_transport
+from hubbubd.upstream.stdio import launcher, process
+from hubbubd.upstream.stdio.transport import ExitStatus, stdio_transport
 
 from .families import (
     BOUND_S,

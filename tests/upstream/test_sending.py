@@ -9,7 +9,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from hubbubd.errors import Fault
-from hubbubd.upstream.sending import MAX_ANSWERS, Sending
+from hubbubd.upstream.http.sending import MAX_ANSWERS, Sending
 
 from .conftest import LIMIT_S
 

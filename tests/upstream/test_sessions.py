@@ -232,7 +232,7 @@ async def test_a_connection_is_not_used_again_after_it_was_idle_for_long(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert again.IDLE_S <= 2.5, "many servers close theirs after 5 s"
-    monkeypatch.setattr("hubbubd.upstream.connections.IDLE_S", 0.0)  # longer than that is at once
+    monkeypatch.setattr("hubbubd.upstream.http.connections.IDLE_S", 0.0)  # longer than that is at once
     used: list[int] = []
 
     async def serve(stream: SocketStream, number: int) -> None:

@@ -5,8 +5,8 @@ import sys
 import anyio
 import pytest
 
-from hubbubd.upstream.stderr import BURST_LINES, TAIL_CHARACTERS, TAIL_LINES, Tail
-from hubbubd.upstream.stdio import BREATH_S
+from hubbubd.upstream.stdio.stderr import BURST_LINES, TAIL_CHARACTERS, TAIL_LINES, Tail
+from hubbubd.upstream.stdio.transport import BREATH_S
 
 from .conftest import LIMIT_S, Connect, Recorder
 

@@ -15,7 +15,7 @@ from mcp_types import jsonrpc
 from hubbubd.config.server import ServerConfig
 from hubbubd.errors import Category, UpstreamError
 from hubbubd.upstream.framing import NotRead
-from hubbubd.upstream.stdio import BadMessage, ExitStatus, StdioStreams, stdio_transport
+from hubbubd.upstream.stdio.transport import BadMessage, ExitStatus, StdioStreams, stdio_transport
 
 BOUND_S = 60
 

@@ -25,10 +25,10 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import json_codec
 from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream import checking
-from hubbubd.upstream.events import Events
 from hubbubd.upstream.framing import BadMessage, Lines, Oversized, read
-from hubbubd.upstream.oauth_replies import require_short
-from hubbubd.upstream.stderr import BURST_LINES, Tail
+from hubbubd.upstream.http.events import Events
+from hubbubd.upstream.http.oauth_replies import require_short
+from hubbubd.upstream.stdio.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)
 CHUNK = 64 * 1024

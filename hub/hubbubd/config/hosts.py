@@ -1,7 +1,7 @@
 """Which hosts a server added over the API may be at: the policy of the SSRF guard.
 
-It decides by the address that is connected to, whatever name or spelling led there. `upstream/connections.py` applies
-it after name resolution, against DNS rebinding.
+It decides by the address that is connected to, whatever name or spelling led there. `upstream/http/connections.py`
+applies it after name resolution, against DNS rebinding.
 """
 
 import re

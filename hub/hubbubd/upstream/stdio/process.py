@@ -20,7 +20,7 @@ import structlog
 from hubbubd.config import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.faults import error
-from hubbubd.upstream.launcher import Launcher
+from hubbubd.upstream.stdio.launcher import Launcher
 
 INHERITED = frozenset({"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
 """What a server inherits of the hub's environment, besides `LC_*`; everything else is in its configuration."""

@@ -15,13 +15,13 @@ from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
 from hubbubd.slots import Slots
 from hubbubd.upstream import faults
-from hubbubd.upstream.access import Access
-from hubbubd.upstream.connections import Connections
 from hubbubd.upstream.deadlines import Patience
-from hubbubd.upstream.http import http_transport
-from hubbubd.upstream.http_client import HttpClient
+from hubbubd.upstream.http.access import Access
+from hubbubd.upstream.http.client import HttpClient
+from hubbubd.upstream.http.connections import Connections
+from hubbubd.upstream.http.sse import sse_transport
+from hubbubd.upstream.http.streamable import http_transport
 from hubbubd.upstream.ports import Inbound, Vault
-from hubbubd.upstream.sse import sse_transport
 from hubbubd.upstream.streams import Lose, Pipe, Transport
 
 OPENINGS: Final = 16

@@ -11,7 +11,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.again import STALE_CONNECTIONS
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.framing import BadMessage, read
-from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request, is_redirect
+from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect
 from hubbubd.upstream.streams import Lose
 
 SESSION: Final = "mcp-session-id"

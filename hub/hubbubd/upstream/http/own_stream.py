@@ -10,13 +10,14 @@ from yarl import URL
 from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.slots import Slots
 from hubbubd.turns import turn
-from hubbubd.upstream import body, faults
+from hubbubd.upstream import faults
 from hubbubd.upstream.again import Pace
-from hubbubd.upstream.arrivals import Arrivals
-from hubbubd.upstream.events import Events, TooLong
 from hubbubd.upstream.framing import SHORT, BadMessage, read
-from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request, is_redirect
-from hubbubd.upstream.posting import SESSION
+from hubbubd.upstream.http import body
+from hubbubd.upstream.http.arrivals import Arrivals
+from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect
+from hubbubd.upstream.http.events import Events, TooLong
+from hubbubd.upstream.http.posting import SESSION
 from hubbubd.upstream.streams import Lose
 
 ATTEMPTS: Final = 2

@@ -13,9 +13,9 @@ from hubbubd.config.network import is_loopback
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.payload import loads
 from hubbubd.upstream import faults
-from hubbubd.upstream.body import TooLarge
 from hubbubd.upstream.checking import weight
-from hubbubd.upstream.http_client import AUTOMATIC, KEEPS_METHOD, Answer, Hop, HttpFailure, Request
+from hubbubd.upstream.http.body import TooLarge
+from hubbubd.upstream.http.client import AUTOMATIC, KEEPS_METHOD, Answer, Hop, HttpFailure, Request
 
 REPLY_LIMIT_S: Final = 30.0
 """Seconds to wait for a part of an authorization server's reply."""

@@ -20,9 +20,10 @@ from hubbubd import __version__
 from hubbubd.config import ServerConfig
 from hubbubd.config.hosts import Hosts
 from hubbubd.errors import Fault, PermissionDenied
-from hubbubd.upstream import body, faults
+from hubbubd.upstream import faults
 from hubbubd.upstream.again import Way
-from hubbubd.upstream.connections import SENT, Sent
+from hubbubd.upstream.http import body
+from hubbubd.upstream.http.connections import SENT, Sent
 
 MAX_REDIRECTS: Final = 20
 """How many redirects of one request are followed."""

@@ -29,15 +29,16 @@ from yarl import URL
 from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.slots import Slots
 from hubbubd.turns import turn
-from hubbubd.upstream import body, faults
-from hubbubd.upstream.arrivals import Arrivals
-from hubbubd.upstream.events import Events, TooLong
+from hubbubd.upstream import faults
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.framing import SHORT, BadMessage, NotRead, read
-from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request
-from hubbubd.upstream.own_stream import ATTEMPTS, OwnStream, is_stream, pause_s, reopening
-from hubbubd.upstream.posting import SESSION, Posting, Refused
-from hubbubd.upstream.sending import Sending
+from hubbubd.upstream.http import body
+from hubbubd.upstream.http.arrivals import Arrivals
+from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request
+from hubbubd.upstream.http.events import Events, TooLong
+from hubbubd.upstream.http.own_stream import ATTEMPTS, OwnStream, is_stream, pause_s, reopening
+from hubbubd.upstream.http.posting import SESSION, Posting, Refused
+from hubbubd.upstream.http.sending import Sending
 from hubbubd.upstream.streams import Lose, Pipe
 
 CLOSE_LIMIT_S: Final = 2.0

@@ -10,14 +10,15 @@ from mcp_types import JSONRPCMessage
 from yarl import URL
 
 from hubbubd.errors import Fault, UpstreamError
-from hubbubd.upstream import body, faults
-from hubbubd.upstream.arrivals import Arrivals
-from hubbubd.upstream.events import Events, TooLong
-from hubbubd.upstream.http import ended
-from hubbubd.upstream.http_client import Answer, HttpClient, HttpFailure, Request, is_redirect, joined, same_origin
-from hubbubd.upstream.own_stream import STREAMED, hand_over, is_stream
-from hubbubd.upstream.posting import ACKNOWLEDGE_LIMIT_S, ERROR_BODY_BYTES, Posting, Refused
-from hubbubd.upstream.sending import Sending
+from hubbubd.upstream import faults
+from hubbubd.upstream.http import body
+from hubbubd.upstream.http.arrivals import Arrivals
+from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect, joined, same_origin
+from hubbubd.upstream.http.events import Events, TooLong
+from hubbubd.upstream.http.own_stream import STREAMED, hand_over, is_stream
+from hubbubd.upstream.http.posting import ACKNOWLEDGE_LIMIT_S, ERROR_BODY_BYTES, Posting, Refused
+from hubbubd.upstream.http.sending import Sending
+from hubbubd.upstream.http.streamable import ended
 from hubbubd.upstream.streams import Lose, Pipe
 
 POSTED: Final = {"content-type": "application/json"}

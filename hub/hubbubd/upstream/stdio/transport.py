@@ -22,8 +22,8 @@ from hubbubd.turns import turn
 from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
 from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read, too_long
-from hubbubd.upstream.process import ExitStatus, ServerProcess
-from hubbubd.upstream.stderr import OnLine, Tail
+from hubbubd.upstream.stdio.process import ExitStatus, ServerProcess
+from hubbubd.upstream.stdio.stderr import OnLine, Tail
 
 __all__ = ["BadMessage", "ExitStatus", "StdioStreams", "stdio_transport"]
 

@@ -44,8 +44,8 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.checking import problems
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
-from hubbubd.upstream.http_client import Answer, Hop, Request
-from hubbubd.upstream.oauth_replies import NoReply, demands, refusal, reply_to
+from hubbubd.upstream.http.client import Answer, Hop, Request
+from hubbubd.upstream.http.oauth_replies import NoReply, demands, refusal, reply_to
 from hubbubd.upstream.ports import Inbound, Vault, oauth_of
 
 PASSES: Final = 3

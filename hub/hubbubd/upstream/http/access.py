@@ -8,11 +8,11 @@ from anyio import to_thread
 
 from hubbubd.config import ServerConfig
 from hubbubd.upstream.deadlines import Patience
-from hubbubd.upstream.http_client import Answer, Hop, Request
+from hubbubd.upstream.http.client import Answer, Hop, Request
 from hubbubd.upstream.ports import Inbound, Vault
 
 if TYPE_CHECKING:
-    from hubbubd.upstream.oauth import OAuth
+    from hubbubd.upstream.http.oauth import OAuth
 
 REFUSALS: Final = (401, 403)
 """Statuses of responses that a token may change."""
@@ -52,7 +52,7 @@ class Access:
 @cache  # what is frozen is never collected as garbage, so only once
 def _oauth() -> "type[OAuth]":
     """Import OAuth in a thread: with what signs and verifies it takes as long as all the rest over HTTP."""
-    from hubbubd.upstream.oauth import OAuth  # lazy: imports the SDK's clients
+    from hubbubd.upstream.http.oauth import OAuth  # lazy: imports the SDK's clients
 
     gc.freeze()  # as at the start of the hub: what imports create is permanent
     return OAuth

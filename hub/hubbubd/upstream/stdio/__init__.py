@@ -1,0 +1,1 @@
+"""stdio: the transport, and the processes of servers."""
