@@ -131,6 +131,7 @@ for _ in range(40):
     if not pids[-1]:
         os.setsid()
         time.sleep(600)
+        os._exit(0)
 print(json.dumps({"jsonrpc": "2.0", "method": "born", "params": {"pids": pids}}), flush=True)
 sys.stdin.read()
 """
