@@ -68,20 +68,21 @@ class Played:
 
 
 async def many(directory: Path, *, rounds: int, less: int) -> list[Figure]:
-    """A row for each figure. `less` divides servers and seconds of some; then these have no goals."""
-    alike = [_memory(directory / "memory"), _back(directory / "back")]
-    divided = [
-        _started(directory / "start", max(MANY // less, 1), rounds),
-        _storm(directory / "storm", max(MOST // less, 1), IDLE_S / less),
+    """A row for each figure. `less` divides servers and seconds; then there are no goals."""
+    few, many, most = (max(count // less, 1) for count in (FEW, MANY, MOST))
+    parts = [
+        _memory(directory / "memory", few, many),
+        _back(directory / "back", few),
+        _started(directory / "start", few, many, rounds),
+        _storm(directory / "storm", most, IDLE_S / less),
     ]
-    figures = [figure for part in alike async for figure in part]
-    smaller = [figure for part in divided async for figure in part]
-    return figures + (smaller if less == 1 else [replace(figure, goal=None) for figure in smaller])
+    figures = [figure for part in parts async for figure in part]
+    return figures if less == 1 else [replace(figure, goal=None) for figure in figures]
 
 
-async def _memory(directory: Path) -> AsyncGenerator[Figure]:
+async def _memory(directory: Path, few: int, many: int) -> AsyncGenerator[Figure]:
     empty = 0.0
-    for count, goal in ((0, 70.0), (FEW, 20.0), (MANY, 75.0)):
+    for count, goal in ((0, 70.0), (few, 20.0), (many, 75.0)):
         async with _playing(count) as played, _hub(played, directory / str(count)) as running:
             await played.wait_open()
             await anyio.sleep(SETTLE_S)
@@ -91,9 +92,9 @@ async def _memory(directory: Path) -> AsyncGenerator[Figure]:
         empty = empty or size
 
 
-async def _started(directory: Path, most: int, rounds: int) -> AsyncGenerator[Figure]:
+async def _started(directory: Path, few: int, many: int, rounds: int) -> AsyncGenerator[Figure]:
     """The time from the start of a hub until each server has been called, against a client of the SDK."""
-    for count, goal in ((FEW, 1.2), (most, 0.5)):
+    for count, goal in ((few, 1.2), (many, 0.5)):
         ratio = await _ratio(directory / str(count), count, rounds)
         yield Figure(f"start until {count} servers were called, to the SDK's client", ratio, "x", goal)
 
@@ -112,11 +113,11 @@ async def _ratio(directory: Path, count: int, rounds: int) -> float:
     return statistics.median(ratios)
 
 
-async def _back(directory: Path) -> AsyncGenerator[Figure]:
+async def _back(directory: Path, few: int) -> AsyncGenerator[Figure]:
     """Servers are killed and started again: when has each answered, and what became of calls meanwhile."""
     failed: list[hubbub_client.HubbubError] = []
     took_s = 0.0
-    async with _playing(FEW) as played, _hub(played, directory) as running:
+    async with _playing(few) as played, _hub(played, directory) as running:
         await played.wait_open()
         async with anyio.create_task_group() as calling:
             for name in played.servers:
@@ -128,7 +129,7 @@ async def _back(directory: Path) -> AsyncGenerator[Figure]:
             await _call_each(running.client, played.servers)
             took_s = perf_counter() - began
             calling.cancel_scope.cancel()
-        yield Figure(f"until {FEW} servers that were started again have answered", took_s, "s", 1.5)
+        yield Figure(f"until {few} servers that were started again have answered", took_s, "s", 1.5)
         yield Figure("calls that had not been sent and failed", sum(not _was_sent(each) for each in failed), "", 0)
 
 

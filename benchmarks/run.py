@@ -109,7 +109,7 @@ async def _watchers(run: Run) -> Sequence[Row]:
 
 
 async def _backlog(run: Run) -> Sequence[Row]:
-    return await backlog.backlog(run.directory, answers=run.some(200))
+    return await backlog.backlog(run.directory, most=run.some(10_000), answers=run.some(200))
 
 
 async def _flood(run: Run) -> Sequence[Row]:
