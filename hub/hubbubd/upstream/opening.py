@@ -24,12 +24,11 @@ from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.link import ServerLink
 from hubbubd.upstream.ports import Era, Inbound, Link, Vault
-from hubbubd.upstream.stdio.stderr import OnLine
-from hubbubd.upstream.stdio.transport import StdioStreams, stdio_transport
+from hubbubd.upstream.stdio import OnLine, StdioStreams, stdio_transport
 from hubbubd.upstream.streams import Pipe, Transport
 
 if TYPE_CHECKING:
-    from hubbubd.upstream.http.over_http import OverHttp
+    from hubbubd.upstream.http import OverHttp
 
 EXIT_LIMIT_S: Final = 2.0
 """Seconds to wait for the exit status of a process whose stdout has ended."""
@@ -106,7 +105,7 @@ def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerCo
 
 def _http() -> "type[OverHttp]":
     """Import what opens links over HTTP, in a thread: it takes long, and a hub may have no such servers."""
-    from hubbubd.upstream.http.over_http import OverHttp  # lazy: imports aiohttp
+    from hubbubd.upstream.http import OverHttp  # lazy: imports aiohttp
 
     gc.freeze()  # as at the start of the hub: what imports create is permanent
     return OverHttp
