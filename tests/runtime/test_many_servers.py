@@ -15,17 +15,19 @@ from .conftest import World, server
 from .peer import LOST, REFUSED, SESSION_LOST, Peer
 
 NAMES = [f"s{number}" for number in range(1000)]
+SOME = NAMES[:250]
+"""Enough where the number itself is not the point: a thousand take seconds to connect."""
 SOON_S = 30.0
 HANGING = NAMES[:100]
 
 
 @asynccontextmanager
-async def connected(world: World) -> AsyncGenerator[tuple[Hub, list[Peer]]]:
-    """A hub with a thousand servers, all connected and stable."""
-    async with world.hub(*(server(name) for name in NAMES)) as hub:
+async def connected(world: World, names: list[str] = SOME) -> AsyncGenerator[tuple[Hub, list[Peer]]]:
+    """A hub with many servers, all connected and stable."""
+    async with world.hub(*(server(name) for name in names)) as hub:
         await anyio.sleep(SOON_S)
         assert away(hub) == []
-        peers = [world.peers[name] for name in NAMES]
+        peers = [world.peers[name] for name in names]
         for peer in peers:
             peer.attempts.clear()
         yield hub, peers
@@ -36,16 +38,18 @@ def away(hub: Hub) -> list[str]:
     return [record.name for record in hub.servers.all() if record.connection.state is not State.CONNECTED]
 
 
-@pytest.mark.parametrize("why", [LOST, SESSION_LOST], ids=["connection", "session"])
-async def test_a_thousand_lost_servers_are_back_soon_with_few_handshakes_at_once(world: World, why: Fault) -> None:
-    async with connected(world) as (hub, peers):
+@pytest.mark.parametrize(("why", "names"), [(LOST, NAMES), (SESSION_LOST, SOME)], ids=["connection", "session"])
+async def test_many_lost_servers_are_back_soon_with_few_handshakes_at_once(
+    world: World, why: Fault, names: list[str]
+) -> None:
+    async with connected(world, names) as (hub, peers):
         for peer in peers:
             peer.always = HANDSHAKE_S / 2
             peer.link.lose(why)
         await anyio.sleep(SOON_S)
         assert away(hub) == []
     begun = sorted(at for peer in peers for at in peer.attempts)
-    assert len(begun) == len(NAMES)
+    assert len(begun) == len(names)
     under_way = [sum(at <= each < at + HANDSHAKE_S / 2 for each in begun[i : i + 100]) for i, at in enumerate(begun)]
     assert max(under_way) <= HANDSHAKES
 
@@ -68,8 +72,8 @@ async def test_the_pings_of_servers_connected_together_are_spread_over_the_inter
             await anyio.sleep(1)
             count = sum(peer.link.probes for peer in peers) - before
             most, total = max(most, count), total + count
-    assert total >= len(NAMES)
-    assert most < len(NAMES) / 10
+    assert total >= len(SOME)
+    assert most < len(SOME) / 10
 
 
 async def test_an_attempt_that_fails_makes_room_for_the_next_at_once(world: World) -> None:
