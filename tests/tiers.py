@@ -1,7 +1,8 @@
 """Which tests are run when. No test says it of itself: its tier follows from its fixtures, or from where it is.
 
 quick   starts no process; `make quick` runs these
-real    starts processes: hubs, servers, commands, all of them Python's; `make test` runs these and the quick ones
+real    starts processes: hubs, servers, commands, all of them Python's; or looks at every screen, which takes ten
+        seconds; `make test` runs these and the quick ones
 whole   needs a browser, Node or programs of Debian, or goes on for minutes; `make test-all` runs all
 
 A quick test that starts a process fails: it is to use a fixture that gives one, or `processes`.
@@ -26,6 +27,7 @@ REAL_PLACES = (
     "clients/test_streams.py",
     "repo/test_installing.py",
     "rpc/test_flow.py",
+    "tui/test_legible.py",
     "upstream/test_faults_stdio.py",
     "upstream/test_launcher.py",
     "upstream/test_launcher_limits.py",
