@@ -41,6 +41,7 @@ class RecordTable(DataTable[Text]):
         self._all_columns = columns
         self._follows = follows
         self._now_columns: tuple[Column, ...] = ()
+        self._widths: tuple[int, ...] = ()
         self._rows_shown: list[Row[Any]] = []
         self._cells: dict[str, tuple[Text, ...]] = {}
 
@@ -85,17 +86,17 @@ class RecordTable(DataTable[Text]):
         padding = 2 * self.cell_padding * len(self._now_columns)
         fixed = sum(each.width or 0 for each in self._now_columns)
         rest = max(room - fixed - padding - self.scrollbar_size_vertical, LEAST_WIDTH)
-        self.clear(columns=True)
-        for number, each in enumerate(self._now_columns):
-            self.add_column(Text(each.title), width=each.width or rest, key=str(number))
-        rows, self._rows_shown = self._rows_shown, []
-        self._rebuild(rows)
+        self._widths = tuple(each.width or rest for each in self._now_columns)
+        self._rebuild(self._rows_shown, columns=True)
 
-    def _rebuild(self, rows: Sequence[Row[Any]], *, at_top: bool = False) -> None:
-        before, index = self.current, self.cursor_row
+    def _rebuild(self, rows: Sequence[Row[Any]], *, at_top: bool = False, columns: bool = False) -> None:
+        before, index = self.current, self.cursor_row  # clearing moves the cursor to the top
         scroll = self.scroll_y
         self._rows_shown = [*rows]
-        self.clear()
+        self.clear(columns=columns)
+        if columns:
+            for number, (each, width) in enumerate(zip(self._now_columns, self._widths, strict=True)):
+                self.add_column(Text(each.title), width=width, key=str(number))
         self._cells = {row.key: self._made(row) for row in rows}
         for row in rows:
             self.add_row(*self._cells[row.key], key=row.key)

@@ -131,6 +131,19 @@ async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
         await ann.sees("docs/errors/command_not_found.md", "Trouble")
 
 
+async def test_the_cursor_stays_on_its_row_when_the_terminal_changes_its_size(hub: RunningHub) -> None:
+    async with at_terminal(hub, size=(130, 32)) as ann:
+        await ann.press("2")
+        await ann.sees("COMMAND_NOT_FOUND")
+        await ann.press("down", "down")
+        await ann.sees("docs/errors/command_not_found.md", "Trouble")
+        for size in (131, 32), (90, 40), (130, 24):
+            await ann.pilot.resize_terminal(*size)
+            await ann.press("enter")
+            await ann.sees("COMMAND_NOT_FOUND (")
+            await ann.press("escape")
+
+
 async def test_a_tool_is_called_from_the_catalog_with_a_question_in_between(start_hub: StartHub) -> None:
     hub = await start_hub({"cafe": demo()})  # one server, so that what the keys lead to does not depend on who is first
     await hub.connected("cafe")
