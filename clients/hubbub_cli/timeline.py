@@ -10,7 +10,16 @@ from hubbub_frontend.wording import duration
 
 LABEL = 8
 STYLES: dict[PartKind, str] = {"queued": "yellow", "server": "blue", "person": "magenta"}
-MARKS = {"shown": "○", "claimed": "◐", "released": "◌", "lapsed": "◌", "answered": "●", "delivered": "✓", "late": "✓"}
+MARKS = {
+    "shown": "○",
+    "claimed": "◐",
+    "released": "◌",
+    "lapsed": "◌",
+    "not_counted": "◌",
+    "answered": "●",
+    "delivered": "✓",
+    "late": "✓",
+}
 OTHER = "✗"
 
 

@@ -17,7 +17,18 @@ RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"
 RequestState = Literal["open", "answered", "withdrawn", "expired"]
 DeliveryState = Literal["none", "pending", "delivered", "failed", "late"]
 CauseSource = Literal["wire", "inferred"]
-Happening = Literal["shown", "claimed", "released", "lapsed", "answered", "expired", "withdrawn", "delivered", "failed"]
+Happening = Literal[
+    "shown",
+    "claimed",
+    "released",
+    "lapsed",
+    "answered",
+    "expired",
+    "withdrawn",
+    "delivered",
+    "failed",
+    "not_counted",
+]
 CallState = Literal["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]
 EventKind = Literal[
     "progress",
@@ -113,12 +124,16 @@ class Claim(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Moment(Record):
-    """An event of a pending request, and who caused it; `agent` is true if that was an agent."""
+    """An event of a pending request, and who caused it; `agent` is true if that was an agent.
+
+    `via` is the program through which it was done, as that calls itself.
+    """
 
     at: datetime
     what: Happening | None
     by: str | None
     agent: bool
+    via: str | None = None
 
 
 class How(TypedDict, total=False):

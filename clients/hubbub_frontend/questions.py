@@ -31,6 +31,7 @@ HAPPENED = {
     "released": "given back by",
     "lapsed": "left by",
     "answered": "answered by",
+    "not_counted": "not counted, of",
 }
 
 
@@ -63,6 +64,7 @@ def story(page: Page, request: PendingRequest) -> None:
         if each.what == "delivered" and request.delivery == "late":
             done = "delivered too late"
         by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if each.by and done else ""
+        by += f" via {text.line(each.via)}" if each.via and done else ""
         after = duration((each.at - request.created_at).total_seconds())
         page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 

@@ -70,7 +70,15 @@ class Reject:
     message: str
 
 
-Given = Accept | Decline | Dismiss | Text | Result | Reject
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Refuse a request of any kind, as a client that cannot serve it; the server gets this JSON-RPC error."""
+
+    code: int
+    message: str
+
+
+Given = Accept | Decline | Dismiss | Text | Result | Reject | Refuse
 
 _ELICITATIONS = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
@@ -97,6 +105,9 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
         case Reject(message):
             _only_for(kind, {RequestKind.SAMPLING, RequestKind.ROOTS}, "reject")
             return _sized(refusal(message))
+        case Refuse(code, message):
+            error = {"code": code, "message": message}
+            return _sized(Answer(payload=payload.dumps({"error": error}), refused=True))
         case Result(result):
             answer = _checked_result(kind, request, result)
     try:

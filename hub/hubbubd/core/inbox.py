@@ -109,13 +109,16 @@ class RequestEventType(StrEnum):
     WITHDRAWN = "withdrawn"
     DELIVERED = "delivered"
     FAILED = "failed"
+    NOT_COUNTED = "not_counted"
+    """A host answered, and no person did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestEvent:
     """An entry in a request's history. `at` is seconds since the epoch; `agent` says that a worker did it.
 
-    `trace` is the place of the span of the RPC that answered.
+    `trace` is the place of the span of the RPC that answered. `via` is the program it was done through, as that calls
+    itself, and for NOT_COUNTED what it did.
     """
 
     at: bounds.Moment
@@ -123,6 +126,7 @@ class RequestEvent:
     by: str | None = None
     agent: bool = False
     trace: Trace | None = None
+    via: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +237,7 @@ def answer(
     answer_id: str | None,
     claim_id: str | None,
     trace: Trace | None = None,
+    via: str | None = None,
 ) -> PendingRequest:
     """Return the request answered. Idempotent: the same `answer_id` from the same principal changes nothing.
 
@@ -253,7 +258,7 @@ def answer(
         raise _already_claimed(request, holder, by)
     agent = holder is not None and holder.worker
     return replace(
-        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace),
+        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
         claim=None,
@@ -352,16 +357,16 @@ def noted(
     *,
     agent: bool = False,
     trace: Trace | None = None,
+    via: str | None = None,
 ) -> PendingRequest:
     """Return the request with a moment added. Beyond MOMENTS only moments of its end are."""
     if len(request.moments) >= MOMENTS and what in _PASSING:
         return request
-    return replace(request, moments=(*request.moments, RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace)))
+    event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
+    return replace(request, moments=(*request.moments, event))
 
 
-_PASSING = frozenset(
-    {RequestEventType.SHOWN, RequestEventType.CLAIMED, RequestEventType.RELEASED, RequestEventType.LAPSED}
-)
+_PASSING = frozenset(map(RequestEventType, ("shown", "claimed", "released", "lapsed", "not_counted")))
 
 
 def lapse(request: PendingRequest, now: float) -> PendingRequest:

@@ -180,6 +180,7 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
                 type=REQUEST_EVENT_TYPES[moment.what],
                 by=text(moment.by),
                 agent=moment.agent,
+                via=text(moment.via),
             )
             for moment in record.moments
         ],

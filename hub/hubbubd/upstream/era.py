@@ -108,7 +108,12 @@ class HandshakeRevision:
     era: Era = Era.HANDSHAKE
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """Return the params unchanged, and the header that names the revision."""
+        """Return the params without what only later revisions have, and the header that names the revision."""
+        meta = _object((params or {}).get("_meta"))
+        if params is not None and CLIENT_CAPABILITIES_META_KEY in meta:
+            kept = {key: value for key, value in meta.items() if key != CLIENT_CAPABILITIES_META_KEY}
+            bare = {key: value for key, value in params.items() if key != "_meta"}
+            params = {**bare, "_meta": kept} if kept else bare
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
     def complete(self, result: dict[str, Any]) -> None:
@@ -125,13 +130,17 @@ class StatelessRevision:
     tool_headers: ToolHeaders = field(default_factory=ToolHeaders)
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """Return the params with `_meta`'s envelope, and headers that repeat parts of them. Raises InvalidArgument."""
+        """Return the params with `_meta`'s envelope, and headers that repeat parts of them. Raises InvalidArgument.
+
+        Capabilities that the params declare narrow those of the hub.
+        """
         given = params or {}
+        said = _object(given.get("_meta"))
         meta: dict[str, Any] = {
-            **(given.get("_meta") or {}),
+            **said,
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: CLIENT_INFO,
-            CLIENT_CAPABILITIES_META_KEY: self.capabilities,
+            CLIENT_CAPABILITIES_META_KEY: narrowed(self.capabilities, said.get(CLIENT_CAPABILITIES_META_KEY)),
         }
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
         name = given.get(_NAMED_BY.get(method, ""))
@@ -169,6 +178,22 @@ def capabilities(config: ServerConfig, version: str) -> dict[str, Any]:
         declared["extensions"] = {TASKS_EXTENSION: {}}
     return declared
 
+
+def narrowed(hub: dict[str, Any], caller: object) -> dict[str, Any]:
+    """Return the hub's capabilities without what the caller of a call did not declare, if it declared any."""
+    if not isinstance(caller, dict):
+        return hub
+    own = cast("dict[str, Any]", caller)
+    left = {name: value for name, value in hub.items() if name not in _ANSWERING or name in own}
+    for name in ("elicitation", "sampling"):
+        if name in left:
+            parts = _object(own[name]) or ({"form": {}} if name == "elicitation" else {})  # `{}` is forms alone
+            left[name] = {part: value for part, value in _object(left[name]).items() if part in parts}
+    return left
+
+
+_ANSWERING: Final = frozenset({"elicitation", "sampling", "roots"})
+"""Capabilities that say which requests a client answers."""
 
 Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]
 """Sends a request of the negotiation, which is never cancelled at the server. Raises PeerError, UpstreamError."""

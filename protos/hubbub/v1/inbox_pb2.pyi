@@ -178,6 +178,8 @@ class PendingRequest(_message.Message):
         """The answer was handed over."""
         EVENT_TYPE_FAILED: PendingRequest._EventType.ValueType  # 9
         """The answer could not be handed over."""
+        EVENT_TYPE_NOT_COUNTED: PendingRequest._EventType.ValueType  # 10
+        """An MCP host answered where no person did. It is still open."""
 
     class EventType(_EventType, metaclass=_EventTypeEnumTypeWrapper):
         """The type of an event."""
@@ -202,6 +204,8 @@ class PendingRequest(_message.Message):
     """The answer was handed over."""
     EVENT_TYPE_FAILED: PendingRequest.EventType.ValueType  # 9
     """The answer could not be handed over."""
+    EVENT_TYPE_NOT_COUNTED: PendingRequest.EventType.ValueType  # 10
+    """An MCP host answered where no person did. It is still open."""
 
     @_typing.final
     class Claim(_message.Message):
@@ -243,12 +247,17 @@ class PendingRequest(_message.Message):
         TYPE_FIELD_NUMBER: _builtins.int
         BY_FIELD_NUMBER: _builtins.int
         AGENT_FIELD_NUMBER: _builtins.int
+        VIA_FIELD_NUMBER: _builtins.int
         type: Global___PendingRequest.EventType.ValueType
         """The type."""
         by: _builtins.str
         """The principal that did it, or was shown it; empty for the hub and for time."""
         agent: _builtins.bool
         """Whether an agent did it, as a worker (InboxService.Work)."""
+        via: _builtins.str
+        """The program through which it was done, an MCP host for example, as that calls itself; and what it did where that
+        was not counted.
+        """
         @_builtins.property
         def occurred_at(self) -> _timestamp_pb2.Timestamp:
             """When."""
@@ -260,10 +269,11 @@ class PendingRequest(_message.Message):
             type: Global___PendingRequest.EventType.ValueType = ...,
             by: _builtins.str = ...,
             agent: _builtins.bool = ...,
+            via: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["occurred_at", b"occurred_at"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "by", b"by", "occurred_at", b"occurred_at", "type", b"type"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "by", b"by", "occurred_at", b"occurred_at", "type", b"type", "via", b"via"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -333,7 +333,7 @@ export function callName(id) {
   return call ? call.tool ?? call.method : id;
 }
 
-const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by" };
+const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by", not_counted: "not counted, of" };
 
 /** Render who was shown it, claimed it and answered it, and how long after it was asked. */
 function story(it) {
@@ -341,5 +341,5 @@ function story(it) {
   const asked = Date.parse(it.created_at);
   return h("section", { "aria-label": "What happened" }, h("h2", { text: "What happened" }), h("ol", { class: "moments" }, it.moments.map((each) =>
     h("li", {}, h("span", { class: "quiet", text: span(Date.parse(each.at) - asked) }),
-      h("span", { text: each.what === "delivered" && it.delivery === "late" ? "delivered too late" : each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}` : each.what ?? "unknown" })))));
+      h("span", { text: each.what === "delivered" && it.delivery === "late" ? "delivered too late" : each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}${each.via ? ` via ${each.via}` : ""}` : each.what ?? "unknown" })))));
 }

@@ -8,7 +8,7 @@ const MAX_ROWS = 12;
 // Least width in percent, so that parts of no length are visible.
 const NARROWEST = 0.3;
 const NAMES = { queued: "queued", server: "at work", person: "waiting for a person" };
-const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", answered: "●", delivered: "✓" };
+const SIGNS = { shown: "○", claimed: "◐", released: "◌", lapsed: "◌", not_counted: "◌", answered: "●", delivered: "✓" };
 const OTHER = "✗";
 
 /** Draw the picture, with the parts and events in words below; `title` names a pending request. */

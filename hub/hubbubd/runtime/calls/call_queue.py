@@ -15,7 +15,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call, CallClock, CallState
-from hubbubd.core.inbox import CauseSource
+from hubbubd.core.inbox import CauseSource, PendingRequest
 from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
 from hubbubd.deadline import Deadline
@@ -88,6 +88,7 @@ class ServerQueue:
         self.calls: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: Link | None = None
+        self._callers: set[str] = set()
         self.closed = True
         """Whether the server is disconnected by request, or given up."""
         self.given_up: Fault | None = None
@@ -191,6 +192,7 @@ class ServerQueue:
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
         self.time(active)
+        self._callers.add(active.call.principal)
         self.to(active, core.move(active.call, CallState.IN_PROGRESS, self._clock.now()))
         return self.link
 
@@ -198,6 +200,8 @@ class ServerQueue:
         """Set the current link, or None when the connection is down; calls get turns only while there is one."""
         self.link = link
         if link is not None:
+            known = self._queue.sent | self._queue.aside
+            self._callers = {self.calls[call_id].call.principal for call_id in known}
             self._attached.set()
             self._attached = asyncio.Event()
         if link is None:
@@ -238,6 +242,15 @@ class ServerQueue:
             return active, CauseSource.WIRE if active else None
         candidates = self.candidates()
         return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
+
+    def certain(self, request: PendingRequest) -> bool:
+        """Return whether a request is certainly caused by a call of its principal.
+
+        The wire says so; or nobody else has called over this connection, so that it can be nobody else's.
+        """
+        if request.cause_source is not CauseSource.INFERRED:
+            return request.cause_source is CauseSource.WIRE
+        return request.principal is not None and self._callers == {request.principal}
 
     def candidates(self) -> list[ActiveCall]:
         """Return the calls that may have caused a request which does not name its cause, oldest first."""

@@ -15,9 +15,11 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
+from hubbubd.core.capabilities import declared, needed, serves
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.jsonrpc import MISSING_CAPABILITY
 from hubbubd.core.questions import problem
-from hubbubd.errors import Category, Fault, NotFound, UpstreamError
+from hubbubd.errors import Category, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Change, Table
@@ -59,14 +61,17 @@ class Rounds:
     ) -> dict[str, Any]:
         """Get the input that a result asks for, queue the call again, and return the params to send.
 
-        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED.
+        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED; and PeerError for what the caller of the
+        call has not declared to answer.
         """
         state = result.get("requestState")
         rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
         asked = result.get("inputRequests")
         answers: dict[str, Any] = {}
         if asked:
-            answers = await self._ask_all(queue, active, rounds, questions_of(asked))
+            questions = questions_of(asked)
+            _require_declared(active.call, questions)
+            answers = await self._ask_all(queue, active, rounds, questions)
         else:
             await self._keep(active, rounds)
             await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
@@ -158,6 +163,15 @@ def next_round(queue: ServerQueue, active: ActiveCall) -> core.Rounds:
     if count >= MAX_ROUNDS:
         raise input_fault("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
     return core.Rounds(count=count + 1, fingerprint=queue.config.fingerprint)
+
+
+def _require_declared(call: Call, questions: Questions) -> None:
+    """Raise PeerError, as a server does, if the caller has declared capabilities and they do not have a question."""
+    own = declared(call.params)
+    for kind, params in questions.values() if own is not None else ():
+        if own is not None and not serves(own, kind, params):
+            message = f"the server asks for {kind}, which the client did not declare"
+            raise PeerError(MISSING_CAPABILITY, message, {"requiredCapabilities": needed(kind)})
 
 
 def _again(params: dict[str, Any], rounds: core.Rounds, answers: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hubbubd.core import calls as core
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
+from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tool_policy import denied
 from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, Unavailable
@@ -125,6 +126,11 @@ class Calls:
     def listen(self, call_id: str, tell: Callable[[Call, object], None]) -> AbstractContextManager[None]:
         """Tell of each change, progress and log event of one call during the block, whoever made the call."""
         return self._table.feed.listen(call_id, tell)
+
+    def certain(self, request: PendingRequest) -> bool:
+        """Return whether a request is certainly caused by a call of its principal, and by nobody else's."""
+        queue = self._queues.get(request.server)
+        return queue is not None and queue.certain(request)
 
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""

@@ -21,6 +21,7 @@ from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, Request
 from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
 from hubbubd.telemetry.trace import CURRENT_RPC
@@ -74,6 +75,7 @@ class Inbox:
         self._opening = Tally()
         self._opening_bytes = Tally()
         self._shown: dict[str, dict[str, float]] = {}
+        self.reserved = Reserved(clock)
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
@@ -117,6 +119,10 @@ class Inbox:
     def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
         """Watch requests: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
+
+    def listen(self, request_id: str, tell: Callable[[PendingRequest, object], None]) -> AbstractContextManager[None]:
+        """Tell of each change of one request during the block, its opening included."""
+        return self._table.feed.listen(request_id, tell)
 
     def shown(self, request: PendingRequest, to: str) -> None:
         """Note, in memory, that a principal was shown a request; written with the request's next change."""
@@ -184,9 +190,18 @@ class Inbox:
         return await self._change(request_id, lambda r: core.release(r, claim_id, self._clock.now()))
 
     async def answer(
-        self, request_id: str, given: forms.Given, by: str, *, answer_id: str | None, claim_id: str | None
+        self,
+        request_id: str,
+        given: forms.Given,
+        by: str,
+        *,
+        answer_id: str | None,
+        claim_id: str | None,
+        via: str | None = None,
     ) -> PendingRequest:
         """Answer a request; on return the answer is durable and the only one. `answer_id` is its idempotency key.
+
+        `via` names the program that the answer came through.
 
         Raises NotFound, InvalidArgument with violations (the request stays open), and FailedPrecondition.
         """
@@ -200,13 +215,22 @@ class Inbox:
             answer = Answer(payload=b"{}")
 
         def settle(r: PendingRequest) -> PendingRequest:
-            return core.answer(r, answer, by, self._clock.now(), answer_id=answer_id, claim_id=claim_id, trace=trace)
+            now, keys = self._clock.now(), {"answer_id": answer_id, "claim_id": claim_id}
+            return core.answer(r, answer, by, now, **keys, trace=trace, via=via)
 
         serving = CURRENT_RPC.get()
         trace = serving.span.trace if serving is not None else None
         if serving is not None and request.trace is not None:
             serving.links.append(request.trace)
         return await self._change(request_id, settle)
+
+    async def not_counted(self, request_id: str, by: str, via: str) -> None:
+        """Note in an open request that a host answered where nobody did; `via` says which one, and what."""
+        what = RequestEventType.NOT_COUNTED
+        await self._change(
+            request_id,
+            lambda r: core.noted(r, what, self._clock.now(), by, via=via) if r.state is RequestState.OPEN else r,
+        )
 
     # For the hub's other parts
 
@@ -236,7 +260,7 @@ class Inbox:
             self._opening.add(request.server)
             self._opening_bytes.add(request.server, len(request.request))
         try:
-            with self.as_workers_take_them(requests) as opened:
+            with self.as_workers_take_them(self.reserved.claimed(requests)) as opened:
                 await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in opened)])
         finally:
             for request in requests:

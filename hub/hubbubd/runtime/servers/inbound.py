@@ -11,6 +11,7 @@ import structlog
 from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core import tasks as core_tasks
+from hubbubd.core.capabilities import declared, serves
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.questions import problem
@@ -99,6 +100,8 @@ class ServerInbound:
         task_id: str | None,
     ) -> Reply:
         pending = self._pending(request, kind, active, source, task_id)
+        if active is not None and self._queue.certain(pending) and not _declared(active, kind, request.params):
+            raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
         if self._wants_task(kind, request):
             with served(self._queue.tracer, self._name, request):
                 return await self._as_task(request, pending, active)
@@ -221,6 +224,12 @@ class ServerInbound:
             task_id=task_id,
             trace=self._queue.tracer.begin(request.trace or (active.place if active else None), f"ask {kind}"),
         )
+
+
+def _declared(active: ActiveCall, kind: RequestKind, params: Mapping[str, Any]) -> bool:
+    """Return whether the caller of a call, if it has declared capabilities, can answer this kind of request."""
+    own = declared(active.call.params)
+    return own is None or serves(own, kind, params)
 
 
 def _related_task(params: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,43 @@
+"""Questions that whoever made the call is asked first: they are opened as claimed for it, so no worker takes them."""
+
+import secrets
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+
+from hubbubd.clock import Clock
+from hubbubd.core import inbox as core
+from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest
+from hubbubd.errors import FailedPrecondition
+
+
+class Reserved:
+    """The calls whose questions are reserved, while somebody is there to be asked."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: dict[str, tuple[str, Callable[[PendingRequest], bool]]] = {}
+
+    @contextmanager
+    def for_caller(self, call_id: str, by: str, chosen: Callable[[PendingRequest], bool]) -> Generator[None]:
+        """Have those of a call's questions that are `chosen` opened as claimed by a principal, during the block.
+
+        The claims last MAX_CLAIM_S, if nobody gives them back before.
+        """
+        self._calls[call_id] = (by, chosen)
+        try:
+            yield
+        finally:
+            self._calls.pop(call_id, None)
+
+    def claimed(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
+        """Return new requests, claimed where they are reserved."""
+        return [self._claimed(request) for request in requests]
+
+    def _claimed(self, request: PendingRequest) -> PendingRequest:
+        by, chosen = self._calls.get(request.call_id or "", ("", None))
+        if chosen is None or not chosen(request):
+            return request
+        try:
+            return core.claim(request, f"claim_{secrets.token_hex(12)}", by, MAX_CLAIM_S, self._clock.now())
+        except FailedPrecondition:  # its deadline has passed already
+            return request
