@@ -1,7 +1,9 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
 from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.handles import Seal
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.sessions import Session, Sessions
 
@@ -12,6 +14,8 @@ __all__ = [
     "Exchange",
     "Host",
     "Outlet",
+    "Policy",
+    "Seal",
     "Session",
     "Sessions",
     "Transparent",

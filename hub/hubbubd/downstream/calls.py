@@ -1,6 +1,5 @@
 """A host's request as a call of the hub: sent on, followed, answered."""
 
-import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -11,21 +10,13 @@ from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal, notification
 from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound
-from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
 
 OWN_META = "io.modelcontextprotocol/"
 """Prefix of the members of `_meta` that belong to one connection."""
 
 NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 """Further members of `_meta` that the hub has of its own towards servers."""
-
-
-async def call(calls: Calls, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> Call:
-    """Make a call of a server for a host; progress and log messages go to the host. Raises HubError."""
-    call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
-    spec = CallSpec(server=server, method=method, params=payload.dumps(passed_on(params)), call_id=call_id)
-    with _followed(calls, exchange, call_id):
-        return await calls.call(spec, exchange.host.principal.name)
 
 
 def passed_on(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +50,7 @@ def of_error(exc: HubError) -> Refusal:
 
 
 @contextmanager
-def _followed(calls: Calls, exchange: Exchange, call_id: str) -> Generator[None]:
+def followed(calls: Calls, exchange: Exchange, call_id: str) -> Generator[None]:
     """Tell the host of progress and log messages of a call."""
     token = exchange.meta.get("progressToken")
     latest = -1.0

@@ -13,8 +13,11 @@ from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages
+from hubbubd.downstream.conversations import Conversations
+from hubbubd.downstream.handles import Seal
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import View, member_of
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
@@ -49,9 +52,9 @@ Handler = Callable[[Exchange], Awaitable[bytes]]
 class Endpoint:
     """Serves the requests of hosts at one address."""
 
-    def __init__(self, hub: Hub, view: View) -> None:
+    def __init__(self, hub: Hub, view: View, seal: Seal, policy: Callable[[], Policy] = Policy) -> None:
         self.view = view
-        self._hub = hub
+        self._conversations = Conversations(hub, view.name, seal, policy)
         self._methods: dict[str, Handler] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
@@ -119,8 +122,8 @@ class Endpoint:
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
         target = self.view.target(kind, named, exchange.host.principal)
         params = {**exchange.params, member: target.name}
-        ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
-        return of_revision(exchange, self.view.shown(target.server, calls.result_of(ended)))
+        result = await self._conversations.call(exchange, target.server, exchange.method, params)
+        return of_revision(exchange, self.view.shown(target.server, result))
 
 
 def _cached(exchange: Exchange) -> dict[str, Any]:

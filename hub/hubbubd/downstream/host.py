@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hubbubd.core.access import Principal
-from hubbubd.downstream.messages import Id
+from hubbubd.core.inbox import RequestKind
+from hubbubd.downstream.messages import Id, Response
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions with a handshake, the newest first."""
@@ -81,6 +82,8 @@ class Host:
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     via: str = "http"
+    silent: set[RequestKind] = field(default_factory=set[RequestKind])
+    """Kinds of questions that it answers though nobody is there."""
 
     @property
     def stateless(self) -> bool:
@@ -94,12 +97,17 @@ class Host:
         return " ".join(word[:100] for word in words if isinstance(word, str)) or "an unnamed host"
 
 
+Ask = Callable[[str, dict[str, Any]], Awaitable[Response]]
+"""Sends a request, a method and its params, to a host."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Exchange:
     """One request of a host, being served.
 
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
-    send a request again, is the same both times.
+    send a request again, is the same both times. `ask` sends a request of the hub and returns the host's response, and
+    tells the host if it is cancelled; None where its revision has no such requests.
     """
 
     id: Id
@@ -108,6 +116,7 @@ class Exchange:
     host: Host
     tell: Callable[[bytes], None]
     call_key: str | None = None
+    ask: Ask | None = None
 
     @property
     def meta(self) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from hubbubd.core.access import Principal
+from hubbubd.downstream import messages
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Exchange, Host, Outlet
 from hubbubd.downstream.messages import Id, Notification, Request, Response
@@ -33,6 +36,7 @@ class Session:
         self.ended = False
         self._clock = clock
         self._running: dict[Id, asyncio.Task[bytes]] = {}
+        self._ids = count(1)
         self._asked: dict[Id, asyncio.Future[Response]] = {}
         self.used_at = clock()
 
@@ -53,6 +57,7 @@ class Session:
             host=self.host,
             tell=outlet.tell,
             call_key=call_key,
+            ask=partial(self._ask, outlet),
         )
         task = asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
         self._running[request.id] = task
@@ -70,6 +75,20 @@ class Session:
             task = self._running.get(_hashable(message.params.get("requestId")))
             if task is not None:
                 task.cancel()
+
+    async def _ask(self, outlet: Outlet, method: str, params: dict[str, Any]) -> Response:
+        """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled."""
+        id_ = f"hubbub-{next(self._ids)}"
+        asked = self._asked[id_] = asyncio.get_running_loop().create_future()
+        outlet.tell(messages.request(id_, method, params))
+        try:
+            return await asked
+        except asyncio.CancelledError:
+            why = {"requestId": id_, "reason": "it is not needed any more"}
+            outlet.tell(messages.notification("notifications/cancelled", why))
+            raise
+        finally:
+            self._asked.pop(id_, None)
 
     def end(self) -> None:
         """End the session and what it has open."""

@@ -34,6 +34,7 @@ from hubbubd.downstream import (
     Exchange,
     Host,
     Outlet,
+    Seal,
     Session,
     Sessions,
     Transparent,
@@ -108,6 +109,7 @@ class McpApplication:
         self._hosts = hosts
         self._most = max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
+        self._seal = Seal(hub.clock)
         self._endpoints: dict[str, Endpoint] = {}
 
     def close(self) -> None:
@@ -167,7 +169,7 @@ class McpApplication:
             raise NotFound("server", name)
         self._hub.servers.get(name)
         if view.name not in self._endpoints:
-            self._endpoints[view.name] = Endpoint(self._hub, view)
+            self._endpoints[view.name] = Endpoint(self._hub, view, self._seal)
         return self._endpoints[view.name]
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:

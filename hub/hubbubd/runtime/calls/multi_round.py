@@ -132,11 +132,13 @@ class Rounds:
 
     async def _keep(self, active: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
         """Commit a round together with its requests."""
-        call = replace(active.call, rounds=rounds)
+        # At once: another change of the call, made while this is committed, is made from it.
+        call = active.call = replace(active.call, rounds=rounds)
         try:
             await self._inbox.open(asked, [Change(self._table, call.id, call)])
-        finally:
-            active.call = self._table.get(call.id)  # even if cancelled, the commit may have held
+        except BaseException:  # if cancelled, the commit may have held
+            active.call = replace(active.call, rounds=self._table.get(call.id).rounds)
+            raise
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]

@@ -194,6 +194,13 @@ class Calls:
         await active.ended.wait()
         return active.call
 
+    def give_up(self, call_id: str) -> None:
+        """End a call, even a detached one, unless a caller waits for it."""
+        call = self._table.record(call_id)
+        active = self._active(call) if call is not None else None
+        if active is not None and not active.waiters and not active.ended.is_set():
+            active.stop(cancelled("its caller hung up"))
+
     async def clear(self, server: str) -> int:
         """Cancel the queued calls of a server, and return how many. Raises NotFound."""
         queue = self._queue(server)

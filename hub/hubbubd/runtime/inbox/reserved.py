@@ -3,11 +3,15 @@
 import secrets
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from hubbubd.clock import Clock
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest
 from hubbubd.errors import FailedPrecondition
+
+PREFIX: Final = "reserved_"
+"""What the ids of these claims begin with."""
 
 
 class Reserved:
@@ -29,6 +33,11 @@ class Reserved:
         finally:
             self._calls.pop(call_id, None)
 
+    def claim_of(self, request: PendingRequest) -> str | None:
+        """Return the id of the claim with which a question was reserved, if it still is."""
+        claim = request.holder(self._clock.now())
+        return claim.id if claim is not None and claim.id.startswith(PREFIX) else None
+
     def claimed(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
         """Return new requests, claimed where they are reserved."""
         return [self._claimed(request) for request in requests]
@@ -38,6 +47,6 @@ class Reserved:
         if chosen is None or not chosen(request):
             return request
         try:
-            return core.claim(request, f"claim_{secrets.token_hex(12)}", by, MAX_CLAIM_S, self._clock.now())
+            return core.claim(request, f"{PREFIX}{secrets.token_hex(12)}", by, MAX_CLAIM_S, self._clock.now())
         except FailedPrecondition:  # its deadline has passed already
             return request

@@ -1,0 +1,59 @@
+"""What becomes of one call and of what its server asks meanwhile."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.errors import NotFound
+from hubbubd.runtime.hub import Hub
+
+
+class Following:
+    """One call as it changes, and the pending requests that name it as their cause."""
+
+    def __init__(self, hub: Hub, call_id: str, changed: Callable[[PendingRequest], None] | None = None) -> None:
+        self.news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once something has changed since `seen`."""
+        self._hub = hub
+        self._call_id = call_id
+        self._changed = changed
+        self._requests: dict[str, PendingRequest | None] = {}
+        self._stack = ExitStack()
+
+    @contextmanager
+    def following(self) -> Generator[None]:
+        """Follow the call during the block."""
+        with self._stack:
+            self._stack.enter_context(self._hub.calls.listen(self._call_id, self._call_changed))
+            with suppress(NotFound):  # where it is not made yet
+                self._call_changed(self._hub.calls.get(self._call_id), None)
+            yield
+
+    def open(self) -> list[PendingRequest]:
+        """Return what waits for an answer, oldest first."""
+        found = [request for request in self._requests.values() if request is not None]
+        return [request for request in found if request.state is RequestState.OPEN]
+
+    def seen(self) -> None:
+        """Wait for further news from now on."""
+        if self.news.done():
+            self.news = asyncio.get_running_loop().create_future()
+
+    def _call_changed(self, call: Call, live: object) -> None:
+        if live is not None:
+            return
+        for request_id in call.pending_ids:
+            if request_id not in self._requests:
+                self._requests[request_id] = None
+                self._stack.enter_context(self._hub.inbox.listen(request_id, self._request_changed))
+                with suppress(NotFound):  # the call is parked before what it waits for is in the inbox
+                    self._request_changed(self._hub.inbox.get(request_id), None)
+
+    def _request_changed(self, request: PendingRequest, _live: object) -> None:
+        self._requests[request.id] = request
+        if not self.news.done():
+            self.news.set_result(None)
+        if self._changed is not None:
+            self._changed(request)

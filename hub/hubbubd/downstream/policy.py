@@ -1,0 +1,139 @@
+"""Who is asked what servers ask, and what an answer of a host is worth. Pure.
+
+A host is an MCP client, so it may answer where nobody is: with `decline`, with an empty `accept`, with the defaults of
+the form. An answer that comes at once and needs nobody is no answer where people could still give one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from hubbubd.core.capabilities import serves
+from hubbubd.core.forms import Given, Refuse, Result
+from hubbubd.core.inbox import RequestKind
+from hubbubd.core.jsonrpc import INTERNAL_ERROR
+from hubbubd.downstream.host import Host
+
+Asked = Literal["both", "host-first", "host", "inbox"]
+"""Host and inbox, of whom the first answer counts; the host if it can, else the inbox; one of them."""
+
+ELICITATIONS: Final = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
+
+METHODS: Final[Mapping[RequestKind, str]] = {
+    RequestKind.ELICITATION_FORM: "elicitation/create",
+    RequestKind.ELICITATION_URL: "elicitation/create",
+    RequestKind.SAMPLING: "sampling/createMessage",
+    RequestKind.ROOTS: "roots/list",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Who is asked at an endpoint, by kind; within `unattended_s` seconds an answer that needs nobody is none.
+
+    `named` puts the server's name before its message, where an endpoint has several servers.
+    """
+
+    form: Asked = "both"
+    url: Asked = "both"
+    sampling: Asked = "host-first"
+    roots: Asked = "host-first"
+    unattended_s: float = 1.0
+    named: bool = False
+
+    def of(self, kind: RequestKind) -> Asked:
+        """Return who is asked what is of this kind."""
+        match kind:
+            case RequestKind.ELICITATION_FORM:
+                return self.form
+            case RequestKind.ELICITATION_URL:
+                return self.url
+            case RequestKind.SAMPLING:
+                return self.sampling
+            case RequestKind.ROOTS:
+                return self.roots
+
+    def reserves(self, kind: RequestKind) -> bool:
+        """Return whether the host is asked before all others."""
+        return self.of(kind) in ("host", "host-first")
+
+    def declared(self, host: Host) -> dict[str, Any] | None:
+        """Return the capabilities of a call of this host: its own where only it is asked. None for the hub's."""
+        if "host" not in (self.form, self.url, self.sampling, self.roots):
+            return None
+        able: dict[str, Any] = {}
+        modes: dict[str, Any] = {
+            mode: {}
+            for mode, kind in (("form", RequestKind.ELICITATION_FORM), ("url", RequestKind.ELICITATION_URL))
+            if self.of(kind) != "host" or can(host, kind, {})
+        }
+        if modes:
+            able["elicitation"] = modes
+        if self.sampling != "host":
+            able["sampling"] = {"tools": {}}
+        elif "sampling" in host.capabilities:
+            able["sampling"] = host.capabilities["sampling"]
+        if self.roots != "host" or "roots" in host.capabilities:
+            able["roots"] = {}
+        return able
+
+
+@dataclass(frozen=True, slots=True)
+class Nobody:
+    """No answer of a person: the host is not asked again for this kind. `what` is what it did."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The host leaves the question to others. `what` is what it did."""
+
+    what: str
+
+
+Verdict = Given | Nobody | Left
+
+
+def can(host: Host, kind: RequestKind, params: Mapping[str, Any]) -> bool:
+    """Return whether a host has declared that it answers such a request. `params` is the MCP params."""
+    return serves(host.capabilities, kind, params)
+
+
+def judge(
+    policy: Policy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
+) -> Verdict:
+    """Return what the result that a host gave after so many seconds means."""
+    if kind not in ELICITATIONS or policy.of(kind) == "host":
+        return Result(dict(result))
+    action = result.get("action")
+    if took_s < policy.unattended_s and (action in ("decline", "cancel") or _needs_nobody(params, result)):
+        return Nobody(f"{action} after {round(took_s * 1000)} ms")
+    if action == "cancel":
+        return Left("cancel")
+    return Result(dict(result))
+
+
+def judge_error(policy: Policy, kind: RequestKind, error: Mapping[str, Any]) -> Verdict:
+    """Return what it means that a host answered with a JSON-RPC error."""
+    code, message = error.get("code"), str(error.get("message", ""))[:200]
+    if policy.of(kind) == "host":
+        return Refuse(code if isinstance(code, int) else INTERNAL_ERROR, message or "the client refused it")
+    return Left(f"error {code}: {message}"[:200])
+
+
+def _needs_nobody(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Return whether an acceptance has nothing in it but the form's defaults."""
+    content = result.get("content")
+    if result.get("action") != "accept" or not content:
+        return result.get("action") == "accept"
+    if not isinstance(content, Mapping):
+        return False
+    properties = _object(_object(params.get("requestedSchema")).get("properties"))
+    given = cast("Mapping[str, Any]", content)
+    missing = object()
+    return all(_object(properties.get(name)).get("default", missing) == value for name, value in given.items())
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,140 @@
+"""What servers ask in the course of a host's calls: who is asked, and what the host's answers become.
+
+A question is in the inbox before anybody is asked. The host is one of those who may answer it: by requests of the hub
+where its revision has them (`requests.py`), else by results that ask for input (`rounds.py`).
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from hubbubd import payload
+from hubbubd.core.capabilities import KEY as CAPABILITIES
+from hubbubd.core.forms import Given
+from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.downstream.host import Exchange, Host
+from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdict, can
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
+from hubbubd.runtime.hub import Hub
+
+MAX_SILENT: Final = 1000
+"""Hosts without sessions of which it is remembered that nobody is there: the latest."""
+
+MAX_LEFT: Final = 10_000
+"""Questions of which it is remembered that their host has left them to others: the latest."""
+
+_OF_ONE_CONNECTION: Final = ("task", "_meta")
+"""Members of a question that are between the server and the hub."""
+
+
+class Questions:
+    """The questions of all calls at one endpoint."""
+
+    def __init__(self, hub: Hub, policy: Callable[[], Policy]) -> None:
+        self.hub = hub
+        self._policy = policy
+        self._left: OrderedDict[str, None] = OrderedDict()
+        self._silent: OrderedDict[tuple[str, str], set[RequestKind]] = OrderedDict()
+
+    @property
+    def policy(self) -> Policy:
+        """Who is asked, as it is configured now."""
+        return self._policy()
+
+    def stamped(self, exchange: Exchange, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the params of a call with what its host can answer, where that matters to the server."""
+        able = self.policy.declared(exchange.host)
+        if able is None:
+            return dict(params)
+        return {**params, "_meta": {**(params.get("_meta") or {}), CAPABILITIES: able}}
+
+    def asks(self, host: Host, request: PendingRequest) -> bool:
+        """Return whether a host is to be asked: it caused the question, it can answer it, and somebody is there."""
+        kind = request.kind
+        return (
+            request.state is RequestState.OPEN
+            and self.policy.of(kind) != "inbox"
+            and request.origin is not Origin.AUTHORIZATION
+            and request.id not in self._left
+            and kind not in self._silence(host)
+            and can(host, kind, payload.loads(request.request))
+            and self.hub.calls.certain(request)
+        )
+
+    def reserves(self, host: Host, request: PendingRequest) -> bool:
+        """Return whether a new question is the host's before it is anybody's."""
+        return self.policy.reserves(request.kind) and self.asks(host, request)
+
+    def shown(self, host: Host, request: PendingRequest) -> dict[str, Any]:
+        """Return the params with which a host is asked."""
+        params: dict[str, Any] = payload.loads(request.request)
+        shown = {name: value for name, value in params.items() if name not in _OF_ONE_CONNECTION}
+        if self.policy.named and request.kind in ELICITATIONS:
+            shown["message"] = f"{request.server} asks: {params.get('message', '')}"
+        if request.kind is RequestKind.ELICITATION_URL:
+            shown.pop("elicitationId", None)
+            if not host.stateless:  # its own, as those of two servers may be equal
+                shown["elicitationId"] = request.id
+        return shown
+
+    async def take(self, host: Host, request_id: str, verdict: Verdict) -> bool:
+        """Take what a host answered; return whether it is the answer. Raises InvalidArgument for one that does not fit.
+
+        While somebody else has claimed the question, this waits for what becomes of the claim.
+        """
+        if not isinstance(verdict, Nobody | Left):
+            return await self._answer(host, request_id, verdict)
+        request = self.hub.inbox.get(request_id)
+        if isinstance(verdict, Nobody):
+            self._silence(host).add(request.kind)
+        await self.leave(host, request_id, verdict.what)
+        return False
+
+    async def leave(self, host: Host, request_id: str, what: str | None = None) -> None:
+        """Leave a question to others, with a note of what the host did."""
+        self._left[request_id] = None
+        if len(self._left) > MAX_LEFT:
+            self._left.popitem(last=False)
+        with suppress(HubError):
+            if what is not None:
+                await self.hub.inbox.not_counted(request_id, host.principal.name, f"{host.name}: {what}")
+            claim_id = self.hub.inbox.reserved.claim_of(self.hub.inbox.get(request_id))
+            if claim_id is not None:
+                await self.hub.inbox.release(request_id, claim_id)
+
+    async def _answer(self, host: Host, request_id: str, given: Given) -> bool:
+        changed = asyncio.Event()
+        inbox = self.hub.inbox
+        with inbox.listen(request_id, lambda _request, _live: changed.set()):
+            while True:
+                changed.clear()
+                claim_id = inbox.reserved.claim_of(inbox.get(request_id))
+                try:
+                    await inbox.answer(
+                        request_id,
+                        given,
+                        host.principal.name,
+                        answer_id=f"host_{request_id}",
+                        claim_id=claim_id,
+                        via=host.name,
+                    )
+                    return True
+                except InvalidArgument:
+                    raise
+                except FailedPrecondition as exc:
+                    if exc.reason not in ("ALREADY_CLAIMED", "CLAIM_LOST"):
+                        return False
+                await changed.wait()
+
+    def _silence(self, host: Host) -> set[RequestKind]:
+        """Return the kinds for which nobody answers at a host: of its session, or of the program where it has none."""
+        if not host.stateless:
+            return host.silent
+        key = (host.principal.name, host.name)
+        found = self._silent.setdefault(key, set())
+        self._silent.move_to_end(key)
+        if len(self._silent) > MAX_SILENT:
+            self._silent.popitem(last=False)
+        return found

@@ -1,0 +1,211 @@
+"""Questions as results that ask a host for input, and what it sends back (2026-07-28, MRTR).
+
+request ──> call ──> parked: input_required, with a sealed state ──> request with answers and state ──> the same call
+
+The call goes on whether or not the host comes back: it is detached before the host hears of a question. The server's
+own state never leaves the hub.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.following import Following
+from hubbubd.downstream.handles import Handle, Seal, digest
+from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.policy import METHODS, judge
+from hubbubd.downstream.questions import Questions
+from hubbubd.errors import InvalidArgument, NotFound
+from hubbubd.runtime.calls import CallSpec
+
+MAX_ROUNDS: Final = 8
+"""How often a host is asked for input in one call; clients give up after 10. Then it waits for the inbox."""
+
+TOGETHER_S: Final = 0.05
+"""Seconds in which further questions join a round."""
+
+MAX_ANSWERS: Final = 1000
+"""The most answers in one request."""
+
+
+class Rounds:
+    """The rounds of the calls of one endpoint's hosts."""
+
+    def __init__(self, questions: Questions, seal: Seal, view: str) -> None:
+        self.questions = questions
+        self._hub = questions.hub
+        self._seal = seal
+        self._view = view
+
+    def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
+        """Return the call that a request goes on with, by its state; None for a request without one.
+
+        Raises Refusal for a state of others or of another request, and Lost if there is no such call any more.
+        """
+        state = exchange.params.get("requestState")
+        if state is None:
+            return None
+        handle = self._seal.open(state if isinstance(state, str) else "")
+        if self._handle(exchange, handle.call_id, handle.round, handle.sealed_at) != handle:
+            raise Refusal(INVALID_PARAMS, "requestState belongs to another request")
+        try:
+            call = self._hub.calls.get(handle.call_id)
+        except NotFound:
+            raise Lost from None
+        spec = CallSpec(
+            server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task
+        )
+        return spec, handle
+
+    async def result(self, exchange: Exchange, spec: CallSpec, handle: Handle | None) -> Call | bytes:
+        """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`."""
+        assert spec.call_id is not None, "a host's call has an id"
+        answers = _responses(exchange) if handle is not None else {}
+        following = Following(self._hub, spec.call_id)
+        host = exchange.host
+
+        def reserves(request: PendingRequest) -> bool:
+            return self.questions.reserves(host, request)
+
+        with following.following(), self._hub.inbox.reserved.for_caller(spec.call_id, host.principal.name, reserves):
+            attached = _Attached(self, exchange, spec, following, handle)
+            return await attached.run(answers)
+
+    def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
+        """Return a result that asks for input."""
+        call, now = self._hub.calls.get(call_id), self._hub.clock.now()
+        requests = {
+            key: {"method": METHODS[request.kind], "params": self.questions.shown(exchange.host, request)}
+            for key, request in keyed(call, asked).items()
+        }
+        state = self._seal.seal(self._handle(exchange, call_id, count, now))
+        return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
+
+    async def give(self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any]) -> None:
+        """Take a host's answers to the questions of a round. Raises Refusal for one that does not fit."""
+        inbox, questions = self._hub.inbox, self.questions
+        took_s = self._hub.clock.now() - handle.sealed_at
+        call = self._hub.calls.get(handle.call_id)
+        asked: list[PendingRequest] = []
+        for request_id in call.pending_ids:
+            with suppress(NotFound):
+                asked.append(inbox.get(request_id))
+        # A question that came later may have the key of an earlier one.
+        then = keyed(call, [request for request in asked if request.created_at <= handle.sealed_at])
+        for key, request in then.items():
+            if key not in answers or not questions.asks(exchange.host, request):
+                continue
+            params = payload.loads(request.request)
+            verdict = judge(questions.policy, request.kind, params, answers[key], took_s)
+            try:
+                await questions.take(exchange.host, request.id, verdict)
+            except InvalidArgument as exc:
+                raise Refusal(INVALID_PARAMS, f"inputResponses.{key}: {exc.message}") from None
+
+    def _handle(self, exchange: Exchange, call_id: str, count: int, at: float) -> Handle:
+        return Handle(
+            call_id=call_id,
+            round=count,
+            principal=exchange.host.principal.name,
+            profile=self._view,
+            method=exchange.method,
+            digest=digest(exchange.params),
+            sealed_at=at,
+        )
+
+
+class Lost(Exception):
+    """The call that a request goes on with is gone."""
+
+
+class _Attached:
+    """One request of a host, attached to a call."""
+
+    def __init__(
+        self, rounds: Rounds, exchange: Exchange, spec: CallSpec, following: Following, handle: Handle | None
+    ) -> None:
+        self._rounds = rounds
+        self._exchange = exchange
+        self._spec = spec
+        self._following = following
+        self._handle = handle
+        self._count = handle.round if handle is not None else 0
+        self._detached = handle is not None
+
+    async def run(self, answers: Mapping[str, Any]) -> Call | bytes:
+        """Give the answers, wait, and ask."""
+        calls, principal = self._rounds.questions.hub.calls, self._exchange.host.principal.name
+        loop = asyncio.get_running_loop()
+        call = loop.create_task(calls.call(self._spec, principal))
+        giving = None
+        if answers and self._handle is not None:
+            giving = loop.create_task(self._rounds.give(self._exchange, self._handle, answers))
+        tasks: set[asyncio.Task[Any]] = {call, *([giving] if giving else [])}
+        try:
+            while True:
+                await asyncio.wait({*tasks, self._following.news}, return_when=asyncio.FIRST_COMPLETED)
+                self._following.seen()
+                if call.done():
+                    return call.result()
+                if giving is not None and giving.done():
+                    tasks.discard(giving)
+                    giving = giving.result()
+                await self._detach()
+                if giving is None and (asked := await self._asked(call)):
+                    return self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
+        except asyncio.CancelledError:
+            await _cancelled(tasks)
+            if not self._following.open():  # nobody is being asked, so nobody's answer would be lost
+                calls.give_up(self._spec.call_id or "")
+            raise
+        finally:
+            await _cancelled(tasks)
+
+    async def _detach(self) -> None:
+        """Keep the call whatever becomes of the host, once people are asked."""
+        if not self._detached and self._following.open():
+            await self._rounds.questions.hub.calls.start(self._spec, self._exchange.host.principal.name)
+            self._detached = True
+
+    async def _asked(self, call: asyncio.Task[Call]) -> list[PendingRequest]:
+        """Return the questions of a round, once no more are coming."""
+        if self._count >= MAX_ROUNDS or not self._askable():
+            return []
+        await asyncio.wait({call}, timeout=TOGETHER_S)
+        return [] if call.done() else self._askable()
+
+    def _askable(self) -> list[PendingRequest]:
+        host, questions = self._exchange.host, self._rounds.questions
+        return [request for request in self._following.open() if questions.asks(host, request)]
+
+
+def keyed(call: Call, asked: list[PendingRequest]) -> dict[str, PendingRequest]:
+    """Return questions by the keys under which a host is asked: the server's own where it has some."""
+    keys = {request_id: key for key, request_id in call.rounds.questions} if call.rounds else {}
+    return {keys.get(request.id, request.id): request for request in asked}
+
+
+def _responses(exchange: Exchange) -> dict[str, Any]:
+    """Return a host's answers by key. Raises Refusal."""
+    given: object = exchange.params.get("inputResponses", {})
+    if not isinstance(given, dict) or len(cast("dict[str, Any]", given)) > MAX_ANSWERS:
+        raise Refusal(INVALID_PARAMS, f"params.inputResponses must be an object of at most {MAX_ANSWERS} answers")
+    responses = cast("dict[str, Any]", given)
+    for key, response in responses.items():
+        if not isinstance(response, dict):
+            raise Refusal(INVALID_PARAMS, f"params.inputResponses.{key[:100]} must be an object")
+    return responses
+
+
+async def _cancelled(tasks: set[asyncio.Task[Any]]) -> None:
+    """End tasks, whatever they are at."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
