@@ -276,18 +276,24 @@ async def _mcp(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[st
     if settings.mcp_listen is None:
         yield None
         return
+    from hubbubd.downstream import Handles, KeyRing
     from hubbubd.rpc.mcp_http import serve_mcp  # lazy: see `_import_offered`
 
-    async with serve_mcp(
-        hub,
-        listen=settings.mcp_listen,
-        gate=gate,
-        tls=settings.tls,
-        origins=lambda: hub.configuration.settings.mcp_origins,
-        hosts=lambda: hub.configuration.settings.mcp_hosts,
-        max_message_bytes=settings.max_message_bytes,
-    ) as url:
-        yield url
+    keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+    async with anyio.create_task_group() as following:
+        following.start_soon(keys.follow)
+        async with serve_mcp(
+            hub,
+            listen=settings.mcp_listen,
+            gate=gate,
+            handles=Handles(keys, hub.clock),
+            tls=settings.tls,
+            origins=lambda: hub.configuration.settings.mcp_origins,
+            hosts=lambda: hub.configuration.settings.mcp_hosts,
+            max_message_bytes=settings.max_message_bytes,
+        ) as url:
+            yield url
+        following.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Host, Outlet, Policy, Seal, Session, Transparent
+from hubbubd.downstream import Endpoint, Exchange, Handles, Host, Outlet, Policy, Session, Transparent
 from hubbubd.downstream.messages import Request, Response, read
+from hubbubd.downstream.state_keys import KeyRing, StateKeys
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -26,6 +28,9 @@ __all__ = ["world"]
 ME = "me"
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 """What a host declares that can answer everything."""
+
+KEYS = StateKeys().rotated(0.0)
+"""Those of the data directory, over all restarts."""
 
 REVISIONS = {Era.HANDSHAKE: "2025-11-25", Era.STATELESS: "2026-07-28"}
 
@@ -129,19 +134,30 @@ class ScriptedHost:
         self.told.append((message["method"], message["params"]))
 
 
+class Asking(Transparent):
+    """The endpoint of the server `one`, with a policy of its own."""
+
+    def __init__(self, hub: Hub, policy: Policy) -> None:
+        super().__init__(hub, "one")
+        self._policy = policy
+
+    @property
+    def policy(self) -> Policy:
+        return self._policy
+
+
 def host_at(
     hub: Hub,
     era: Era = Era.HANDSHAKE,
     handler: Handler = never,
     *,
     policy: Policy | None = None,
-    seal: Seal | None = None,
     capabilities: dict[str, Any] | None = None,
     name: str = ME,
 ) -> ScriptedHost:
     """A host at the endpoint of the server `one`."""
-    chosen = policy or Policy()
-    endpoint = Endpoint(hub, Transparent(hub, "one"), seal or Seal(hub.clock, b"k" * 32), lambda: chosen)
+    keys = KeyRing(Path("unused"), hub.clock, KEYS)
+    endpoint = Endpoint(hub, Asking(hub, policy or Policy()), Handles(keys, hub.clock))
     host = Host(
         principal=principal(name),
         revision=REVISIONS[era],

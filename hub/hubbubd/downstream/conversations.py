@@ -1,7 +1,7 @@
 """A host's request as a call of the hub, with what its server asks in between."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from hubbubd import payload
@@ -10,10 +10,10 @@ from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
-from hubbubd.downstream.handles import Seal
+from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import Policy
+from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import Lost, Rounds
@@ -29,10 +29,10 @@ LOST: Final = (
 class Conversations:
     """The calls that hosts make at one endpoint."""
 
-    def __init__(self, hub: Hub, view: str, seal: Seal, policy: Callable[[], Policy]) -> None:
+    def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
         self._hub = hub
-        self._questions = Questions(hub, policy)
-        self._rounds = Rounds(self._questions, seal, view)
+        self._questions = Questions(hub, lambda: view.policy)
+        self._rounds = Rounds(self._questions, handles, view.name)
 
     async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""

@@ -14,10 +14,9 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages
 from hubbubd.downstream.conversations import Conversations
-from hubbubd.downstream.handles import Seal
+from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import View, member_of
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
@@ -52,9 +51,9 @@ Handler = Callable[[Exchange], Awaitable[bytes]]
 class Endpoint:
     """Serves the requests of hosts at one address."""
 
-    def __init__(self, hub: Hub, view: View, seal: Seal, policy: Callable[[], Policy] = Policy) -> None:
+    def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
         self.view = view
-        self._conversations = Conversations(hub, view.name, seal, policy)
+        self._conversations = Conversations(hub, view, handles)
         self._methods: dict[str, Handler] = {
             "initialize": self._initialize,
             "server/discover": self._discover,

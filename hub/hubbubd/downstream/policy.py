@@ -6,16 +6,14 @@ the form. An answer that comes at once and needs nobody is no answer where peopl
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Self, cast
 
+from hubbubd.config.mcp import Asked, ProfileSettings
 from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given, Refuse, Result
 from hubbubd.core.inbox import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.host import Host
-
-Asked = Literal["both", "host-first", "host", "inbox"]
-"""Host and inbox, of whom the first answer counts; the host if it can, else the inbox; one of them."""
 
 ELICITATIONS: Final = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
@@ -40,6 +38,11 @@ class Policy:
     roots: Asked = "host-first"
     unattended_s: float = 1.0
     named: bool = False
+
+    @classmethod
+    def configured(cls, settings: ProfileSettings, *, named: bool) -> Self:
+        """Return the policy of a profile."""
+        return cls(**settings.questions.model_dump(), unattended_s=settings.unattended_s, named=named)
 
     def of(self, kind: RequestKind) -> Asked:
         """Return who is asked what is of this kind."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hubbubd import payload
+from hubbubd.config.mcp import DEFAULT
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import SOURCES, Kind, list_id
+from hubbubd.downstream.policy import Policy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 
@@ -41,6 +43,11 @@ class View(Protocol):
         """The name that sessions are bound to: no other view has it."""
         ...
 
+    @property
+    def policy(self) -> Policy:
+        """Who is asked what its servers ask, as it is configured now."""
+        ...
+
     def servers(self, principal: Principal) -> list[str]:
         """Return the names of the servers shown, in order."""
         ...
@@ -69,6 +76,11 @@ class Transparent:
         self.name = f"s/{server}"
         self._hub = hub
         self._server = server
+
+    @property
+    def policy(self) -> Policy:
+        """As `View.policy`: that of the profile `default`."""
+        return Policy.configured(self._hub.configuration.settings.profiles[DEFAULT], named=False)
 
     def servers(self, principal: Principal) -> list[str]:
         """As `View.servers`."""

@@ -16,7 +16,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.following import Following
-from hubbubd.downstream.handles import Handle, Seal, digest
+from hubbubd.downstream.handles import Bound, Handle, Handles, digest
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.policy import METHODS, judge
@@ -30,6 +30,9 @@ MAX_ROUNDS: Final = 8
 TOGETHER_S: Final = 0.05
 """Seconds in which further questions join a round."""
 
+STATE_S: Final = 86_400.0
+"""Seconds for which a host may come back with its answers."""
+
 MAX_ANSWERS: Final = 1000
 """The most answers in one request."""
 
@@ -37,10 +40,10 @@ MAX_ANSWERS: Final = 1000
 class Rounds:
     """The rounds of the calls of one endpoint's hosts."""
 
-    def __init__(self, questions: Questions, seal: Seal, view: str) -> None:
+    def __init__(self, questions: Questions, handles: Handles, view: str) -> None:
         self.questions = questions
         self._hub = questions.hub
-        self._seal = seal
+        self._handles = handles
         self._view = view
 
     def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
@@ -51,9 +54,7 @@ class Rounds:
         state = exchange.params.get("requestState")
         if state is None:
             return None
-        handle = self._seal.open(state if isinstance(state, str) else "")
-        if self._handle(exchange, handle.call_id, handle.round, handle.sealed_at) != handle:
-            raise Refusal(INVALID_PARAMS, "requestState belongs to another request")
+        handle = self._handles.open(state, self._bound(exchange))
         try:
             call = self._hub.calls.get(handle.call_id)
         except NotFound:
@@ -79,25 +80,26 @@ class Rounds:
 
     def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
         """Return a result that asks for input."""
-        call, now = self._hub.calls.get(call_id), self._hub.clock.now()
+        call = self._hub.calls.get(call_id)
         requests = {
             key: {"method": METHODS[request.kind], "params": self.questions.shown(exchange.host, request)}
             for key, request in keyed(call, asked).items()
         }
-        state = self._seal.seal(self._handle(exchange, call_id, count, now))
+        state = self._handles.seal(call_id, count, self._bound(exchange), ttl_s=STATE_S)
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
     async def give(self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any]) -> None:
         """Take a host's answers to the questions of a round. Raises Refusal for one that does not fit."""
         inbox, questions = self._hub.inbox, self.questions
-        took_s = self._hub.clock.now() - handle.sealed_at
+        sealed_at = handle.expires_at - STATE_S
+        took_s = self._hub.clock.now() - sealed_at
         call = self._hub.calls.get(handle.call_id)
         asked: list[PendingRequest] = []
         for request_id in call.pending_ids:
             with suppress(NotFound):
                 asked.append(inbox.get(request_id))
         # A question that came later may have the key of an earlier one.
-        then = keyed(call, [request for request in asked if request.created_at <= handle.sealed_at])
+        then = keyed(call, [request for request in asked if request.created_at <= sealed_at])
         for key, request in then.items():
             if key not in answers or not questions.asks(exchange.host, request):
                 continue
@@ -108,15 +110,15 @@ class Rounds:
             except InvalidArgument as exc:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{key}: {exc.message}") from None
 
-    def _handle(self, exchange: Exchange, call_id: str, count: int, at: float) -> Handle:
-        return Handle(
-            call_id=call_id,
-            round=count,
+    def _bound(self, exchange: Exchange) -> Bound:
+        """Return the request that a state is for."""
+        params = exchange.params
+        return Bound(
             principal=exchange.host.principal.name,
             profile=self._view,
             method=exchange.method,
-            digest=digest(exchange.params),
-            sealed_at=at,
+            name=str(params.get("name", params.get("uri", ""))),
+            params=digest(params),
         )
 
 

@@ -32,9 +32,9 @@ from hubbubd.downstream import (
     STATELESS_REVISIONS,
     Endpoint,
     Exchange,
+    Handles,
     Host,
     Outlet,
-    Seal,
     Session,
     Sessions,
     Transparent,
@@ -62,6 +62,7 @@ async def serve_mcp(
     *,
     listen: str,
     gate: auth.Gate,
+    handles: Handles,
     tls: TlsFiles | None = None,
     origins: Callable[[], Sequence[str]] = tuple,
     hosts: Callable[[], Sequence[str]] = tuple,
@@ -69,7 +70,9 @@ async def serve_mcp(
 ) -> AsyncGenerator[str, None]:
     """Serve a hub's endpoints for hosts and yield their URL. Raises as `server.serve`."""
     context = ssl_context(tls) if tls else None
-    app = McpApplication(hub, gate=gate, origins=origins, hosts=hosts, max_message_bytes=max_message_bytes)
+    app = McpApplication(
+        hub, gate=gate, handles=handles, origins=origins, hosts=hosts, max_message_bytes=max_message_bytes
+    )
     config = uvicorn.Config(
         app,
         http=connection(),
@@ -98,6 +101,7 @@ class McpApplication:
         hub: Hub,
         *,
         gate: auth.Gate,
+        handles: Handles,
         origins: Callable[[], Sequence[str]],
         hosts: Callable[[], Sequence[str]],
         max_message_bytes: int,
@@ -109,7 +113,7 @@ class McpApplication:
         self._hosts = hosts
         self._most = max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
-        self._seal = Seal(hub.clock)
+        self._handles = handles
         self._endpoints: dict[str, Endpoint] = {}
 
     def close(self) -> None:
@@ -169,7 +173,7 @@ class McpApplication:
             raise NotFound("server", name)
         self._hub.servers.get(name)
         if view.name not in self._endpoints:
-            self._endpoints[view.name] = Endpoint(self._hub, view, self._seal)
+            self._endpoints[view.name] = Endpoint(self._hub, view, self._handles)
         return self._endpoints[view.name]
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
@@ -251,6 +255,7 @@ class McpApplication:
         gone = asyncio.create_task(request.gone())
         try:
             await stream.pass_on(session.outlet, until=gone)
+            await stream.end()
         finally:
             gone.cancel()
 
