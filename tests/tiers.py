@@ -17,8 +17,13 @@ import pytest
 
 HERE = Path(__file__).parent
 
-WHOLE_PLACES = ("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py")
-"""The public suite (Node), what ships for running the hub (Debian), inputs by the thousand, kills in a row; figures."""
+WHOLE_PLACES = (
+    *("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
+    "downstream/test_many_races.py",
+)
+"""The public suite (Node), what ships for running the hub (Debian), inputs and races by the thousand, kills in a row;
+figures.
+"""
 
 WHOLE_FIXTURES = {"browser", "everything_command", "conformance_command", "go_library", "installed_typescript"}
 

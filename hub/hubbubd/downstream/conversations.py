@@ -26,6 +26,9 @@ LOST: Final = (
 )
 
 
+_RESTARTS: Final = frozenset({"HUB_RESTARTED", "SHUTTING_DOWN"})
+
+
 class Conversations:
     """The calls that hosts make at one endpoint."""
 
@@ -49,7 +52,7 @@ class Conversations:
                 outcome = await self._with_requests(exchange, spec, spec.call_id)
         if isinstance(outcome, bytes):
             return outcome
-        if handle is not None and outcome.fault is not None and outcome.fault.code == "HUB_RESTARTED":
+        if handle is not None and outcome.fault is not None and outcome.fault.code in _RESTARTS:
             return _lost(method)
         return calls.result_of(outcome)
 

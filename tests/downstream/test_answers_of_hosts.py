@@ -1,0 +1,292 @@
+"""What an answer of a host is worth: answers that nobody gave, and who is asked before whom."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.downstream import Policy
+from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era, ReplyError
+
+from ..runtime.conftest import SAMPLING, World, open_requests, question, settle, until
+from .conftest import Answer, ScriptedHost, answering, asks, connected, host_at, server
+
+FORM: dict[str, Any] = {
+    "message": "Deploy?",
+    "requestedSchema": {
+        "type": "object",
+        "properties": {"where": {"type": "string", "default": "here"}, "sure": {"type": "boolean", "default": False}},
+        "required": ["where"],
+    },
+}
+ASKED = ("elicitation/create", FORM)
+PERSON = Accept({"where": "there", "sure": True})
+DONE = [{"type": "text", "text": "done"}]
+
+NOBODY: dict[str, dict[str, Any]] = {
+    "Claude Code in VS Code, by stream-json, the desktop app": {"action": "decline"},
+    "Cowork": {"action": "cancel"},
+    "Claude Code 2.1.231": {"action": "accept", "content": {"where": "here", "sure": False}},
+    "Codex": {"action": "accept", "content": {}},
+    "Codex without content": {"action": "accept"},
+    "some of the defaults": {"action": "accept", "content": {"where": "here"}},
+}
+
+
+async def answered_by_a_person(hub: Hub, call: asyncio.Task[dict[str, Any]]) -> PendingRequest:
+    """Answers what is still open after a while, as a person at the inbox; returns the record."""
+    asked = await question(hub)
+    await settle(30)
+    assert not call.done()
+    before = hub.inbox.get(asked.id)
+    await hub.inbox.answer(asked.id, PERSON, "alice", answer_id=None, claim_id=None)
+    return before
+
+
+@pytest.mark.parametrize("of_host", Era)
+@pytest.mark.parametrize("of_server", Era)
+@pytest.mark.parametrize("said", NOBODY)
+async def test_an_answer_that_nobody_gave_leaves_the_question_to_people(
+    world: World, of_host: Era, of_server: Era, said: str
+) -> None:
+    got = asks(world, of_server, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering(NOBODY[said], after_s=0.004))
+        call = asyncio.create_task(host.call())
+        record = await answered_by_a_person(hub, call)
+        assert (await call)["result"]["content"] == DONE
+        assert got == [{"action": "accept", "content": {"where": "there", "sure": True}}]
+        noted = [moment.via for moment in record.moments if moment.what == "not_counted"]
+        assert noted == [f"a-host 1.2: {NOBODY[said]['action']} after 4 ms"]
+        assert len(host.asked) == 1
+
+
+@pytest.mark.parametrize("of_host", Era)
+async def test_content_counts_however_fast_it_is(world: World, of_host: Era) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        answer = {"action": "accept", "content": {"where": "there", "sure": False}}
+        host = host_at(hub, of_host, answering(answer, after_s=0))
+        assert (await host.call())["result"]["content"] == DONE
+        assert got == [answer]
+
+
+@pytest.mark.parametrize("of_host", Era)
+async def test_where_unattended_s_is_0_all_answers_count(world: World, of_host: Era) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=0), policy=Policy(unattended_s=0))
+        assert (await host.call())["result"]["content"] == DONE
+        assert got == [{"action": "decline"}]
+
+
+@pytest.mark.parametrize("of_host", Era)
+async def test_a_host_where_nobody_is_is_not_asked_again(world: World, of_host: Era) -> None:
+    asks(world, Era.HANDSHAKE, ASKED, ("sampling/createMessage", SAMPLING))
+    async with connected(world) as hub:
+        said: dict[str, Any] = {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "m"}
+
+        async def program(method: str, _params: dict[str, Any]) -> Answer:
+            return said if method == "sampling/createMessage" else {"action": "decline"}
+
+        host = host_at(hub, of_host, program)
+        for _ in range(2):
+            call = asyncio.create_task(host.call())
+            await answered_by_a_person(hub, call)
+            await call
+        methods = [asked[0] for asked in host.asked]
+        assert methods == ["elicitation/create", "sampling/createMessage", "sampling/createMessage"]
+
+
+@pytest.mark.parametrize("of_host", Era)
+async def test_a_person_who_closes_the_dialog_leaves_the_question_to_the_inbox(world: World, of_host: Era) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering({"action": "cancel"}, after_s=20))
+        call = asyncio.create_task(host.call())
+        record = await answered_by_a_person(hub, call)
+        await call
+        assert [moment.via for moment in record.moments if moment.what == "not_counted"] == ["a-host 1.2: cancel"]
+        assert len(host.asked) == 1
+
+
+async def test_a_host_that_fails_to_ask_leaves_the_question_to_the_inbox(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(ValueError("no window"), after_s=20))
+        call = asyncio.create_task(host.call())
+        record = await answered_by_a_person(hub, call)
+        await call
+        assert [moment.via for moment in record.moments if moment.what == "not_counted"] == [
+            "a-host 1.2: error -1: no window"
+        ]
+
+
+async def test_an_answer_that_does_not_fit_leaves_the_question_to_the_inbox(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept", "content": {"where": 5}}, after_s=20))
+        call = asyncio.create_task(host.call())
+        await answered_by_a_person(hub, call)
+        assert (await call)["result"]["content"] == DONE
+
+
+async def test_an_answer_that_does_not_fit_is_refused_where_the_host_can_send_another(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS)
+        asked = (await host.send("tools/call", {"name": "t"}))["result"]
+        (key,) = asked["inputRequests"]
+        again = {"name": "t", "requestState": asked["requestState"]}
+        for wrong in ({"action": "accept", "content": {"where": 5}}, {}, 12345, None):
+            response = await host.send("tools/call", {**again, "inputResponses": {key: wrong}})
+            assert response["error"]["code"] == -32602
+        await settle(2)
+        right = {"action": "accept", "content": {"where": "x", "sure": True}}
+        response = await host.send("tools/call", {**again, "inputResponses": {key: right}})
+        assert (response["result"]["content"], got) == (DONE, [right])
+
+
+@pytest.mark.parametrize("said", [{"action": "decline"}, {"action": "cancel"}])
+@pytest.mark.parametrize("of_host", Era)
+@pytest.mark.parametrize("of_server", Era)
+async def test_where_only_the_host_is_asked_its_answers_are_passed_on_unjudged(
+    world: World, of_host: Era, of_server: Era, said: dict[str, Any]
+) -> None:
+    got = asks(world, of_server, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering(said, after_s=0), policy=Policy(form="host"))
+        assert (await host.call())["result"]["content"] == DONE
+        assert got == [said]
+
+
+async def test_where_only_the_host_is_asked_its_error_reaches_the_server(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(ValueError("no window"), after_s=0), policy=Policy(form="host"))
+        await host.call()
+        assert [(type(each), each.code, each.message) for each in got] == [(ReplyError, -1, "no window")]
+
+
+@pytest.mark.parametrize("of_host", Era)
+async def test_what_only_the_host_could_answer_is_refused_if_it_cannot(world: World, of_host: Era) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, policy=Policy(form="host"), capabilities={"sampling": {}})
+        assert (await host.call())["result"]["content"] == DONE
+        assert [each.code for each in got] == [-32601]
+        assert open_requests(hub) == []
+
+
+async def test_a_server_of_2026_that_asks_what_was_not_declared_ends_the_call(world: World) -> None:
+    asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS, policy=Policy(form="host"), capabilities={})
+        error = (await host.call())["error"]
+        assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"form": {}}}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "declares", "sent"),
+    [
+        (Policy(), {}, None),
+        (Policy(form="host"), {}, {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {}}),
+        (
+            Policy(form="host", url="host", sampling="host", roots="host"),
+            {"elicitation": {}, "sampling": {}},
+            {"elicitation": {"form": {}}, "sampling": {}},
+        ),
+    ],
+)
+async def test_a_call_declares_what_can_be_answered_for_it(
+    world: World, policy: Policy, declares: dict[str, Any], sent: dict[str, Any] | None
+) -> None:
+    async with connected(world) as hub:
+        await host_at(hub, Era.STATELESS, policy=policy, capabilities=declares).call()
+        meta = world.peer.sent[-1].params.get("_meta", {})
+        assert meta.get("io.modelcontextprotocol/clientCapabilities") == sent
+
+
+@pytest.mark.parametrize("of_host", Era)
+@pytest.mark.parametrize("first", ["host", "host-first"])
+async def test_a_host_that_is_asked_first_has_the_question_claimed(world: World, of_host: Era, first: Any) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=50), policy=Policy(form=first))
+        call = asyncio.create_task(host.call())
+        asked = await question(hub)
+        await settle(10)
+        claim = hub.inbox.get(asked.id).claim
+        assert claim is not None
+        assert claim.by == "me"
+        await call
+        assert hub.inbox.get(asked.id).state is RequestState.ANSWERED
+
+
+async def test_what_the_host_asked_first_leaves_is_everybodys(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering({"action": "decline"}, 0), policy=Policy(form="host-first"))
+        call = asyncio.create_task(host.call())
+        record = await answered_by_a_person(hub, call)
+        assert record.claim is None
+        await call
+
+
+async def test_where_only_the_inbox_is_asked_the_host_is_not(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept"}), policy=Policy(form="inbox"))
+        call = asyncio.create_task(host.call())
+        await answered_by_a_person(hub, call)
+        await call
+        assert host.asked == []
+
+
+async def test_an_answer_waits_for_what_becomes_of_a_claim(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        said = {"action": "accept", "content": {"where": "host", "sure": True}}
+        host = host_at(hub, Era.HANDSHAKE, answering(said, after_s=2))
+        call = asyncio.create_task(host.call())
+        asked = await question(hub)
+        held = await hub.inbox.claim(asked.id, "alice", 60)
+        await settle(20)
+        assert not call.done()
+        assert held.claim is not None
+        await hub.inbox.release(asked.id, held.claim.id)
+        await call
+        assert got == [said]
+
+
+async def test_a_question_that_may_be_of_another_principals_call_goes_to_the_inbox_alone(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        await host_at(hub, name="somebody else", handler=answering({"action": "decline"})).call()
+        host = host_at(hub, Era.HANDSHAKE, answering({"action": "decline"}))
+        call = asyncio.create_task(host.call())
+        await answered_by_a_person(hub, call)
+        await call
+        assert host.asked == []
+
+
+async def test_what_the_wire_ties_to_a_call_is_asked_whoever_else_called(world: World) -> None:
+    async def behaviour(sent: Any) -> dict[str, Any]:
+        return {"content": [await sent.ask(*ASKED, on_wire=True).answered()]}
+
+    async with connected(world, server(max_in_flight=5)) as hub:
+        await host_at(hub, name="somebody else").call()
+        world.peer.behaviour = behaviour
+
+        def somebodys(name: str) -> ScriptedHost:
+            said = {"action": "accept", "content": {"where": name, "sure": True}}
+            return host_at(hub, Era.HANDSHAKE, answering(said), name=name)
+
+        mine, theirs = somebodys("mine"), somebodys("theirs")
+        calls = [asyncio.create_task(each.call()) for each in (mine, theirs)]
+        await until(lambda: all(call.done() for call in calls))
+        said = [call.result()["result"]["content"][0]["content"]["where"] for call in calls]
+        assert said == ["mine", "theirs"]
