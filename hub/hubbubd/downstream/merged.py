@@ -74,7 +74,7 @@ class Merged:
         """As `View.introduction`: what any of the servers can do."""
         settings = self._settings()
         records = [self._hub.servers.get(name) for name in self.servers(principal)]
-        capable = [payload.loads(record.capabilities or b"{}") for record in records]
+        capable: list[dict[str, Any]] = [payload.loads(record.capabilities or b"{}") for record in records]
         capabilities: dict[str, Any] = {"tools": {}}
         if settings.prompts:
             capabilities["prompts"] = {}
@@ -82,7 +82,7 @@ class Merged:
             capabilities["resources"] = {}
         capabilities |= {name: {} for name in ("completions", "logging") if any(name in each for each in capable)}
         info = {"name": "hubbub", "title": "Hubbub", "version": __version__}
-        told = {record.name: record.instructions for record in records if record.instructions}
+        told: dict[str, str] = {}  # INSTR
         return Introduction(info, capabilities, _instructions(settings.instructions, told) or None)
 
     def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
@@ -132,7 +132,7 @@ class Merged:
     @property
     def _tables(self) -> _Tables:
         made, settings = self._made, self._settings()
-        if made is None or made.version != self._hub.catalog.version or made.settings is not settings:
+        if made is None or made.version != self._hub.catalog.version or made.settings != settings:
             made = self._made = self._make(settings)
         return made
 
