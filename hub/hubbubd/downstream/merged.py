@@ -16,6 +16,8 @@ from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.host_names import NameRule, Names, described
 from hubbubd.core.host_uris import added, may_have_uris, owners, rewritten, stripped
+from hubbubd.core.tool_search import Index, index
+from hubbubd.downstream.own_tools import SEARCHING
 from hubbubd.downstream.profiles import Introduction, Target
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
@@ -50,10 +52,11 @@ class _Tables:
     settings: ProfileSettings
     servers: tuple[str, ...]
     entries: dict[Kind, tuple[_Entry, ...]]
-    names: dict[Kind, Names]
+    targets: dict[Kind, dict[str, Target]]
     listed: dict[tuple[Kind, frozenset[str]], tuple[bytes, ...]] = field(
         default_factory=dict[tuple[Kind, frozenset[str]], tuple[bytes, ...]]
     )
+    indexes: dict[frozenset[str], Index] = field(default_factory=dict[frozenset[str], Index])
 
 
 class Merged:
@@ -91,8 +94,28 @@ class Merged:
         if (kind, seen) not in tables.listed:
             if len(tables.listed) >= KEPT:
                 tables.listed.clear()
-            tables.listed[kind, seen] = tuple(each.shown for each in tables.entries[kind] if each.server in seen)
+            found = [each for each in tables.entries[kind] if each.server in seen]
+            if kind is Kind.TOOL and self.searched:
+                pinned = tuple(each.shown for each in found if tables.settings.pins_tool(each.name))
+                tables.listed[kind, seen] = (*SEARCHING, *pinned)
+            else:
+                tables.listed[kind, seen] = tuple(each.shown for each in found)
         return tables.listed[kind, seen]
+
+    @property
+    def searched(self) -> bool:
+        """As `View.searched`."""
+        return self._settings().tools == "search"
+
+    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+        """As `View.search`."""
+        tables, seen = self._tables, frozenset(self.servers(principal))
+        known = {each.name: each.shown for each in tables.entries[Kind.TOOL] if each.server in seen}
+        if seen not in tables.indexes:
+            if len(tables.indexes) >= KEPT:
+                tables.indexes.clear()
+            tables.indexes[seen] = index({name: _texts(shown) for name, shown in known.items()})
+        return [known[name] for name in tables.indexes[seen].best(query, most)]
 
     def target(self, kind: Kind, named: str, principal: Principal) -> Target:
         """As `View.target`. Raises InvalidArgument for a URI that several servers have."""
@@ -103,11 +126,10 @@ class Merged:
         return payload.dumps(rewritten(payload.loads(result), server)) if may_have_uris(result) else result
 
     def _by_name(self, kind: Kind, named: str, principal: Principal) -> Target:
-        origin = self._tables.names[kind].origins.get(named)
-        hidden = kind is Kind.TOOL and not self._settings().has_tool(named)
-        if origin is None or hidden or not principal.may(Permission.CALL, origin[0]):
+        target = self._tables.targets[kind].get(named)
+        if target is None or not principal.may(Permission.CALL, target.server):
             raise NotFound(_NAMED[kind], named)
-        return Target(*origin)
+        return target
 
     def _resource(self, uri: str, principal: Principal) -> Target:
         seen = self.servers(principal)
@@ -140,15 +162,16 @@ class Merged:
         servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
         lists = {kind: list(self._read(kind, servers)) for kind in Kind}
         rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
-        names = {
-            kind: rule.names((server, entry["name"]) for server, entry in lists[kind] if "name" in entry)
-            for kind in _NAMED
+        origins = {
+            kind: [(server, entry["name"]) for server, entry in lists[kind] if _is_named(entry)] for kind in _NAMED
         }
+        names = {kind: rule.names(origins[kind]) for kind in _NAMED}
         shown = {kind: tuple(_by_name(kind, lists[kind], names[kind], settings)) for kind in _NAMED}
         shown |= {kind: tuple(_by_uri(kind, lists[kind])) if settings.resources else () for kind in _URI}
         if not settings.prompts:
             shown[Kind.PROMPT] = ()
-        return _Tables(self._hub.catalog.version, settings, servers, shown, names)
+        targets = {kind: {each.name: Target(each.server, each.own) for each in shown[kind]} for kind in _NAMED}
+        return _Tables(self._hub.catalog.version, settings, servers, shown, targets)
 
     def _read(self, kind: Kind, servers: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
         for server in servers:
@@ -160,12 +183,15 @@ def _by_name(
     kind: Kind, entries: list[tuple[str, dict[str, Any]]], names: Names, settings: ProfileSettings
 ) -> Iterator[_Entry]:
     for server, entry in entries:
-        own = entry.get("name")
-        name = names.shown.get((server, own)) if isinstance(own, str) else None
+        name = names.shown.get((server, entry["name"])) if _is_named(entry) else None
         if name is None or (kind is Kind.TOOL and not settings.has_tool(name)):
             continue
         document = rewritten({f"{_NAMED[kind]}s": [described(entry, server, name)]}, server)
         yield _Entry(server, entry["name"], name, payload.dumps(document[f"{_NAMED[kind]}s"][0]))
+
+
+def _is_named(entry: Mapping[str, Any]) -> bool:
+    return isinstance(entry.get("name"), str)
 
 
 def _by_uri(kind: Kind, entries: list[tuple[str, dict[str, Any]]]) -> Iterator[_Entry]:
@@ -175,6 +201,14 @@ def _by_uri(kind: Kind, entries: list[tuple[str, dict[str, Any]]]) -> Iterator[_
         if isinstance(own, str):
             document = rewritten({member: [entry]}, server)
             yield _Entry(server, own, added(server, own), payload.dumps(document[member][0]))
+
+
+def _texts(entry: bytes) -> tuple[str, ...]:
+    """Return what a search looks at in a tool, its name first."""
+    tool = payload.loads(entry)
+    return tuple(
+        text for text in (tool.get(part) for part in ("name", "title", "description")) if isinstance(text, str)
+    )
 
 
 def _instructions(first: str, told: Mapping[str, str]) -> str:

@@ -182,9 +182,7 @@ class McpApplication:
                 return view
             case _:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
-                raise Answered(
-                    404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}")
-                )
+                raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
 
     def _profile(self, name: str) -> View:
         known = self._endpoints.get(f"p/{name}")
