@@ -44,7 +44,7 @@ class _Entry:
     shown: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Tables:
     """All that follows from the catalog and the settings, as they were at `version`."""
 
@@ -128,7 +128,7 @@ class Merged:
     def _by_name(self, kind: Kind, named: str, principal: Principal) -> Target:
         target = self._tables.targets[kind].get(named)
         if target is None or not principal.may(Permission.CALL, target.server):
-            raise NotFound(_NAMED[kind], named)
+            raise NotFound("tool", named) if kind is Kind.TOOL else NotFound("prompt", named)
         return target
 
     def _resource(self, uri: str, principal: Principal) -> Target:
@@ -171,7 +171,9 @@ class Merged:
         if not settings.prompts:
             shown[Kind.PROMPT] = ()
         targets = {kind: {each.name: Target(each.server, each.own) for each in shown[kind]} for kind in _NAMED}
-        return _Tables(self._hub.catalog.version, settings, servers, shown, targets)
+        return _Tables(
+            version=self._hub.catalog.version, settings=settings, servers=servers, entries=shown, targets=targets
+        )
 
     def _read(self, kind: Kind, servers: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
         for server in servers:
