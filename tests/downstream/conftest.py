@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import Grant, Principal, Role
@@ -19,11 +17,10 @@ from hubbubd.downstream.state_keys import KeyRing, StateKeys
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import World, server, world
+from ..runtime.conftest import World, anyio_backend, server, watching, world
 from ..runtime.peer import Outcome, Sent
-from ..runtime.virtual_time import VirtualTimeLoop
 
-__all__ = ["world"]
+__all__ = ["anyio_backend", "watching", "world"]
 
 ME = "me"
 ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
@@ -38,12 +35,6 @@ Answer = dict[str, Any] | Exception | None
 """A result, an error, or None: it never answers."""
 
 Handler = Callable[[str, dict[str, Any]], Awaitable[Answer]]
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """A new loop for each test, at second 0 of its own time."""
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
 
 
 def principal(name: str = ME) -> Principal:
@@ -134,6 +125,11 @@ class ScriptedHost:
         self.told.append((message["method"], message["params"]))
 
 
+def handles(hub: Hub) -> Handles:
+    """What seals states, with the keys of all hubs of a test."""
+    return Handles(KeyRing(Path("unused"), hub.clock, KEYS), hub.clock)
+
+
 class Asking(Transparent):
     """The endpoint of the server `one`, with a policy of its own."""
 
@@ -156,8 +152,7 @@ def host_at(
     name: str = ME,
 ) -> ScriptedHost:
     """A host at the endpoint of the server `one`."""
-    keys = KeyRing(Path("unused"), hub.clock, KEYS)
-    endpoint = Endpoint(hub, Asking(hub, policy or Policy()), Handles(keys, hub.clock))
+    endpoint = Endpoint(hub, Asking(hub, policy or Policy()), handles(hub))
     host = Host(
         principal=principal(name),
         revision=REVISIONS[era],

@@ -3,6 +3,7 @@
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.sessions import Session, Sessions
@@ -16,6 +17,7 @@ __all__ = [
     "Handles",
     "Host",
     "KeyRing",
+    "Merged",
     "Outlet",
     "Policy",
     "Session",

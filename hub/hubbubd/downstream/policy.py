@@ -42,7 +42,15 @@ class Policy:
     @classmethod
     def configured(cls, settings: ProfileSettings, *, named: bool) -> Self:
         """Return the policy of a profile."""
-        return cls(**settings.questions.model_dump(), unattended_s=settings.unattended_s, named=named)
+        asked = settings.questions
+        return cls(
+            form=asked.form,
+            url=asked.url,
+            sampling=asked.sampling,
+            roots=asked.roots,
+            unattended_s=settings.unattended_s,
+            named=named,
+        )
 
     def of(self, kind: RequestKind) -> Asked:
         """Return who is asked what is of this kind."""
