@@ -9,6 +9,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal, notification
+from hubbubd.downstream.progress import Progress
 from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound
 from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
 
@@ -50,17 +51,13 @@ def of_error(exc: HubError) -> Refusal:
 
 
 @contextmanager
-def followed(calls: Calls, exchange: Exchange, call_id: str) -> Generator[None]:
+def followed(calls: Calls, exchange: Exchange, call_id: str, progress: Progress) -> Generator[None]:
     """Tell the host of progress and log messages of a call."""
-    token = exchange.meta.get("progressToken")
-    latest = -1.0
 
     def tell(_call: Call, live: object) -> None:
-        nonlocal latest
         match live:
-            case ProgressEvent() if token is not None and live.progress > latest:
-                latest = live.progress
-                exchange.tell(notification("notifications/progress", {"progressToken": token, **_progress(live)}))
+            case ProgressEvent():
+                progress.report(live)
             case LogEvent():
                 exchange.tell(notification("notifications/message", cast("dict[str, Any]", payload.loads(live.params))))
             case _:
@@ -68,8 +65,3 @@ def followed(calls: Calls, exchange: Exchange, call_id: str) -> Generator[None]:
 
     with calls.listen(call_id, tell):
         yield
-
-
-def _progress(event: ProgressEvent) -> dict[str, Any]:
-    told = {"progress": event.progress, "total": event.total, "message": event.message}
-    return {key: value for key, value in told.items() if value is not None}

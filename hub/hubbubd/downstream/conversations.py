@@ -2,21 +2,27 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from hubbubd import payload
+from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call
+from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import HUB_FAILED
-from hubbubd.downstream import calls
+from hubbubd.downstream import calls, own_tools, tickets
 from hubbubd.downstream.following import Following
-from hubbubd.downstream.handles import Handles
+from hubbubd.downstream.handles import Handle, Handles
+from hubbubd.downstream.holding import Holding, Terms
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View
+from hubbubd.downstream.progress import Progress
 from hubbubd.downstream.questions import Questions
 from hubbubd.downstream.requests import Requests
-from hubbubd.downstream.rounds import Lost, Rounds
+from hubbubd.downstream.rounds import Lost, Rounds, spec_of
+from hubbubd.errors import NotFound
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
@@ -34,6 +40,7 @@ class Conversations:
 
     def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
         self._hub = hub
+        self._view = view
         self._questions = Questions(hub, lambda: view.policy)
         self._rounds = Rounds(self._questions, handles, view.name)
 
@@ -44,36 +51,89 @@ class Conversations:
         except Lost:
             return _lost(method)
         spec, handle = attached or (self._new(exchange, server, method, params), None)
+        return await self._held(exchange, spec, handle, self._holding(exchange, spec))
+
+    async def again(self, exchange: Exchange) -> tuple[str, bytes]:
+        """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
+        wanted = tickets.wanted(exchange.params)
+        call = self._own(wanted.call_id, exchange.host.principal)
+        if call.state.ended:
+            return call.server, _result(call, attached=True)
+        attached = self._rounds.attached(exchange) if exchange.host.stateless else None
+        spec, handle = attached or (spec_of(call), None)
+        holding = self._holding(exchange, spec, wanted)
+        return call.server, await self._held(exchange, spec, handle, holding)
+
+    def _holding(self, exchange: Exchange, spec: CallSpec, wanted: tickets.Wanted | None = None) -> Holding:
+        """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
+        progress, now = Progress(exchange), self._hub.clock.steady()
+        terms = Terms.of(self._questions.policy, exchange, now, told=progress.wanted)
+        if wanted is not None:
+            within = terms.until if wanted.wait_s is None else now + wanted.wait_s
+            terms = replace(terms, until=min(terms.until, within), whatever=True)
+        return Holding(self._hub, exchange, spec, terms, progress)
+
+    def _own(self, call_id: str, principal: Principal) -> Call:
+        """Return a call of a tool that a principal has made of a server of this endpoint. Raises Refusal."""
+        try:
+            call = self._hub.calls.get(call_id)
+        except NotFound:
+            raise tickets.unknown(call_id) from None
+        own = call.principal == principal.name and call.method == "tools/call"
+        if not own or call.server not in self._view.servers(principal):
+            raise tickets.unknown(call_id)
+        return call
+
+    async def _held(self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding) -> bytes:
+        """Return the result of a call, or what its host gets instead where it takes longer than the host waits."""
         assert spec.call_id is not None, "a host's call has an id"
-        with calls.followed(self._hub.calls, exchange, spec.call_id):
+        with calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress):
             if exchange.host.stateless:
-                outcome = await self._rounds.result(exchange, spec, handle)
+                outcome = await holding.held(self._rounds.result(exchange, spec, handle, holding))
             else:
-                outcome = await self._with_requests(exchange, spec, spec.call_id)
+                outcome = await holding.held(self._with_requests(exchange, spec, spec.call_id, holding))
         if isinstance(outcome, bytes):
             return outcome
-        if handle is not None and outcome.fault is not None and outcome.fault.code in _RESTARTS:
-            return _lost(method)
-        return calls.result_of(outcome)
+        call = outcome or self._hub.calls.get(spec.call_id)
+        if call.state.ended:
+            return _result(call, attached=outcome is None or handle is not None or holding.keeps)
+        if exchange.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
+            raise tickets.late(call, holding.asked)
+        return tickets.ticket(call, holding.asked, as_error=self._has_schema(exchange, call))
+
+    def _has_schema(self, exchange: Exchange, call: Call) -> bool:
+        """Return whether the host checks results of the tool that it has called against a schema."""
+        if exchange.params.get("name") in own_tools.ALL:
+            return False
+        own: object = payload.loads(call.params).get("name")
+        entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, Kind.TOOL)))
+        return any(entry.get("name") == own and "outputSchema" in entry for entry in entries)
 
     def _new(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         sent = self._questions.stamped(exchange, calls.passed_on(params))
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
         return CallSpec(server=server, method=method, params=payload.dumps(sent), call_id=call_id)
 
-    async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str) -> Call:
+    async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str, holding: Holding) -> Call:
         principal = exchange.host.principal.name
-        requests = Requests(self._questions, exchange)
+        requests = Requests(self._questions, exchange, holding)
 
         def reserves(request: PendingRequest) -> bool:
             return self._questions.reserves(exchange.host, request)
 
         with (
-            Following(self._hub, call_id, requests.changed).following(),
+            Following(self._hub, call_id, requests.changed, holding.changed).following(),
             self._hub.inbox.reserved.for_caller(call_id, principal, reserves),
         ):
             async with requests.asked():
                 return await self._hub.calls.call(spec, principal)
+
+
+def _result(call: Call, *, attached: bool) -> bytes:
+    """Return the result of a call that has ended; `attached` if its host asked for it before. Raises Refusal."""
+    if attached and call.fault is not None and call.fault.code in _RESTARTS:
+        return _lost(call.method)
+    return calls.result_of(call)
 
 
 def _lost(method: str) -> bytes:

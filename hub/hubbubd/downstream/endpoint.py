@@ -12,7 +12,7 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import calls, messages, own_tools
+from hubbubd.downstream import calls, messages, own_tools, tickets
 from hubbubd.downstream.conversations import Conversations
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
@@ -117,6 +117,9 @@ class Endpoint:
     async def _named(self, exchange: Exchange) -> bytes:
         kind, member = NAMED[exchange.method]
         params = exchange.params
+        if kind is Kind.TOOL and params.get("name") == tickets.RESULT and self.view.policy.on_hold_end == "ticket":
+            server, result = await self._conversations.again(exchange)
+            return of_revision(exchange, self.view.shown(server, result))
         if kind is Kind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
                 return of_revision(exchange, own_tools.searched(self.view, params, exchange.host.principal))

@@ -11,14 +11,25 @@ from hubbubd.runtime.hub import Hub
 
 
 class Following:
-    """One call as it changes, and the pending requests that name it as their cause."""
+    """One call as it changes, and the pending requests that name it as their cause: `changed` is told of each.
 
-    def __init__(self, hub: Hub, call_id: str, changed: Callable[[PendingRequest], None] | None = None) -> None:
+    `waits` is told of these, and of those that the call has perhaps caused.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        call_id: str,
+        changed: Callable[[PendingRequest], None] | None = None,
+        waits: Callable[[PendingRequest], None] | None = None,
+    ) -> None:
         self.news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once something has changed since `seen`."""
         self._hub = hub
         self._call_id = call_id
         self._changed = changed
+        self._waits = waits
+        self._perhaps: set[str] = set()
         self._requests: dict[str, PendingRequest | None] = {}
         self._stack = ExitStack()
 
@@ -50,6 +61,16 @@ class Following:
                 self._stack.enter_context(self._hub.inbox.listen(request_id, self._request_changed))
                 with suppress(NotFound):  # the call is parked before what it waits for is in the inbox
                     self._request_changed(self._hub.inbox.get(request_id), None)
+        if self._waits is not None:
+            self._follow_perhaps(call, self._waits)
+
+    def _follow_perhaps(self, call: Call, waits: Callable[[PendingRequest], None]) -> None:
+        for request_id in call.perhaps_pending_ids:
+            if request_id not in self._perhaps:
+                self._perhaps.add(request_id)
+                self._stack.enter_context(self._hub.inbox.listen(request_id, lambda request, _live: waits(request)))
+                with suppress(NotFound):
+                    waits(self._hub.inbox.get(request_id))
 
     def _request_changed(self, request: PendingRequest, _live: object) -> None:
         self._requests[request.id] = request
@@ -57,3 +78,5 @@ class Following:
             self.news.set_result(None)
         if self._changed is not None:
             self._changed(request)
+        if self._waits is not None:
+            self._waits(request)

@@ -17,7 +17,7 @@ from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.host_names import NameRule, Names, described
 from hubbubd.core.host_uris import added, may_have_uris, owners, rewritten, stripped
 from hubbubd.core.tool_search import Index, index
-from hubbubd.downstream.own_tools import SEARCHING
+from hubbubd.downstream.own_tools import listed
 from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import Introduction, Target
 from hubbubd.errors import InvalidArgument, NotFound
@@ -101,11 +101,10 @@ class Merged:
             if len(tables.listed) >= KEPT:
                 tables.listed.clear()
             found = [each for each in tables.entries[kind] if each.server in seen]
+            own = listed(tables.settings) if kind is Kind.TOOL else ()
             if kind is Kind.TOOL and self.searched:
-                pinned = tuple(each.shown for each in found if tables.settings.pins_tool(each.name))
-                tables.listed[kind, seen] = (*SEARCHING, *pinned)
-            else:
-                tables.listed[kind, seen] = tuple(each.shown for each in found)
+                found = [each for each in found if tables.settings.pins_tool(each.name)]
+            tables.listed[kind, seen] = (*own, *(each.shown for each in found))
         return tables.listed[kind, seen]
 
     @property

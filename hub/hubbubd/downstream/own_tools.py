@@ -1,15 +1,19 @@
-"""Tools of the hub's own, in profiles whose tools are searched for instead of listed."""
+"""Tools of the hub's own: in profiles, those to search for tools with, and the one that fetches late results."""
 
 from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
 
 from hubbubd import payload
+from hubbubd.config.mcp import ProfileSettings
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream import tickets
 from hubbubd.downstream.messages import Refusal
 
 SEARCH: Final = "hubbub_search_tools"
 CALL: Final = "hubbub_call_tool"
+
+ALL: Final = frozenset({SEARCH, CALL, tickets.RESULT})
 
 MOST_FOUND: Final = 10
 """Tools that one search returns."""
@@ -58,6 +62,12 @@ class Searchable(Protocol):
     def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """Return the entries of the tools that fit best."""
         ...
+
+
+def listed(settings: ProfileSettings) -> tuple[bytes, ...]:
+    """Return the entries of the hub's own tools in a profile."""
+    late = (tickets.ENTRY,) if settings.on_hold_end == "ticket" else ()
+    return (*SEARCHING, *late) if settings.tools == "search" else late
 
 
 def searched(view: Searchable, params: Mapping[str, Any], principal: Principal) -> bytes:

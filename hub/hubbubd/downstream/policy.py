@@ -6,7 +6,7 @@ the form. An answer that comes at once and needs nobody is no answer where peopl
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.mcp import Asked, ProfileSettings
 from hubbubd.core.capabilities import serves
@@ -29,7 +29,8 @@ METHODS: Final[Mapping[RequestKind, str]] = {
 class Policy:
     """Who is asked at an endpoint, by kind; within `unattended_s` seconds an answer that needs nobody is none.
 
-    `named` puts the server's name before its message, where an endpoint has several servers.
+    `named` puts the server's name before its message, where an endpoint has several servers. `hold_s` and `on_hold_end`
+    are as in the settings, but that there are tickets only where the hub has tools of its own.
     """
 
     form: Asked = "both"
@@ -38,11 +39,13 @@ class Policy:
     roots: Asked = "host-first"
     unattended_s: float = 1.0
     named: bool = False
+    hold_s: Literal["auto"] | float = "auto"
+    on_hold_end: Literal["ticket", "error", "wait"] = "wait"
 
     @classmethod
     def configured(cls, settings: ProfileSettings, *, named: bool) -> Self:
         """Return the policy of a profile."""
-        asked = settings.questions
+        asked, end = settings.questions, settings.on_hold_end
         return cls(
             form=asked.form,
             url=asked.url,
@@ -50,6 +53,8 @@ class Policy:
             roots=asked.roots,
             unattended_s=settings.unattended_s,
             named=named,
+            hold_s=settings.hold_s,
+            on_hold_end="error" if end == "ticket" and not named else end,
         )
 
     def of(self, kind: RequestKind) -> Asked:

@@ -8,6 +8,7 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
+from hubbubd.downstream.holding import Holding
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import notification
 from hubbubd.downstream.policy import METHODS, Left, judge, judge_error
@@ -20,9 +21,10 @@ log = structlog.get_logger(__name__)
 class Requests:
     """The questions of one call that its host is asked. The host is told of those that others have answered."""
 
-    def __init__(self, questions: Questions, exchange: Exchange) -> None:
+    def __init__(self, questions: Questions, exchange: Exchange, holding: Holding) -> None:
         self._questions = questions
         self._exchange = exchange
+        self._holding = holding
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._answering: set[str] = set()
         self._visited: set[str] = set()
@@ -54,7 +56,8 @@ class Requests:
         clock, policy = questions.hub.clock, questions.policy
         begun = clock.steady()
         try:
-            response = await self._exchange.ask(METHODS[request.kind], questions.shown(host, request))
+            with self._holding.dialog():
+                response = await self._exchange.ask(METHODS[request.kind], questions.shown(host, request))
             took_s = clock.steady() - begun
             if response.result is None:
                 verdict = judge_error(policy, request.kind, response.error or {})

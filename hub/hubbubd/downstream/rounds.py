@@ -17,6 +17,7 @@ from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Bound, Handle, Handles, digest
+from hubbubd.downstream.holding import Holding
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.policy import METHODS, judge
@@ -59,16 +60,13 @@ class Rounds:
             call = self._hub.calls.get(handle.call_id)
         except NotFound:
             raise Lost from None
-        spec = CallSpec(
-            server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task
-        )
-        return spec, handle
+        return spec_of(call), handle
 
-    async def result(self, exchange: Exchange, spec: CallSpec, handle: Handle | None) -> Call | bytes:
+    async def result(self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding) -> Call | bytes:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
         answers = _responses(exchange) if handle is not None else {}
-        following = Following(self._hub, spec.call_id)
+        following = Following(self._hub, spec.call_id, waits=holding.changed)
         host = exchange.host
 
         def reserves(request: PendingRequest) -> bool:
@@ -76,7 +74,7 @@ class Rounds:
 
         with following.following(), self._hub.inbox.reserved.for_caller(spec.call_id, host.principal.name, reserves):
             attached = _Attached(self, exchange, spec, following, handle)
-            return await attached.run(answers)
+            return await attached.run(answers, holding)
 
     def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
         """Return a result that asks for input."""
@@ -140,7 +138,7 @@ class _Attached:
         self._count = handle.round if handle is not None else 0
         self._detached = handle is not None
 
-    async def run(self, answers: Mapping[str, Any]) -> Call | bytes:
+    async def run(self, answers: Mapping[str, Any], holding: Holding) -> Call | bytes:
         """Give the answers, wait, and ask."""
         calls, principal = self._rounds.questions.hub.calls, self._exchange.host.principal.name
         loop = asyncio.get_running_loop()
@@ -163,7 +161,9 @@ class _Attached:
                     return self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
         except asyncio.CancelledError:
             await _cancelled(tasks)
-            if not self._following.open():  # nobody is being asked, so nobody's answer would be lost
+            if (
+                not holding.keeps and not self._following.open()
+            ):  # nobody is being asked, so nobody's answer would be lost
                 calls.give_up(self._spec.call_id or "")
             raise
         finally:
@@ -185,6 +185,11 @@ class _Attached:
     def _askable(self) -> list[PendingRequest]:
         host, questions = self._exchange.host, self._rounds.questions
         return [request for request in self._following.open() if questions.asks(host, request)]
+
+
+def spec_of(call: Call) -> CallSpec:
+    """Return the spec that joins a call."""
+    return CallSpec(server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task)
 
 
 def keyed(call: Call, asked: list[PendingRequest]) -> dict[str, PendingRequest]:

@@ -1,0 +1,102 @@
+"""What a host gets of a call that takes longer than it waits, and how it gets the result later."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from hubbubd import bounds, payload
+from hubbubd.core.calls import Call
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
+from hubbubd.downstream.messages import Refusal
+from hubbubd.errors import help_url
+
+RESULT: Final = "hubbub_result"
+
+CALL_ID: Final = "hubbub/callId"
+"""The member of `_meta` that has the call's id."""
+
+LONGEST_WAIT_S: Final = 86_400.0
+"""The longest wait that is taken from a host, in seconds."""
+
+MOST_NAMED: Final = 5
+"""Pending requests that are named."""
+
+ENTRY: Final = payload.dumps(
+    {
+        "name": RESULT,
+        "title": "Get a result that took long",
+        "description": (
+            "Returns the result of an earlier tool call that had to wait for a person. Call it once the person has "
+            "answered, with the call_id that the earlier call returned. It may be called again."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "call_id": {"type": "string", "description": "What the earlier call returned."},
+                "wait_s": {
+                    "type": "number",
+                    "minimum": 0,
+                    "description": "Seconds to wait for the result at most, if there is none yet.",
+                },
+            },
+            "required": ["call_id"],
+        },
+        "annotations": {"readOnlyHint": True, "openWorldHint": False},
+    }
+)
+"""The entry of `tools/list`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which result a host wants, and for how many seconds it waits; None if it does not say."""
+
+    call_id: str
+    wait_s: float | None
+
+
+def wanted(params: Mapping[str, Any]) -> Wanted:
+    """Return what a call of RESULT asks for. Raises Refusal."""
+    arguments: object = params.get("arguments")
+    given = cast("Mapping[str, Any]", arguments if isinstance(arguments, Mapping) else {})
+    call_id, wait_s = given.get("call_id"), given.get("wait_s")
+    if not isinstance(call_id, str):
+        raise Refusal(INVALID_PARAMS, f"{RESULT}: call_id must be a string")
+    bounded = bounds.seconds(wait_s, high=LONGEST_WAIT_S)
+    if wait_s is not None and bounded is None:
+        raise Refusal(INVALID_PARAMS, f"{RESULT}: wait_s must be a number of seconds")
+    return Wanted(call_id, bounded)
+
+
+def unknown(call_id: str) -> Refusal:
+    """Return the error for a call that there is not, or not for this host."""
+    reason = "CALL_NOT_FOUND"
+    data = {"reason": reason, "help": help_url(reason)}
+    return Refusal(INVALID_PARAMS, f"there is no call {call_id[:100]!r} of yours here, or it has been deleted", data)
+
+
+def ticket(call: Call, asked: Sequence[str], *, as_error: bool) -> bytes:
+    """Return the result that says how to get the real one. `asked` are the ids of what waits for an answer."""
+    if asked:
+        text = (
+            f"{_waits(call, asked)} Ask the user to answer it (hubbub inbox show {asked[0]}), then call {RESULT} "
+            f"with call_id {call.id} for the result."
+        )
+    else:
+        text = f"The call is still under way. Call {RESULT} with call_id {call.id} again for the result."
+    said: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
+    return payload.dumps({**said, "isError": True} if as_error else said)
+
+
+def late(call: Call, asked: Sequence[str]) -> Refusal:
+    """Return the error where there are no tickets. `asked` as in `ticket`."""
+    reason = "ANSWER_AWAITED"
+    text = f"{_waits(call, asked)} The call goes on: hubbub calls show {call.id} has its result once it is answered."
+    data = {"reason": reason, "help": help_url(reason), "call": call.id, "requests": list(asked[:MOST_NAMED])}
+    return Refusal(HUB_FAILED, text, data)
+
+
+def _waits(call: Call, asked: Sequence[str]) -> str:
+    named = ", ".join(asked[:MOST_NAMED])
+    more = len(asked) - MOST_NAMED
+    return f"{call.server} waits for an answer ({named}{f' and {more} more' if more > 0 else ''})."
