@@ -51,9 +51,10 @@ def profile(hub: Hub, **settings: Any) -> Merged:
 
 
 def shown(view: Merged, kind: Kind, principal: Principal = ADA) -> list[str]:
-    """The names, or URIs, of a list."""
+    """The names, or URIs, of what a list has of servers."""
     entries = map(json.loads, view.entries(kind, principal))
-    return [each.get("uri") or each.get("uriTemplate") or each["name"] for each in entries]
+    names = [each.get("uri") or each.get("uriTemplate") or each["name"] for each in entries]
+    return [name for name in names if not name.startswith("hubbub_")]
 
 
 @pytest.fixture
@@ -155,7 +156,12 @@ async def ask(hub: Hub, view: Merged, method: str, **params: Any) -> Any:
 async def test_tools_can_be_searched_for_instead_of_listed(hub: Hub) -> None:
     view = profile(hub, tools="search", always=["two__other"])
     listed = (await ask(hub, view, "tools/list"))["result"]["tools"]
-    assert [tool["name"] for tool in listed] == ["hubbub_search_tools", "hubbub_call_tool", "two__other"]
+    assert [tool["name"] for tool in listed] == [
+        "hubbub_search_tools",
+        "hubbub_call_tool",
+        "hubbub_result",
+        "two__other",
+    ]
     found = await ask(hub, view, "tools/call", name="hubbub_search_tools", arguments={"query": "do it"})
     tools = json.loads(found["result"]["content"][0]["text"])
     assert [tool["name"] for tool in tools] == ["one__do_it", "two__do_it"]

@@ -1,0 +1,282 @@
+"""Requests that are held while people are asked: for how long, what the host hears meanwhile, and what ends that."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.core.forms import Accept
+from hubbubd.downstream import Endpoint, Policy, Transparent
+from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era
+
+from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
+from ..runtime.peer import Outcome, Sent
+from .conftest import ScriptedHost, answering, asks, connected, handles, host_at
+
+ASKED = ("elicitation/create", FORM)
+DONE = [{"type": "text", "text": "done"}]
+CALL: dict[str, Any] = {"name": "t", "_meta": {"progressToken": "p"}}
+UNTOLD = {"name": "t"}
+ERROR = Policy(form="inbox", on_hold_end="error")
+PATIENT = server(answer_timeout_s=100_000)
+
+
+async def answer(hub: Hub) -> None:
+    """Somebody answers what is open, in the inbox."""
+    for request in open_requests(hub):
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "alice", answer_id=None, claim_id=None)
+
+
+def progress(host: ScriptedHost) -> list[dict[str, Any]]:
+    """The progress that a host was told."""
+    return [params for method, params in host.told if method == "notifications/progress"]
+
+
+async def held_for(hub: Hub, host: ScriptedHost, params: dict[str, Any]) -> int:
+    """Makes a call that ends in an error because it is waited for; returns after how many whole seconds."""
+    begun = hub.clock.steady()
+    response = await host.call(**params)
+    assert response["error"]["data"]["reason"] == "ANSWER_AWAITED"
+    return round(hub.clock.steady() - begun)
+
+
+KNOWN = [
+    ("some-host", "http", CALL, 45),
+    ("some-host", "stdio", CALL, 45),
+    (None, "http", CALL, 45),
+    ("claude-ai", "stdio", CALL, 45),
+    ("codex-mcp-client", "stdio", UNTOLD, 50),
+    ("claude-code", "http", CALL, 330),
+    ("claude-code", "stdio", UNTOLD, 45),
+    ("claude-codex", "http", CALL, 45),
+]
+
+
+@pytest.mark.parametrize(("name", "via", "params", "seconds"), KNOWN)
+@pytest.mark.parametrize("era", Era)
+async def test_a_request_is_held_as_long_as_its_host_is_known_to_wait(
+    world: World, era: Era, name: str | None, via: str, params: dict[str, Any], seconds: float
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, era, policy=ERROR)
+        host.host.info, host.host.via = {"name": name}, via
+        assert await held_for(hub, host, params) == seconds
+
+
+async def test_a_host_that_waits_for_ever_as_long_as_it_is_told_is_held_for_ever(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=ERROR)
+        host.host.info, host.host.via = {"name": "claude-code"}, "stdio"
+        call = asyncio.create_task(host.call(**CALL))
+        await settle(20_000)
+        await answer(hub)
+        assert (await call)["result"]["content"] == DONE
+
+
+async def test_the_time_counts_from_the_request_and_not_from_the_question(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        await asyncio.sleep(40)
+        await sent.ask(*ASKED).answered()
+        return {}
+
+    world.peer.behaviour = behaviour
+    async with connected(world, PATIENT) as hub:
+        assert await held_for(hub, host_at(hub, policy=ERROR), CALL) == 45
+
+
+async def test_a_profile_can_say_how_long(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=Policy(form="inbox", hold_s=7, on_hold_end="error"))
+        assert await held_for(hub, host, CALL) == 7
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_host_that_can_be_asked_is_asked_even_where_nothing_is_held(world: World, era: Era) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        policy = Policy(hold_s="auto", on_hold_end="error", unattended_s=0)
+        host = host_at(hub, era, answering({"action": "accept", "content": {"name": "x"}}, 0.1), policy=policy)
+        assert (await host.call(**CALL))["result"]["content"] == DONE
+        assert len(host.asked) == 1
+
+
+async def test_what_waits_for_nobody_is_not_ended(world: World) -> None:
+    async def behaviour(_sent: Sent) -> Outcome:
+        await asyncio.sleep(500)
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world, server(call_timeout_s=1000, call_max_s=1000)) as hub:
+        host = host_at(hub, policy=ERROR)
+        assert (await host.call(**CALL))["result"]["content"] == DONE
+        assert progress(host) == []
+
+
+async def test_where_a_profile_says_so_it_is_held_for_ever(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=Policy(form="inbox", hold_s=7, on_hold_end="wait"))
+        call = asyncio.create_task(host.call(**CALL))
+        await settle(20_000)
+        await answer(hub)
+        assert (await call)["result"]["content"] == DONE
+
+
+# What the host hears
+
+
+async def test_progress_says_every_ten_seconds_where_to_answer(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=ERROR)
+        call = asyncio.create_task(host.call(**CALL))
+        asked = await question(hub)
+        await settle(32)
+        assert [each["message"] for each in progress(host)] == [
+            f"waiting for an answer: hubbub inbox show {asked.id}"
+        ] * 4
+        await answer(hub)
+        await call
+        assert len(progress(host)) == 4
+
+
+async def test_progress_only_grows_whatever_the_server_reports_in_between(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        sent.progress(0.25, 1.0, "reading")
+        asking = sent.ask(*ASKED)
+        for value in (0.2, 0.5, 0.5, 1e15):
+            await asyncio.sleep(8)
+            sent.progress(value)
+        await asking.answered()
+        return {}
+
+    world.peer.behaviour = behaviour
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=Policy(form="inbox"))
+        call = asyncio.create_task(host.call(**CALL))
+        await settle(100)
+        await answer(hub)
+        await call
+        told = [each["progress"] for each in progress(host)]
+        assert all(before < after for before, after in itertools.pairwise(told))
+        assert {0.25, 0.5, 1e15} < set(told)
+        assert len(told) == 3 + 10
+        assert {each["progressToken"] for each in progress(host)} == {"p"}
+
+
+async def test_a_host_that_did_not_ask_for_progress_is_told_none(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=ERROR)
+        await host.call(**UNTOLD)
+        assert host.told == []
+
+
+# The host's own dialog
+
+
+async def test_as_long_as_the_dialog_of_the_host_is_open_the_request_is_held(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, handler=answering({"action": "accept", "content": {"name": "x"}}, 5000))
+        host.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
+        assert (await host.call(**CALL))["result"]["content"] == DONE
+
+
+async def test_a_dialog_that_is_closed_without_an_answer_ends_what_was_held_long_enough(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, handler=answering({"action": "cancel"}, 300), policy=Policy(on_hold_end="error"))
+        assert await held_for(hub, host, CALL) == 300
+        assert len(open_requests(hub)) == 1
+
+
+async def test_a_time_that_the_profile_gives_counts_for_dialogs_too_which_are_taken_back(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, policy=Policy(hold_s=30, on_hold_end="error"))
+        assert await held_for(hub, host, CALL) == 30
+        assert host.told[-1][0] == "notifications/cancelled"
+        assert len(open_requests(hub)) == 1
+
+
+# The call goes on
+
+
+@pytest.mark.parametrize("era", Era)
+@pytest.mark.parametrize("method", ["tools/call", "prompts/get"])
+async def test_without_tickets_an_error_says_what_is_waited_for_and_the_call_goes_on(
+    world: World, era: Era, method: str
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    world.settings["mcp_profiles"] = {"default": {"questions": {"form": "inbox"}}}
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, era)
+        host.session.endpoint = host.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
+        error = (await host.call(method, **CALL))["error"]
+        (asked,), (call,) = open_requests(hub), hub.calls.select(CallFilter())
+        assert error["code"] == -32000
+        assert error["data"]["requests"] == [asked.id]
+        assert f"hubbub calls show {call.id}" in error["message"]
+        host.session.end()
+        await settle(5000)
+        await answer(hub)
+        await until(lambda: hub.calls.get(call.id).state is CallState.COMPLETED)
+
+
+async def test_a_question_that_one_of_two_calls_has_caused_holds_both(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        if sent.params["name"] == "asks":
+            await asyncio.sleep(1)
+            await sent.ask(*ASKED).answered()
+        else:
+            await asyncio.sleep(30)
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world, server(max_in_flight=2, answer_timeout_s=100_000)) as hub:
+        host = host_at(hub, policy=ERROR)
+        both = [asyncio.create_task(host.call(**{**CALL, "name": name})) for name in ("asks", "works")]
+        asked = await question(hub)
+        await settle(15)
+        told = progress(host)
+        assert len(told) == 4
+        assert all(asked.id in each["message"] for each in told)
+        assert [("error" in each, "result" in each) for each in await asyncio.gather(*both)] == [
+            (True, False),
+            (False, True),
+        ]
+
+
+async def test_a_request_is_held_until_its_call_can_be_kept(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        call = asyncio.create_task(held_for(hub, host_at(hub, policy=ERROR), CALL))
+        await question(hub)
+        await settle(40)
+        world.store.failures = 1
+        assert await call == 55
+        await answer(hub)
+        (record,) = hub.calls.select(CallFilter())
+        await until(lambda: hub.calls.get(record.id).state is CallState.COMPLETED)
+
+
+async def test_an_answer_that_comes_as_the_hold_ends_gives_the_result(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        world.store.delay_s = 1.0
+        call = asyncio.create_task(host_at(hub, policy=ERROR).call(**CALL))
+        await question(hub)
+        await settle(44.5 - hub.clock.steady())
+        await answer(hub)
+        response = await call
+        (record,) = hub.calls.select(CallFilter())
+        assert ("result" in response) == (record.state is CallState.COMPLETED)
+        await until(lambda: hub.calls.get(record.id).state is CallState.COMPLETED)
