@@ -219,12 +219,14 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
             servers: Mapping[str, Any] | None = None,
             hub: Mapping[str, Any] | None = None,
             listen: str | None = "127.0.0.1:0",
+            profiles: Mapping[str, Any] | None = None,
         ) -> RunningHub:
             number = next(numbers)
             config = directory / f"hub-{number}.toml"
             # What a test leaves under way is not worth the time that it usually gets.
             quick = {name: forks.quick(server) for name, server in (servers or {}).items()}
-            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": quick}))
+            tables = {"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": quick}
+            config.write_text(toml({**tables, "mcp": {"profiles": profiles}} if profiles else tables))
             arguments = [
                 "--config",
                 str(config),

@@ -105,7 +105,7 @@ class ProfileSettings(BaseModel):
     """An answer of a host within so long that needs no person counts as none; 0 counts all."""
 
     hold_s: Annotated[Literal["auto"] | float, BeforeValidator(_check_hold)] = "auto"
-    """How long a request is held while a person is asked; `auto` is as long as the host is known to wait."""
+    """How long a request is held while a person is asked, from its beginning; `auto` is as long as the host waits."""
 
     on_hold_end: Literal["ticket", "error", "wait"] = "ticket"
     """What the host gets then: a result that says how to fetch the real one, an error, or nothing yet."""
