@@ -103,6 +103,7 @@ class PeerLink:
         """Once set, answers are acknowledged; None for at once."""
         self.probes = 0
         self.silent = False
+        self.log_level: str | None = None
         self.lost: Fault | None = None
         self._era = era
         self._tasks = tasks

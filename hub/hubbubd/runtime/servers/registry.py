@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
-CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "pid")
+CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid")
 """Fields of a record that its connection sets."""
 
 COUNTS_S = 0.5
