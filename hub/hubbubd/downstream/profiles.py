@@ -41,6 +41,11 @@ class View(Protocol):
         """The name that sessions are bound to: no other view has it."""
         ...
 
+    @property
+    def transparent(self) -> bool:
+        """Whether it passes on what its server says of changed lists, even if they are the same."""
+        ...
+
     def servers(self, principal: Principal) -> list[str]:
         """Return the names of the servers shown, in order."""
         ...
@@ -65,6 +70,8 @@ class View(Protocol):
 class Transparent:
     """The endpoint of one server."""
 
+    transparent = True
+
     def __init__(self, hub: Hub, server: str) -> None:
         self.name = f"s/{server}"
         self._hub = hub
@@ -80,7 +87,7 @@ class Transparent:
         own: dict[str, Any] = payload.loads(record.capabilities or b"{}")
         capabilities = {name: own[name] for name in PASSED_ON if name in own}
         info = payload.loads(record.server_info) if record.server_info else {"name": self._server, "version": "0"}
-        return Introduction(info, capabilities)
+        return Introduction(info, capabilities, record.instructions)
 
     def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
         """As `View.entries`."""
