@@ -281,7 +281,8 @@ async def test_a_request_that_was_never_made_is_not_cancelled(place: Opened) -> 
         host = at.old()
         under_way = host.begin("tools/call", name="t")
         await until(lambda: at.peer.sent)
-        for id_ in (99, "1", None, [], {}):
+        others: tuple[object, ...] = (99, "1", None, [], {})
+        for id_ in others:
             host.session.take(Notification("notifications/cancelled", {"requestId": id_}))
         await settle()
         assert not under_way.done()

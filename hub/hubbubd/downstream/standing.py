@@ -10,7 +10,7 @@ from hubbubd.downstream import messages
 from hubbubd.downstream.changes import ListChanges, WatchedResources, Who
 from hubbubd.downstream.profiles import View
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.servers import EventFilter, ServerEvent, ServerEventKind
+from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 LEVEL_S: Final = 2.0
 """Seconds that a request waits until a server knows the level of log messages that it is to send."""
@@ -28,7 +28,7 @@ class Standing:
         self._who = who
         self._tell = tell
         self._changes = ListChanges(hub, view, who, _announced(view.introduction(who()).capabilities), self._changed)
-        self._stop = hub.events.listen(EventFilter(kinds=frozenset({ServerEventKind.LOG})), self._logged)
+        self._stop = hub.events.listen(ServerEventKind.LOG, self._logged)
         self._leveled: set[str] = set()
         self._closed = False
 

@@ -143,7 +143,7 @@ class EventFeed:
         self._clock = clock
         self._door = door
         self._watchers: set[_Watcher] = set()
-        self._listeners: list[tuple[EventFilter, Callable[[ServerEvent], None]]] = []
+        self._listeners: dict[ServerEventKind, list[Callable[[ServerEvent], None]]] = {}
         self._logs: dict[str, _Buffer] = {}
         self._closed = False
 
@@ -152,7 +152,7 @@ class EventFeed:
     def tell(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
         """Publish a server's notification."""
         kind = KINDS.get(method, ServerEventKind.OTHER)
-        if kind is ServerEventKind.LOG or self._watchers or self._listeners:
+        if kind is ServerEventKind.LOG or self._watchers or kind in self._listeners:
             self._publish(server, kind, method, params, call_id)
 
     def stderr(self, server: str, line: str) -> None:
@@ -176,7 +176,7 @@ class EventFeed:
     ) -> None:
         log = self._logs.get(server) if kind in LOGGED else None
         watchers = [watcher for watcher in self._watchers if watcher.filter.wants(server, kind)]
-        listeners = [tell for chosen, tell in self._listeners if chosen.wants(server, kind)]
+        listeners = tuple(self._listeners.get(kind, ()))
         if log is None and not watchers and not listeners:
             return
         event = ServerEvent(
@@ -216,11 +216,17 @@ class EventFeed:
             self._log(chosen.server)
         return self._follow(chosen, ())
 
-    def listen(self, chosen: EventFilter, tell: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Tell of events as they come, until the returned function is called; there is no buffer."""
-        listener = chosen, tell
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+    def listen(self, kind: ServerEventKind, tell: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Tell of all events of a kind as they come, until the returned function is called; there is no buffer."""
+        listeners = self._listeners.setdefault(kind, [])
+        listeners.append(tell)
+
+        def stop() -> None:
+            listeners.remove(tell)
+            if not listeners:
+                self._listeners.pop(kind, None)
+
+        return stop
 
     def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
         """Yield the last lines of a server's log, oldest first, and with `follow` new ones. Raises as `watch`."""
