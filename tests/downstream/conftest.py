@@ -15,20 +15,13 @@ from hubbubd.downstream.messages import Request
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 
-from ..runtime.conftest import World, server, settle, until, world
+from ..runtime.conftest import World, anyio_backend, server, settle, until, watching, world
 from ..runtime.peer import Outcome, Sent
-from ..runtime.virtual_time import VirtualTimeLoop
 
-__all__ = ["World", "settle", "until", "world"]
+__all__ = ["World", "anyio_backend", "settle", "until", "watching", "world"]
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 ADA = Principal(name="ada", grants=(Grant(Role.CALLER),), credential="ada")
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """A new loop for each test, at second 0 of its own time."""
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
 
 
 class Refused(Exception):

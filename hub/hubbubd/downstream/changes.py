@@ -44,11 +44,6 @@ class ListChanges:
         for timer in self._timers.values():
             timer.cancel()
 
-    def look(self) -> None:
-        """Look whether lists differ, after something else than the catalog has changed."""
-        for method in self._kinds:
-            self._soon(method)
-
     def _changed(self, server: str, kind: Kind, announced: bool) -> None:
         method = SOURCES[kind].change
         if method not in self._kinds:

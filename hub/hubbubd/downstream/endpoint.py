@@ -13,14 +13,14 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import calls, messages, revisions
+from hubbubd.downstream import calls, messages, own_tools, revisions
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
 from hubbubd.downstream.listening import listen
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
 from hubbubd.downstream.relay import Relay
 from hubbubd.downstream.standing import Standing
-from hubbubd.errors import HubError
+from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 
 PAGE: Final = 5000
@@ -134,20 +134,29 @@ class Endpoint:
 
     async def _named(self, exchange: Exchange) -> bytes:
         kind, member = NAMED[exchange.method]
-        named = exchange.params.get(member)
+        params = exchange.params
+        if kind is Kind.TOOL and self.view.searched:
+            if params.get("name") == own_tools.SEARCH:
+                found = own_tools.searched(self.view, params, exchange.host.principal)
+                return revisions.result(exchange.method, found, exchange.host.revision, None)
+            if params.get("name") == own_tools.CALL:
+                params = own_tools.unwrapped(params)
+        named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
-        target = self.view.target(kind, named, exchange.host.principal)
-        params = {**exchange.params, member: target.name}
-        async with self._relay.leveled(exchange, target.server):
-            ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
+        revision, own = exchange.host.revision, named
         try:
+            target = self.view.target(kind, named, exchange.host.principal)
+            own = target.name
+            async with self._relay.leveled(exchange, target.server):
+                params = {**params, member: own}
+                ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
             result = self.view.shown(target.server, calls.result_of(ended))
-        except Refusal as refusal:
+        except (NotFound, Refusal) as exc:
             if kind is not Kind.RESOURCE:
                 raise
-            raise revisions.not_read(refusal, named, target.name, exchange.host.revision) from None
-        return revisions.result(exchange.method, result, exchange.host.revision, self._relay.revision(target.server))
+            raise revisions.not_read(exc, named, own, revision) from None
+        return revisions.result(exchange.method, result, revision, self._relay.revision(target.server))
 
     def _entries(self, kind: Kind, exchange: Exchange) -> tuple[bytes, ...]:
         """Return the entries of a list as the host's revision has them; kept until the list changes."""

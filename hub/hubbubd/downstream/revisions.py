@@ -14,6 +14,7 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from hubbubd.downstream.messages import Refusal, with_members
+from hubbubd.errors import NotFound
 
 RESOURCE_NOT_FOUND: Final = -32002
 """Up to 2025-11-25, server/resources. From 2026-07-28 on it is INVALID_PARAMS (SEP-2164)."""
@@ -112,11 +113,12 @@ def server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
     return _known(own, SERVER_INFO, revision)
 
 
-def not_read(refusal: Refusal, uri: str, own: str, revision: str) -> Refusal:
-    """Return a server's error of `resources/read` as a revision has it.
+def not_read(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refusal:
+    """Return the error of `resources/read`, of a server or the hub, as a revision has it.
 
     That of a resource which is not there has changed. `uri` is the host's for it, `own` the server's.
     """
+    refusal = Refusal(RESOURCE_NOT_FOUND, why.message) if isinstance(why, NotFound) else why
     said: object = refusal.data
     data = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
     names_it = data.get("uri") in (uri, own)

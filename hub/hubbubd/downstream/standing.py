@@ -1,5 +1,6 @@
 """What a session has between its requests: it is told what belongs to none, and its server knows what it wants."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -38,8 +39,7 @@ class Standing:
         self._leveled |= set(self._view.servers(self._who()))
         for server in self._leveled:
             self._hub.log_levels.want(server, self, level)
-        for server in self._leveled:
-            await self._hub.log_levels.settled(server, LEVEL_S)
+        await asyncio.gather(*(self._hub.log_levels.settled(server, LEVEL_S) for server in self._leveled))
 
     def wants(self, server: str, level: object) -> bool:
         """Return whether the host is shown a server's log message of a level."""

@@ -42,7 +42,7 @@ LAST_PAUSE_S = 60.0
 """Bounds of the exponential backoff between subscriptions, in seconds; one that lasted this long resets it."""
 
 ListChanged = Callable[[str, Kind, bool], None]
-"""Gets the server and kind of a list that has changed, and whether the server itself told of a change."""
+"""Gets the server and kind of a list that may have changed, and whether the server itself told of a change."""
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +65,8 @@ class Catalog:
         self._background = background
         self._servers: dict[str, ServerCatalog] = {}
         self._listeners: list[ListChanged] = []
+        self.version = 0
+        """Grows with every change of any list's entries, and of the servers that there are."""
 
     # Reading
 
@@ -80,12 +82,16 @@ class Catalog:
         found = self._entries.record(list_id)
         return found.entries if found is not None else ()
 
+    def servers(self) -> list[str]:
+        """Return the names of the servers that the hub keeps, sorted."""
+        return sorted(self._servers)
+
     def watch(self, chosen: CatalogFilter, token: str = "") -> AsyncIterator[WatchEvent[CatalogList]]:
         """Watch the lists: snapshot, then changes; `token` resumes."""
         return self._lists.feed.watch(chosen, token)
 
     def listen(self, tell: ListChanged) -> Callable[[], None]:
-        """Tell of each list whose entries have changed, or of which its server said so, once it was fetched again.
+        """Tell of each list whose entries may have changed, or of which its server said so, once it was fetched again.
 
         It ends when the returned function is called.
         """
@@ -115,6 +121,8 @@ class Catalog:
         if config.limits_tools:
             self._hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
+        self.version += 1
+        self.reconsider(config.name)
         opened.follow(None)
         return opened
 
@@ -128,6 +136,13 @@ class Catalog:
     def close(self, server: str) -> None:
         """Stop keeping a server; its lists stay in the store."""
         self._servers.pop(server).follow(None)
+        self.version += 1
+        self.reconsider(server)
+
+    def reconsider(self, server: str = "") -> None:
+        """Have all who listen look again: what is shown of a server, or of all, may be something else now."""
+        for kind in Kind:
+            self._tell(server, kind)
 
     def forget(self, server: str) -> None:
         """Delete a server's lists."""
@@ -149,8 +164,9 @@ class Catalog:
         changed = entries is not None and entries != self.entries(record.id)
         if entries is not None and changed:
             self._ledger.later(Change(self._entries, record.id, CatalogEntries(id=record.id, entries=entries)))
+            self.version += 1
         if changed or announced:
-            self._tell(record, announced=announced)
+            self._tell(record.server, record.kind, announced=announced)
 
     def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
         """Delete the lists of kinds that the server no longer declares."""
@@ -159,11 +175,12 @@ class Catalog:
                 self._ledger.later(Change(self._lists, record.id, None))
                 if self._entries.record(record.id) is not None:
                     self._ledger.later(Change(self._entries, record.id, None))
-                    self._tell(record, announced=False)
+                    self.version += 1
+                    self._tell(server, kind)
 
-    def _tell(self, record: CatalogList, *, announced: bool) -> None:
+    def _tell(self, server: str, kind: Kind, *, announced: bool = False) -> None:
         for tell in list(self._listeners):
-            tell(record.server, record.kind, announced)
+            tell(server, kind, announced)
 
 
 class ServerCatalog:

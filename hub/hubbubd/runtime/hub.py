@@ -283,6 +283,7 @@ class Hub:
         self.tracer.content = self.tracer.on and settings.trace_content
         self.audit.adopt(settings)
         self.retention.adopt(settings)
+        self.catalog.reconsider()  # profiles
 
     def _committed(self, _commit: Commit) -> None:
         self.committed_at = self.clock.now()
