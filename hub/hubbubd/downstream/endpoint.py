@@ -171,7 +171,8 @@ class Endpoint:
     def _ttl_ms(self, kind: Kind, exchange: Exchange) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
         lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(exchange.host.principal)]
-        return int(1000 * min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0))
+        least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
+        return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
 def _cached(exchange: Exchange, ttl_ms: int) -> dict[str, Any]:

@@ -111,11 +111,11 @@ class Subscriptions:
         """Tell of each change of a resource, with the uri that the server named, during the block.
 
         Entering waits until the server has accepted the subscription. After a reconnect it is told as if it had
-        changed. Raises as `watch`.
+        changed. It is no watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
+        (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
         if server not in self._links:
             raise NotFound("server", server)
-        self._door.enter()
         subscription = self._enter(server, uri)
         subscription.followers.append(tell)
         try:
@@ -126,7 +126,6 @@ class Subscriptions:
         finally:
             subscription.followers.remove(tell)
             subscription.leave()
-            self._door.leave()
 
     def close(self) -> None:
         """End all watches."""
