@@ -10,6 +10,7 @@ from hubbubd.core.catalog import Kind
 from hubbubd.downstream import Endpoint, Host, Session
 from hubbubd.downstream.profiles import Transparent
 
+from ..runtime.conftest import World, server
 from ..runtime.peer import Outcome, Sent
 from .conftest import ADA, NEW, OLD, NewHost, Opened, Place, lists, said, settle, until
 
@@ -234,3 +235,29 @@ async def test_a_principal_that_may_no_longer_call_the_server_hears_nothing(
         # Its tools are gone for it, which is a change; nothing is said of what the server says.
         assert set(told(said(host.stream))) <= {changed("tools")}
         assert at.endpoint.view.entries(Kind.TOOL, host.session.host.principal) == ()
+
+
+async def test_a_host_that_is_there_before_its_server_is_told_when_there_are_lists(
+    world: World, offers: dict[str, Any]
+) -> None:
+    world.peer.capabilities, world.peer.listing = ALL, lists(**offers)
+    world.peer.plan.append(30.0)  # seconds until it is connected
+    async with world.hub(server(connect_timeout_s=60)) as hub:
+        at = Place(hub, world)
+        host = at.old()
+        capabilities = (await host.ask("initialize", protocolVersion=OLD))["capabilities"]
+        assert capabilities == {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")}
+        assert (await host.ask("tools/list"))["tools"] == []
+        await settle(60)
+        assert sorted(told(said(host.stream))) == [changed("prompts"), changed("tools")]
+
+
+async def test_what_a_server_listed_is_expected_of_it_after_a_restart(world: World, offers: dict[str, Any]) -> None:
+    world.peer.capabilities, world.peer.listing = {"prompts": {}}, lists(**offers)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.catalog.entries("one/prompt"))
+    world.peer.plan.append(30.0)
+    async with world.hub(server(connect_timeout_s=60)) as hub:
+        host = Place(hub, world).new()
+        assert (await host.ask("server/discover"))["capabilities"] == {"prompts": {"listChanged": True}}
+        assert [prompt["name"] for prompt in (await host.ask("prompts/list"))["prompts"]] == ["p"]

@@ -315,3 +315,28 @@ async def test_a_call_of_others_tells_hosts_nothing(place: Opened) -> None:
         host = at.old()
         await at.hub.calls.call(CallSpec(server="one", method="tools/call", params=b'{"name":"t"}'), "bob")
         assert said(host.stream) == []
+
+
+@pytest.mark.parametrize("token", [[], {}, "x" * 257, 10**300])
+async def test_a_progress_token_that_is_none_is_refused(place: Opened, token: object) -> None:
+    async with place(OLD) as at:
+        with pytest.raises(Refused) as refused:
+            await at.new().ask("tools/call", name="t", _meta={"progressToken": token})
+        assert refused.value.code == -32602
+        assert at.peer.sent == []
+
+
+async def test_a_subscription_that_is_given_up_before_the_server_accepts_it_is_an_error(place: Opened) -> None:
+    async with place(OLD, capabilities=WATCHED, behaviour=never) as at:
+        host = at.old()
+        under_way = host.begin("resources/subscribe", uri=URI)
+        await until(lambda: at.peer.sent)
+        await host.ask("resources/unsubscribe", uri=URI)
+        assert b'"code":-32000' in await under_way
+        again = host.begin("resources/subscribe", uri=URI)
+        await until(lambda: len(at.peer.sent) == 2)
+        host.session.take(Notification("notifications/cancelled", {"requestId": 3}))
+        await until(lambda: again.done())
+        assert again.cancelled()
+        at.peer.link.tell(UPDATED, {"uri": URI})
+        assert said(host.stream) == []

@@ -9,7 +9,7 @@ from hubbubd import payload
 from hubbubd.core.calls import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.host import LOG_LEVEL, Exchange
-from hubbubd.downstream.messages import Refusal, notification
+from hubbubd.downstream.messages import MAX_ID, Id, Refusal, notification
 from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound, UpstreamError
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 
@@ -67,7 +67,7 @@ def of_error(exc: HubError) -> Refusal:
 @contextmanager
 def _followed(calls: Calls, exchange: Exchange, server: str, call_id: str) -> Generator[None]:
     """Tell the host of progress and log messages of a call, as far as it wants them."""
-    token = exchange.meta.get("progressToken")
+    token = _progress_token(exchange)
     latest = -1.0
 
     def tell(_call: Call, live: object) -> None:
@@ -85,6 +85,15 @@ def _followed(calls: Calls, exchange: Exchange, server: str, call_id: str) -> Ge
 
     with calls.listen(call_id, tell):
         yield
+
+
+def _progress_token(exchange: Exchange) -> Id | None:
+    """Return what names a request in its progress. Raises Refusal: it is repeated in all of it."""
+    token = exchange.meta.get("progressToken")
+    if token is None or (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):
+        return token
+    wrong = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
+    raise Refusal(INVALID_PARAMS, wrong)
 
 
 def _progress(event: ProgressEvent) -> dict[str, Any]:

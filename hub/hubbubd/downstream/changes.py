@@ -6,7 +6,7 @@ from typing import Final
 
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import SOURCES, Kind
-from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import Target, View
 from hubbubd.runtime.hub import Hub
@@ -89,7 +89,13 @@ class WatchedResources:
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
             self._held[uri] = loop.create_task(self._hold(uri, target, begun)), begun
-        await asyncio.shield(self._held[uri][1])
+        begun = self._held[uri][1]
+        try:
+            await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            if not begun.done():  # nobody knows of it yet
+                self.remove(uri)
+            raise
 
     def remove(self, uri: str) -> None:
         """Tell of a resource no more."""
@@ -114,7 +120,8 @@ class WatchedResources:
                 begun.set_result(None)
                 await asyncio.get_running_loop().create_future()  # until cancelled
         except asyncio.CancelledError:
-            begun.cancel()
+            if not begun.done():
+                begun.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
             raise
         except Exception as exc:  # noqa: BLE001 - it belongs to those who wait
             self._held.pop(uri, None)

@@ -75,8 +75,8 @@ class Endpoint:
         self._relay = relay
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
 
-    def standing(self, host: Host, tell: Callable[[bytes], None]) -> Standing:
-        """Return what a new session of a host has between its requests; `tell` gets what the host is told unasked."""
+    def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
+        """Return what a new session of a host has between its requests; `tell` as there."""
         return Standing(self._hub, self.view, lambda: host.principal, tell)
 
     async def serve(self, exchange: Exchange) -> bytes:
@@ -156,7 +156,7 @@ class Endpoint:
             if kind is not Kind.RESOURCE:
                 raise
             raise revisions.not_read(exc, named, own, revision) from None
-        return revisions.result(exchange.method, result, revision, self._relay.revision(target.server))
+        return revisions.result(exchange.method, result, revision, self._hub.servers.protocol_version(target.server))
 
     def _entries(self, kind: Kind, exchange: Exchange) -> tuple[bytes, ...]:
         """Return the entries of a list as the host's revision has them; kept until the list changes."""

@@ -12,7 +12,7 @@ from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal, unknown_method
 from hubbubd.downstream.profiles import Target, View
 from hubbubd.downstream.standing import LEVEL_S, Standing
-from hubbubd.errors import FailedPrecondition, NotFound, PeerError
+from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 
 DONE: Final = b"{}"
@@ -24,13 +24,6 @@ class Relay:
     def __init__(self, hub: Hub, view: View) -> None:
         self._hub = hub
         self._view = view
-
-    def revision(self, server: str) -> str | None:
-        """Return the revision that a server speaks; None while that is not known."""
-        try:
-            return self._hub.servers.get(server).protocol_version
-        except NotFound:  # removed meanwhile
-            return None
 
     @asynccontextmanager
     async def leveled(self, exchange: Exchange, server: str) -> AsyncGenerator[None]:
@@ -52,7 +45,8 @@ class Relay:
         params = {**exchange.params, "ref": ref}
         ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
         revision = exchange.host.revision
-        return revisions.result(exchange.method, calls.result_of(ended), revision, self.revision(target.server))
+        origin = self._hub.servers.protocol_version(target.server)
+        return revisions.result(exchange.method, calls.result_of(ended), revision, origin)
 
     def _referred(self, exchange: Exchange) -> tuple[Target, dict[str, Any]]:
         given: object = exchange.params.get("ref")

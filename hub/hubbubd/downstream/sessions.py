@@ -30,7 +30,7 @@ class Session:
         self.endpoint = endpoint
         self.outlet = Outlet()
         """What belongs to no request: it waits here for the host's own stream."""
-        self.standing = endpoint.standing(host, lambda message: self.outlet.tell_once(message))
+        self.standing = endpoint.standing(host, self._tell)
         self.ended = False
         self._clock = clock
         self._running: dict[Id, asyncio.Task[bytes]] = {}
@@ -80,6 +80,9 @@ class Session:
         self.outlet.close()
         for task in self._running.values():
             task.cancel()
+
+    def _tell(self, message: bytes, once: bool) -> None:
+        (self.outlet.tell_once if once else self.outlet.tell)(message)
 
     def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
         self.used_at = self._clock()

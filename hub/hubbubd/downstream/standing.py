@@ -18,9 +18,12 @@ LEVEL_S: Final = 2.0
 
 
 class Standing:
-    """One session's share of what all sessions have together: list changes, watched resources, log messages."""
+    """One session's share of what all sessions have together: list changes, watched resources, log messages.
 
-    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[bytes], None]) -> None:
+    `tell` gets a message for the host, and whether it says nothing new while the same one waits to be read.
+    """
+
+    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[bytes, bool], None]) -> None:
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not said."""
         self.resources = WatchedResources(hub, view, who, self._updated)
@@ -60,10 +63,10 @@ class Standing:
             self._hub.log_levels.want(server, self, None)
 
     def _changed(self, method: str) -> None:
-        self._tell(messages.notification(method))
+        self._tell(messages.notification(method), True)
 
     def _updated(self, uri: str) -> None:
-        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}))
+        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), True)
 
     def _logged(self, event: ServerEvent) -> None:
         """Pass on a log message that belongs to no call."""
@@ -71,7 +74,7 @@ class Standing:
             return
         params = cast("dict[str, Any]", payload.loads(event.params))
         if self.wants(event.server, params.get("level")):
-            self._tell(messages.notification(event.method, params))
+            self._tell(messages.notification(event.method, params), False)
 
 
 def _announced(capabilities: dict[str, Any]) -> set[str]:

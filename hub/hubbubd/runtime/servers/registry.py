@@ -96,6 +96,10 @@ class Servers:
             raise NotFound("server", name)
         return replace(kept.record, counts=kept.queue.counts())
 
+    def protocol_version(self, name: str) -> str | None:
+        """Return the revision that a server spoke last; None if that is not known."""
+        return kept.record.protocol_version if (kept := self._kept.get(name)) is not None else None
+
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
         return [self.get(name) for name in sorted(self._kept)]
