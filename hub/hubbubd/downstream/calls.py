@@ -24,7 +24,7 @@ async def call(calls: Calls, exchange: Exchange, server: str, method: str, param
     """Make a call of a server for a host; progress and log messages go to the host. Raises HubError."""
     call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
     spec = CallSpec(server=server, method=method, params=payload.dumps(passed_on(params)), call_id=call_id)
-    with _followed(calls, exchange, server, call_id):
+    with _followed(calls, exchange, call_id):
         return await calls.call(spec, exchange.host.principal.name)
 
 
@@ -65,12 +65,12 @@ def of_error(exc: HubError) -> Refusal:
 
 
 @contextmanager
-def _followed(calls: Calls, exchange: Exchange, server: str, call_id: str) -> Generator[None]:
+def _followed(calls: Calls, exchange: Exchange, call_id: str) -> Generator[None]:
     """Tell the host of progress and log messages of a call, as far as it wants them."""
     token = _progress_token(exchange)
     latest = -1.0
 
-    def tell(_call: Call, live: object) -> None:
+    def tell(followed: Call, live: object) -> None:
         nonlocal latest
         match live:
             case ProgressEvent() if token is not None and live.progress > latest:
@@ -78,7 +78,7 @@ def _followed(calls: Calls, exchange: Exchange, server: str, call_id: str) -> Ge
                 exchange.tell(notification("notifications/progress", {"progressToken": token, **_progress(live)}))
             case LogEvent():
                 params = cast("dict[str, Any]", payload.loads(live.params))
-                if exchange.wants_log(server, params.get("level")):
+                if exchange.wants_log(followed.server, params.get("level")):
                     exchange.tell(notification("notifications/message", params))
             case _:
                 pass
