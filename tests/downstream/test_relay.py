@@ -133,6 +133,12 @@ async def test_a_level_that_is_none_is_refused_and_so_is_any_without_the_capabil
         assert refused.value.code == -32601
 
 
+async def test_a_server_without_log_messages_is_told_no_level(place: Opened) -> None:
+    async with place(OLD, capabilities={}) as at:
+        await at.new().ask("tools/call", name="t", _meta={LOG_LEVEL: "debug"})
+        assert told_levels(at.peer.fetches) == []
+
+
 @pytest.mark.parametrize(("level", "shown"), [("error", ["error"]), ("debug", ["info", "error"]), (None, []), (7, [])])
 @pytest.mark.parametrize("protocol", [OLD, NEW])
 async def test_a_request_gets_the_messages_of_the_level_that_it_asks_for(

@@ -6,6 +6,8 @@ from typing import Any
 import mcp_types._v2025_11_25 as v2025
 import mcp_types._v2026_07_28 as v2026
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mcp_types import methods as tables
 from pydantic import BaseModel, TypeAdapter
 
@@ -29,6 +31,8 @@ SAMPLES = {
     "resources/read": CONTENTS,
     "completion/complete": COMPLETION,
 }
+
+NAMES = ["resultType", "ttlMs", "cacheScope", "structuredContent"]
 
 
 def members(model: type[BaseModel]) -> set[str]:
@@ -100,6 +104,29 @@ def test_numbers_and_unknown_members_cross_unchanged(revision: str, origin: str)
     got = json.loads(revisions.result("tools/call", payload.dumps(crossed), revision, origin))
     got.pop("resultType", None)
     assert got == sent
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    method=st.sampled_from(sorted(SAMPLES)),
+    own=st.dictionaries(st.text(), VALUES, max_size=6),
+    revision=st.sampled_from(["2024-11-05", OLD, NEW]),
+    origin=st.sampled_from(["2025-06-18", OLD, NEW, None]),
+)
+def test_all_that_a_revision_may_have_arrives_as_it_was_sent(
+    method: str, own: dict[str, Any], revision: str, origin: str | None
+) -> None:
+    own = {name: value for name, value in own.items() if name not in NAMES}
+    arrived = payload.loads(revisions.result(method, payload.dumps(SAMPLES[method] | own), revision, origin))
+    assert {name: value for name, value in arrived.items() if name not in NAMES} == payload.loads(
+        payload.dumps(SAMPLES[method] | own)
+    )
 
 
 def test_a_member_of_the_servers_own_is_not_doubled() -> None:

@@ -45,10 +45,10 @@ class ListChanges:
             timer.cancel()
 
     def _changed(self, server: str, kind: Kind, announced: bool) -> None:
-        method = SOURCES[kind].change
-        if method not in self._kinds:
+        method, transparent = SOURCES[kind].change, self._view.transparent
+        if method not in self._kinds or (transparent and server not in self._view.servers(self._who())):
             return
-        if announced and self._view.transparent and server in self._view.servers(self._who()):
+        if announced and transparent:
             self._announced.add(method)
         self._soon(method)
 

@@ -95,7 +95,8 @@ class LogLevels:
         link, params = self._links.get(server), self._due(server)
         if link is None or params is None or self._told.get(server) == (link, params):
             return None
-        return link, params
+        # A caller may ask a server for what it does not declare; hosts of several servers do not choose.
+        return (link, params) if server in self._asked or "logging" in link.hello.capabilities else None
 
     async def _tell(self, server: str) -> None:
         try:
