@@ -12,7 +12,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
 from ..runtime.conftest import SAMPLING, World, open_requests, question, settle, until
-from .conftest import Answer, ScriptedHost, answering, asks, connected, host_at, server
+from .scripted import Answer, ScriptedHost, answering, asks, connected, host_at, server
 
 FORM: dict[str, Any] = {
     "message": "Deploy?",

@@ -21,7 +21,7 @@ from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
-from .conftest import ABLE, ME, REVISIONS, Handler, ScriptedHost, answering, asks, connected, handles, never, principal
+from .scripted import ABLE, ME, REVISIONS, Handler, ScriptedHost, answering, asks, connected, handles, never, principal
 
 ASKED = ("elicitation/create", FORM)
 VISIT = ("elicitation/create", {"mode": "url", "url": "https://x.example/", "message": "Visit", "elicitationId": "1"})

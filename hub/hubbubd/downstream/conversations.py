@@ -11,7 +11,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import HUB_FAILED
-from hubbubd.downstream import calls, own_tools, tickets
+from hubbubd.downstream import calls, own_tools, revisions, tickets
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handle, Handles
 from hubbubd.downstream.holding import Holding, Terms
@@ -49,7 +49,7 @@ class Conversations:
         try:
             attached = self._rounds.attached(exchange) if exchange.host.stateless else None
         except Lost:
-            return _lost(method)
+            return _lost(exchange)
         spec, handle = attached or (self._new(exchange, server, method, params), None)
         return await self._held(exchange, spec, handle, self._holding(exchange, spec))
 
@@ -58,7 +58,7 @@ class Conversations:
         wanted = tickets.wanted(exchange.params)
         call = self._own(wanted.call_id, exchange.host.principal)
         if call.state.ended:
-            return call.server, _result(call, attached=True)
+            return call.server, _result(exchange, call, attached=True)
         attached = self._rounds.attached(exchange) if exchange.host.stateless else None
         spec, handle = attached or (spec_of(call), None)
         holding = self._holding(exchange, spec, wanted)
@@ -96,10 +96,10 @@ class Conversations:
             return outcome
         call = outcome or self._hub.calls.get(spec.call_id)
         if call.state.ended:
-            return _result(call, attached=outcome is None or handle is not None or holding.keeps)
+            return _result(exchange, call, attached=outcome is None or handle is not None or holding.keeps)
         if exchange.method != "tools/call" or self._questions.policy.on_hold_end != "ticket":
             raise tickets.late(call, holding.asked)
-        return tickets.ticket(call, holding.asked, as_error=self._has_schema(exchange, call))
+        return _of_hub(exchange, tickets.ticket(call, holding.asked, as_error=self._has_schema(exchange, call)))
 
     def _has_schema(self, exchange: Exchange, call: Call) -> bool:
         """Return whether the host checks results of the tool that it has called against a schema."""
@@ -129,15 +129,20 @@ class Conversations:
                 return await self._hub.calls.call(spec, principal)
 
 
-def _result(call: Call, *, attached: bool) -> bytes:
+def _result(exchange: Exchange, call: Call, *, attached: bool) -> bytes:
     """Return the result of a call that has ended; `attached` if its host asked for it before. Raises Refusal."""
     if attached and call.fault is not None and call.fault.code in _RESTARTS:
-        return _lost(call.method)
+        return _lost(exchange)
     return calls.result_of(call)
 
 
-def _lost(method: str) -> bytes:
+def _lost(exchange: Exchange) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
-    if method != "tools/call":
+    if exchange.method != "tools/call":
         raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
-    return payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True})
+    return _of_hub(exchange, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
+
+
+def _of_hub(exchange: Exchange, result: bytes) -> bytes:
+    """Return a result of the hub's own as the host's revision has it, whatever its server's revision has."""
+    return revisions.result(exchange.method, result, exchange.host.revision, None)

@@ -3,8 +3,9 @@
 import math
 from typing import Final
 
+from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.messages import notification
+from hubbubd.downstream.messages import MAX_ID, Id, Refusal, notification
 from hubbubd.runtime.calls import ProgressEvent
 
 STEP: Final = 1e-6
@@ -12,11 +13,14 @@ STEP: Final = 1e-6
 
 
 class Progress:
-    """Tells a host of progress, if it wants that. What it is told only grows (MCP, basic/utilities/progress)."""
+    """Tells a host of progress, if it wants that. What it is told only grows (MCP, basic/utilities/progress).
+
+    Raises Refusal for a request with a wrong token.
+    """
 
     def __init__(self, exchange: Exchange) -> None:
         self._tell = exchange.tell
-        self._token = exchange.meta.get("progressToken")
+        self._token = _token(exchange)
         self._latest = -1.0
 
     @property
@@ -41,3 +45,12 @@ class Progress:
         said = {"progressToken": self._token, "progress": progress, "total": total, "message": message}
         present = {key: value for key, value in said.items() if value is not None}
         self._tell(notification("notifications/progress", present))
+
+
+def _token(exchange: Exchange) -> Id | None:
+    """Return what names a request in its progress. Raises Refusal: it is repeated in all of it."""
+    token = exchange.meta.get("progressToken")
+    if token is None or (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):
+        return token
+    wrong = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
+    raise Refusal(INVALID_PARAMS, wrong)
