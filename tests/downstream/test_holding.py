@@ -101,7 +101,7 @@ async def test_a_profile_can_say_how_long(world: World) -> None:
 async def test_a_host_that_can_be_asked_is_asked_even_where_nothing_is_held(world: World, era: Era) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        policy = Policy(hold_s="auto", on_hold_end="error", unattended_s=0)
+        policy = Policy(hold_s=0, on_hold_end="error", unattended_s=0)
         host = host_at(hub, era, answering({"action": "accept", "content": {"name": "x"}}, 0.1), policy=policy)
         assert (await host.call(**CALL))["result"]["content"] == DONE
         assert len(host.asked) == 1
@@ -185,8 +185,8 @@ async def test_a_host_that_did_not_ask_for_progress_is_told_none(world: World) -
 async def test_as_long_as_the_dialog_of_the_host_is_open_the_request_is_held(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, handler=answering({"action": "accept", "content": {"name": "x"}}, 5000))
-        host.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
+        person = answering({"action": "accept", "content": {"name": "x"}}, 5000)
+        host = host_at(hub, handler=person, policy=Policy(on_hold_end="error"))
         assert (await host.call(**CALL))["result"]["content"] == DONE
 
 

@@ -105,9 +105,12 @@ def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
-async def test_a_ticket_says_who_waits_for_what_and_how_to_get_the_result(world: World, era: Era) -> None:
+@pytest.mark.parametrize("of_server", Era)
+async def test_a_ticket_says_who_waits_for_what_and_how_to_get_the_result(
+    world: World, era: Era, of_server: Era
+) -> None:
     offers(world)
-    asks(world, Era.HANDSHAKE, ASKED)
+    asks(world, of_server, ASKED)
     async with connected(world, PATIENT) as hub:
         result = (await host_of(hub, era).call(name="one__t"))["result"]
         (asked,), (call,) = open_requests(hub), hub.calls.select(CallFilter())

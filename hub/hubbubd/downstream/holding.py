@@ -122,7 +122,6 @@ class Holding:
             yield
         finally:
             self._open_dialogs -= 1
-            self._news.set()
 
     def _begin(self) -> None:
         if self._task is None:
