@@ -209,7 +209,7 @@ async def test_a_fetch_of_what_is_at_work_says_so_and_is_told_of_progress(world:
             "_meta": {"progressToken": 1},
         }
         still = (await host.call(**params))["result"]
-        assert "still under way" in still["content"][0]["text"]
+        assert "one is still at work." in still["content"][0]["text"]
         told = [params for method, params in host.told if method == "notifications/progress"]
         assert [each.get("message") for each in told] == [
             *["the call is under way"] * 2,

@@ -4,6 +4,7 @@ Measured by others with the releases of 2026, and a little less than what they f
 last word.
 """
 
+import math
 from typing import Final
 
 UNKNOWN_S: Final = 45.0
@@ -29,7 +30,7 @@ def patience_s(name: object, via: str, *, told: bool) -> float:
     `name` is its own, `via` its transport; `told` is whether it gets progress.
     """
     if told and any(via == transport and _is(name, known) for known, transport in _ENDLESS):
-        return float("inf")
+        return math.inf
     for known, transports, seconds in _PATIENCE:
         if via in transports and _is(name, known):
             return seconds

@@ -83,7 +83,7 @@ def ticket(call: Call, asked: Sequence[str], *, as_error: bool) -> bytes:
             f"with call_id {call.id} for the result."
         )
     else:
-        text = f"The call is still under way. Call {RESULT} with call_id {call.id} again for the result."
+        text = f"{_waits(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
     said: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
     return payload.dumps({**said, "isError": True} if as_error else said)
 
@@ -91,12 +91,14 @@ def ticket(call: Call, asked: Sequence[str], *, as_error: bool) -> bytes:
 def late(call: Call, asked: Sequence[str]) -> Refusal:
     """Return the error where there are no tickets. `asked` as in `ticket`."""
     reason = "ANSWER_AWAITED"
-    text = f"{_waits(call, asked)} The call goes on: hubbub calls show {call.id} has its result once it is answered."
+    text = f"{_waits(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
     data = {"reason": reason, "help": help_url(reason), "call": call.id, "requests": list(asked[:MOST_NAMED])}
     return Refusal(HUB_FAILED, text, data)
 
 
 def _waits(call: Call, asked: Sequence[str]) -> str:
+    if not asked:
+        return f"{call.server} is still at work."
     named = ", ".join(asked[:MOST_NAMED])
     more = len(asked) - MOST_NAMED
     return f"{call.server} waits for an answer ({named}{f' and {more} more' if more > 0 else ''})."
