@@ -136,8 +136,7 @@ class _Bridge:
                     await self._uplink.room()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_RESPONSES_S):
-                while self._conversation.waits:
-                    await asyncio.sleep(0.01)
+                await self._conversation.answered()
                 await self._lines.written()
 
     async def _carry(self) -> None:

@@ -1,4 +1,4 @@
-"""One host's conversation with the hub, whichever process of the hub serves it, or none. It waits for nothing.
+"""One host's conversation with the hub, whichever process of the hub serves it, or none. It does no input or output.
 
     host ── from_host ──> Conversation ── Send ──> hub            requests are kept until they have a response
     host <── tell_host ── Conversation <── from_hub ── hub
@@ -7,6 +7,7 @@ A new connection to the hub begins with what makes it the same conversation: the
 no response yet. The hub joins these to the calls that it has made for them.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -91,6 +92,8 @@ class Conversation:
         self._max_message_bytes = 0
         self._waiting: dict[Key, Asked] = {}
         self._waiting_bytes = 0
+        self._none_waiting = asyncio.Event()
+        self._none_waiting.set()
         self._hello: Asked | None = None
         self._initialized = b""
         self._state: dict[str, Asked] = {}
@@ -99,10 +102,9 @@ class Conversation:
         self._listed: set[str] = set()
         self._connected_before = False
 
-    @property
-    def waits(self) -> bool:
-        """Whether a request of the host has no response yet."""
-        return bool(self._waiting)
+    async def answered(self) -> None:
+        """Wait until each request of the host has its response, or its error."""
+        await self._none_waiting.wait()
 
     # The host
 
@@ -330,12 +332,15 @@ class Conversation:
 
     def _wait(self, key: Key, asked: Asked) -> None:
         self._waiting[key] = asked
+        self._none_waiting.clear()
         self._waiting_bytes += len(asked.raw)
 
     def _forget(self, key: Key) -> None:
         asked = self._waiting.pop(key, None)
         if asked is not None:
             self._waiting_bytes -= len(asked.raw)
+        if not self._waiting:
+            self._none_waiting.set()
 
     def _refuse(self, asked: Asked, code: int, why: str) -> None:
         self._tell_host(messages.error(asked.id, code, why))

@@ -17,7 +17,7 @@ MAX_RESULTS = 32
 
 
 class Memory:
-    """Results by method and revision, in a file of one endpoint and one way to the hub. No failure of the disk shows."""
+    """Results by method and revision, in a file of one endpoint and one way to the hub; in memory if the disk fails."""
 
     def __init__(self, directory: Path | None, *identity: str | None) -> None:
         name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]

@@ -23,9 +23,9 @@ class TooLong(Exception):
 
 
 async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | TooLong, None]:
-    """Yield each line that is not blank, without its end, until the descriptor is closed; TooLong in place of a long one.
+    """Yield each line that is not blank, without its end, until the descriptor is closed.
 
-    What comes after the last line end is no line.
+    In place of one that is too long comes TooLong. What comes after the last line end is no line.
     """
     parts: list[bytes] = []
     length, skipping = 0, False

@@ -197,8 +197,8 @@ def advice(error: HubbubError) -> str:
     match error:
         case Unauthenticated():
             return (
-                f"the hub does not accept the token: {error.message}; look at HUBBUB_TOKEN in the host's configuration, "
-                "or start the hub as the same user and leave it out"
+                f"the hub does not accept the token: {error.message}; look at HUBBUB_TOKEN in the host's "
+                "configuration, or start the hub as the same user and leave it out"
             )
         case Unimplemented():
             return "this hub is older than `hubbub mcp`: update the hub, and start it again"

@@ -1,5 +1,6 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
+from hubbubd.downstream.bridged import BridgedHost, BridgedHosts
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
 from hubbubd.downstream.profiles import Transparent
@@ -8,6 +9,8 @@ from hubbubd.downstream.sessions import Session, Sessions
 __all__ = [
     "HANDSHAKE_REVISIONS",
     "STATELESS_REVISIONS",
+    "BridgedHost",
+    "BridgedHosts",
     "Endpoint",
     "Exchange",
     "Host",
