@@ -8,6 +8,7 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
+from hubbub_cli.params import example
 from hubbub_cli.session import Usage, settings_of
 
 app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
@@ -22,14 +23,17 @@ Profile = Annotated[
 ]
 
 
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="NAME", help="What the host sees: this server alone, with its own names."),
+]
+
+
 @app.callback(invoke_without_command=True)
 def bridge(
     context: typer.Context,
     profile: Profile = None,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", metavar="NAME", help="What the host sees: this server alone, with its own names."),
-    ] = None,
+    server: Server = None,
     start: Annotated[bool, typer.Option("--start", help="Start a hub when there is none; it goes on.")] = False,
 ) -> None:
     """Serve the hub's servers to an MCP host over standard input and output, until it closes them.
@@ -38,8 +42,7 @@ def bridge(
     """
     if context.invoked_subcommand is not None:
         return
-    if profile and server:
-        raise Usage("--profile and --server are two ways to say what the host sees: name one")
+    _one_endpoint(profile, server)
     settings = settings_of(context)
     if start and (settings.address or os.environ.get("HUBBUB_ADDRESS")):
         raise Usage("--start starts a hub for the data directory; with an address, start the hub there")
@@ -62,3 +65,75 @@ def bridge(
     )
     endpoint = Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)
     asyncio.run(serve(endpoint, stdout=streams.taken_stdout()))
+
+
+@app.command("install", epilog=example("mcp install claude-code"))
+def install(
+    context: typer.Context,
+    host: Annotated[
+        str,
+        typer.Argument(metavar="HOST", help="claude-code, claude-desktop, vscode, cursor, codex or goose."),
+    ],
+    profile: Profile = None,
+    server: Server = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="The hub's URL instead of the bridge, with a token made for this host.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --http: where the host reaches the hub; else mcp_listen.")
+    ] = None,
+    only_print: Annotated[
+        bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
+    ] = False,
+) -> None:
+    """Put the hub into the settings of an MCP host; all else in them stays, and a copy of the file is kept.
+
+    The bridge finds the hub's token as this command does. Over HTTP the host gets one of its own, with the role
+    `caller`.
+    """
+    from hubbub_bridge.hosts import HOSTS
+    from hubbub_cli import mcp_install
+
+    _one_endpoint(profile, server)
+    if host not in HOSTS:
+        raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
+    if http and HOSTS[host].http is None:
+        raise Usage(f"--http: {HOSTS[host].title} only starts servers; leave it out")
+    if url and not http:
+        raise Usage("--url: only with --http")
+    where = mcp_install.http_url(settings_of(context), url, profile, server) if http else None
+    wanted = mcp_install.Wanted(host=HOSTS[host], profile=profile, server=server, url=where)
+    mcp_install.install(context, wanted, only_print=only_print)
+
+
+@app.command("check", epilog=example("mcp check"))
+def check(context: typer.Context, profile: Profile = None, server: Server = None) -> None:
+    """Connect as a host does, in both kinds of revisions; say what is there, and what a host would cut off.
+
+    It exits 1 if the hub cannot be reached or used that way.
+    """
+    import asyncio
+
+    from hubbub_bridge import checking
+    from hubbub_cli import mcp_install
+    from hubbub_cli.output import print_json
+
+    _one_endpoint(profile, server)
+    settings = settings_of(context)
+    shown = ("--profile", profile) if profile else ("--server", server) if server else ()
+    words = mcp_install.own_args(settings, "mcp", *(word for word in shown if word))
+    environment = os.environ | settings.environment
+    tried = asyncio.run(checking.check((mcp_install.own_command(), *words), environment))
+    if settings.json:
+        for each in tried:
+            print_json(each.to_json())
+    else:
+        for each in tried:
+            mcp_install.show_trial(each)
+    if any(each.failure for each in tried):
+        raise typer.Exit(1)
+
+
+def _one_endpoint(profile: str | None, server: str | None) -> None:
+    if profile and server:
+        raise Usage("--profile and --server are two ways to say what the host sees: name one")
