@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
 from hubbub_bridge.hosts import NAME
-from hubbub_bridge.messages import REVISION, Message, dumps, member, text
+from hubbub_bridge.messages import REVISION, Message, dumps, member, text, within
 
 LIMIT_S: Final = 30.0
 """Seconds for a response: longer than the bridge waits for a hub."""
@@ -117,19 +117,19 @@ class _Host:
     async def look(self, trial: Trial) -> None:
         """Introduce itself, and list everything. Raises Failed."""
         about = await self._introduce(trial.revision)
-        server = member(about, "serverInfo") or member(about, "_meta", "io.modelcontextprotocol/serverInfo") or {}
+        server = within(about, "serverInfo") or within(about, "_meta", "io.modelcontextprotocol/serverInfo")
         trial.server = f"{text(server, 'title') or text(server, 'name')} {text(server, 'version')}".strip()
-        offered = member(about, "capabilities") or {}
+        offered = within(about, "capabilities")
         listed = {name: await self._list(name, method) for name, method in LISTS.items() if _has(offered, name)}
         trial.counts = {name: len(entries) for name, entries in listed.items()}
         trial.warnings += _of_instructions(text(about, "instructions"))
         trial.warnings += _of_tools(listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
-        me = {"name": "hubbub-mcp-check", "version": "1"}
-        able = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+        me: Message = {"name": "hubbub-mcp-check", "version": "1"}
+        able: Message = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
         if revision == HANDSHAKE:
-            about = {"protocolVersion": revision, "capabilities": able, "clientInfo": me}
+            about: Message = {"protocolVersion": revision, "capabilities": able, "clientInfo": me}
             found = await self._ask("initialize", about)
             await self._say({"method": "notifications/initialized"})
             return found
@@ -161,7 +161,7 @@ class _Host:
                 break
         if "error" in message:
             raise Failed(f"{method}: {text(message, 'error', 'message')}")
-        return member(message, "result") or {}
+        return within(message, "result")
 
     async def _say(self, message: Message) -> None:
         self._stdin.write(dumps({"jsonrpc": "2.0", **message}) + b"\n")
@@ -184,23 +184,23 @@ def _of_tools(tools: Sequence[Message]) -> list[str]:
     prefix = len(f"mcp__{NAME}__")
     long = [text(tool, "name") for tool in tools if len(text(tool, "description")) > DESCRIPTION]
     said = [
-        _named(f"left out by Claude Code, longer than {NAME_OF_CLAUDE} with its prefix", names, NAME_OF_CLAUDE - prefix),
-        _named(f"longer than APIs of models take ({NAME_OF_APIS} with the prefix)", names, NAME_OF_APIS - prefix),
-        _named(f"left out by Cursor, longer than {NAME_OF_CURSOR} with the server's name", names, NAME_OF_CURSOR - len(NAME)),
-        _listed("with characters that APIs of models refuse", [name for name in names if not IN_APIS.fullmatch(name)]),
-        _listed(f"whose description Claude Code cuts at {DESCRIPTION} characters", long),
-    ]  # fmt: skip
+        _longer(names, NAME_OF_CLAUDE - prefix, f"left out by Claude Code, with its prefix beyond {NAME_OF_CLAUDE}"),
+        _longer(names, NAME_OF_APIS - prefix, f"too long for APIs of models, with the prefix beyond {NAME_OF_APIS}"),
+        _longer(names, NAME_OF_CURSOR - len(NAME), f"left out by Cursor, with the hub's name beyond {NAME_OF_CURSOR}"),
+        _listed([name for name in names if not IN_APIS.fullmatch(name)], "with characters that APIs of models refuse"),
+        _listed(long, f"whose description Claude Code cuts at {DESCRIPTION} characters"),
+    ]
     for host, most in (("Cursor", TOOLS_OF_CURSOR), ("VS Code", TOOLS_OF_VSCODE)):
         if len(names) > most:
             said.append(f"{len(names)} tools: {host} takes {most}; a profile can show fewer")
     return [each for each in said if each]
 
 
-def _named(problem: str, names: Sequence[str], longest: int) -> str:
-    return _listed(problem, [name for name in names if len(name) > longest])
+def _longer(names: Sequence[str], longest: int, problem: str) -> str:
+    return _listed([name for name in names if len(name) > longest], problem)
 
 
-def _listed(problem: str, names: Sequence[str]) -> str:
+def _listed(names: Sequence[str], problem: str) -> str:
     if not names:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

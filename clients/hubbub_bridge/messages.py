@@ -58,6 +58,12 @@ def member(message: Mapping[str, Any], *path: str) -> Any:
     return found
 
 
+def within(message: Mapping[str, Any], *path: str) -> Message:
+    """Return a member within objects that is an object; an empty one if it is missing or something else."""
+    found = member(message, *path)
+    return cast("Message", found) if isinstance(found, dict) else {}
+
+
 def text(message: Mapping[str, Any], *path: str) -> str:
     """Return a member within objects that is text; empty if it is missing or something else."""
     found = member(message, *path)

@@ -9,7 +9,7 @@ import typer
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
 from hubbub_cli.params import example
-from hubbub_cli.session import Usage, settings_of
+from hubbub_cli.session import Usage, run, settings_of
 
 app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
 
@@ -112,8 +112,6 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
 
     It exits 1 if the hub cannot be reached or used that way.
     """
-    import asyncio
-
     from hubbub_bridge import checking
     from hubbub_cli import mcp_install
     from hubbub_cli.output import print_json
@@ -122,16 +120,17 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     settings = settings_of(context)
     shown = ("--profile", profile) if profile else ("--server", server) if server else ()
     words = mcp_install.own_args(settings, "mcp", *(word for word in shown if word))
-    environment = os.environ | settings.environment
-    tried = asyncio.run(checking.check((mcp_install.own_command(), *words), environment))
-    if settings.json:
+
+    async def work(_: object) -> bool:  # connected: without a hub, a host would wait for one
+        tried = await checking.check((mcp_install.own_command(), *words), os.environ | settings.environment)
         for each in tried:
-            print_json(each.to_json())
-    else:
-        for each in tried:
-            mcp_install.show_trial(each)
-    if any(each.failure for each in tried):
-        raise typer.Exit(1)
+            if settings.json:
+                print_json(each.to_json())
+            else:
+                mcp_install.show_trial(each)
+        return not any(each.failure for each in tried)
+
+    run(context, work)
 
 
 def _one_endpoint(profile: str | None, server: str | None) -> None:
