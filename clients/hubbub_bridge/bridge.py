@@ -107,6 +107,8 @@ class _Bridge:
                 self._uplink.leave()
                 await asyncio.wait({carrying}, timeout=LEAVE_S)
         finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
             tasks = (writing, reading, carrying, leaving)
             for task in tasks:
                 task.cancel()
