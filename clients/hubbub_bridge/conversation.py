@@ -100,7 +100,7 @@ class Conversation:
         self._silent: dict[Key, Asked] = {}
         self._questions: dict[Key, object] = {}
         self._listed: set[str] = set()
-        self._connected_before = False
+        self._tell_changes = False
 
     async def answered(self) -> None:
         """Wait until each request of the host has its response, or its error."""
@@ -205,9 +205,9 @@ class Conversation:
             self._ask_silently(asked)
         for asked in [each for each in self._waiting.values() if each is not self._hello]:
             self._pass_on(asked)
-        if self._connected_before:
+        if self._tell_changes:
             self._lists_changed()
-        self._connected_before = True
+        self._tell_changes = True
 
     def disconnected(self) -> None:
         """Go on without a hub: its questions are withdrawn, and come again with the next connection."""
@@ -287,6 +287,8 @@ class Conversation:
         """Tell the host of each request that the hub cannot be asked, but for those that only wait for news."""
         for key, asked in list(self._waiting.items()):
             if asked.method not in (LISTEN, HANDSHAKE, DISCOVER):
+                if asked.method in LISTS:
+                    self._outdated(asked)
                 self._forget(key)
                 self._refuse(asked, HUB_AWAY, why)
 
@@ -298,9 +300,13 @@ class Conversation:
         if found is None:
             return None
         if asked.method in LISTS:
-            self._listed.add(LISTS[asked.method])
-            self._connected_before = True  # what the hub lists may be something else
+            self._outdated(asked)
         return messages.result(asked.id, found)
+
+    def _outdated(self, asked: Asked) -> None:
+        """Note that the host has another list than the next hub, or none."""
+        self._listed.add(LISTS[asked.method])
+        self._tell_changes = True
 
     def _made_up(self, asked: Asked) -> Message:
         about = {**MADE_UP, "serverInfo": {**MADE_UP["serverInfo"], "version": self._version}}

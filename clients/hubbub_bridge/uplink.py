@@ -109,6 +109,7 @@ class Uplink:
         self._own_hub = StartedHub(reach.data_dir) if endpoint.start else None
         self._outbox: Outbox | None = None
         self._wanted = asyncio.Event()
+        self._refusal: HubbubError | None = None
         self._pause_s = FIRST_PAUSE_S
         self._away_since = asyncio.get_running_loop().time()
 
@@ -118,8 +119,10 @@ class Uplink:
         return self._outbox is not None
 
     def want(self) -> None:
-        """Look for the hub now, since the host has asked something."""
+        """Look for the hub now, since the host has asked something; where it refuses the bridge, say so now."""
         self._wanted.set()
+        if self._refusal is not None:
+            self._give_up(self._refusal)
 
     async def room(self) -> None:
         """Wait while too much waits to be sent."""
@@ -156,7 +159,7 @@ class Uplink:
                 return False
             outbox = self._outbox = Outbox()
             writing = asyncio.create_task(outbox.write(say))
-            self._pause_s = FIRST_PAUSE_S
+            self._pause_s, self._refusal = FIRST_PAUSE_S, None
             try:
                 self._conversation.connected(outbox.put, first.opened.max_message_bytes)
                 await self._read(responses)
@@ -179,8 +182,9 @@ class Uplink:
         """Say what is wrong where that is due, and wait before the next attempt."""
         lasting = not isinstance(error, (Unavailable, ResourceExhausted))
         away_s = asyncio.get_running_loop().time() - self._away_since
+        self._refusal = error if lasting else None
         if lasting or away_s >= AWAY_S:
-            self._conversation.give_up(advice(error))
+            self._give_up(error)
         if self._own_hub is not None and error.reason == "HUB_UNREACHABLE":
             self._own_hub.start()
         pause_s = self._pause_s if away_s >= AWAY_S else min(self._pause_s, AWAY_S - away_s)
@@ -190,6 +194,10 @@ class Uplink:
                 # A refusal is not asked for again at once, however often the host asks: a hub limits wrong tokens.
                 await (asyncio.Event() if lasting else self._wanted).wait()
         self._wanted.clear()
+
+    def _give_up(self, error: HubbubError) -> None:
+        self._conversation.tire()
+        self._conversation.give_up(advice(error))
 
 
 def advice(error: HubbubError) -> str:

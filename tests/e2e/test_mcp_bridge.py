@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,10 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+
+from hubbub_bridge import bridge, uplink
+from hubbub_bridge.bridge import Endpoint, Reach, serve
+from hubbub_bridge.stdio import lines
 
 from .. import forks
 from .conftest import BIN, LIMIT_S, POLL_S, environment
@@ -35,6 +39,12 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+def message_of(method: str, id_: Any, params: Any) -> bytes:
+    """A request, or without an id a notification, as a line."""
+    message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if id_ is None else {"id": id_})
+    return json.dumps(message).encode() + b"\n"
+
+
 class Host:
     """A host that says what it is told to say."""
 
@@ -44,9 +54,8 @@ class Host:
         self._lines = BufferedByteReceiveStream(process.stdout)
 
     async def say(self, method: str, id_: Any = None, **params: Any) -> None:
-        message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if id_ is None else {"id": id_})
         assert self.process.stdin is not None
-        await self.process.stdin.send(json.dumps(message).encode() + b"\n")
+        await self.process.stdin.send(message_of(method, id_, params))
 
     async def next(self) -> Any:
         """The next line."""
@@ -92,6 +101,38 @@ async def hosted(data_dir: Path, *words: str, env: dict[str, str] | None = None)
         finally:
             if process.returncode is None:
                 process.kill()
+
+
+class Piped(Host):
+    """A host in the process of its bridge."""
+
+    def __init__(self, stdin: int, stdout: int) -> None:
+        self._stdin = stdin
+        self.lines = lines(stdout, 1 << 20)
+
+    async def say(self, method: str, id_: Any = None, **params: Any) -> None:
+        os.write(self._stdin, message_of(method, id_, params))
+
+    async def next(self) -> Any:
+        with anyio.fail_after(LIMIT_S):
+            line = await anext(self.lines)
+        assert isinstance(line, bytes)
+        return json.loads(line)
+
+
+@asynccontextmanager
+async def piped(data_dir: Path) -> AsyncIterator[Piped]:
+    """As `hosted`, in the process of the test."""
+    (to_bridge, said), (told, from_bridge) = ends = os.pipe(), os.pipe()
+    endpoint = Endpoint(reach=Reach(data_dir=str(data_dir)), version="0", server="plain")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, endpoint, to_bridge, from_bridge)
+        host = Piped(said, told)
+        async with aclosing(host.lines):
+            yield host
+        os.close(said)
+    for descriptor in {*ends[0], *ends[1]} - {said}:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize(("mode", "revision"), [("auto", "2026-07-28"), ("legacy", "2025-11-25")])
@@ -244,6 +285,26 @@ async def test_a_signal_ends_the_bridge_well(data_dir: Path, number: signal.Sign
         assert await host.end() == (0, b"")
 
 
+async def test_when_the_hub_stays_away_a_request_says_what_to_do_and_the_bridge_goes_on_looking(
+    start_hub: Any, plain: Any, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uplink, "AWAY_S", 0.1)
+    monkeypatch.setattr(uplink, "CONNECT_S", 0.1)
+    monkeypatch.setattr(bridge, "PATIENCE_S", 0.1)
+    async with piped(data_dir) as host:
+        await host.shake()
+        await host.say("tools/list", 1)
+        error = (await host.response(1))["error"]
+        assert error["code"] == -32000
+        assert "systemctl --user start hubbubd" in error["message"]
+        assert str(data_dir) in error["message"]
+        hub = await start_hub(plain)
+        assert (await host.next())["method"] == "notifications/tools/list_changed"
+        await hub.connected("plain")
+        await host.say("tools/list", 2)
+        assert len((await host.response(2))["result"]["tools"]) == 2
+
+
 async def test_a_wrong_token_is_named_in_the_error_and_the_right_one_is_found_later(start_hub: Any, plain: Any) -> None:
     hub = await start_hub(plain)
     await hub.connected("plain")
@@ -257,10 +318,9 @@ async def test_a_wrong_token_is_named_in_the_error_and_the_right_one_is_found_la
         assert error["code"] == -32000
         assert "HUBBUB_TOKEN" in error["message"]
         file.write_text(right)
-        await host.say("tools/call", 2, name="echo", arguments={"text": "hi"})
-        while "error" in (said := await host.response(2)):  # the bridge looks for the hub again after a while
-            await host.say("tools/call", 2, name="echo", arguments={"text": "hi"})
-        assert said["result"]["content"][0]["text"] == "hi"
+        assert (await host.next())["method"] == "notifications/tools/list_changed"
+        await host.say("tools/list", 2)
+        assert len((await host.response(2))["result"]["tools"]) == 2
 
 
 async def test_a_server_that_the_hub_does_not_have_is_named_in_the_error(start_hub: Any, plain: Any) -> None:

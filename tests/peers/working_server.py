@@ -43,6 +43,8 @@ def main() -> None:
                 threading.Thread(target=work, args=(message["id"], text), daemon=True).start()
             case "ping":
                 send({"id": message["id"], "result": {}})
+            case _ if "id" in message:
+                send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
             case _:
                 pass
 
