@@ -122,8 +122,7 @@ class _Host:
         offered = within(about, "capabilities")
         listed = {name: await self._list(name, method) for name, method in LISTS.items() if _has(offered, name)}
         trial.counts = {name: len(entries) for name, entries in listed.items()}
-        trial.warnings += _of_instructions(text(about, "instructions"))
-        trial.warnings += _of_tools(listed.get("tools", []))
+        trial.warnings = warnings(text(about, "instructions"), listed.get("tools", []))
 
     async def _introduce(self, revision: str) -> Message:
         me: Message = {"name": "hubbub-mcp-check", "version": "1"}
@@ -173,17 +172,15 @@ def _has(offered: Mapping[str, Any], name: str) -> bool:
     return ("resources" if name == "resourceTemplates" else name) in offered
 
 
-def _of_instructions(said: str) -> list[str]:
-    if len(said) <= INSTRUCTIONS:
-        return []
-    return [f"instructions: {len(said)} characters, of which Claude Code shows {INSTRUCTIONS}"]
-
-
-def _of_tools(tools: Sequence[Message]) -> list[str]:
+def warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
+    """Return what hosts would cut off, a line each."""
+    said: list[str] = []
+    if len(instructions) > INSTRUCTIONS:
+        said.append(f"instructions: {len(instructions)} characters, of which Claude Code shows {INSTRUCTIONS}")
     names = [text(tool, "name") for tool in tools]
     prefix = len(f"mcp__{NAME}__")
     long = [text(tool, "name") for tool in tools if len(text(tool, "description")) > DESCRIPTION]
-    said = [
+    said += [
         _longer(names, NAME_OF_CLAUDE - prefix, f"left out by Claude Code, with its prefix beyond {NAME_OF_CLAUDE}"),
         _longer(names, NAME_OF_APIS - prefix, f"too long for APIs of models, with the prefix beyond {NAME_OF_APIS}"),
         _longer(names, NAME_OF_CURSOR - len(NAME), f"left out by Cursor, with the hub's name beyond {NAME_OF_CURSOR}"),
