@@ -4,18 +4,15 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from hubbub.v1 import mcp_pb2 as pb
 from hubbub_bridge.conversation import Conversation
+from hubbub_bridge.endpoint import Endpoint
 from hubbub_bridge.starting import StartedHub
 from hubbub_client.discovery import Where
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented
 from hubbub_client.link import Link
 from hubbub_client.waits import within
-
-if TYPE_CHECKING:
-    from hubbub_bridge.bridge import Endpoint
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
 # Seconds before the hub is looked for again; twice as long each time.
@@ -96,7 +93,7 @@ class Uplink:
     """Keeps one conversation with the hub going. `host_reads` returns once the host has read what it was told."""
 
     def __init__(
-        self, endpoint: "Endpoint", conversation: Conversation, host_reads: Callable[[], Awaitable[None]]
+        self, endpoint: Endpoint, conversation: Conversation, host_reads: Callable[[], Awaitable[None]]
     ) -> None:
         reach = endpoint.reach
         where = Where(reach.address, reach.token, reach.data_dir, reach.ca, reach.cert, reach.key)

@@ -8,6 +8,7 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
+from hubbub_cli.output import note, print_json
 from hubbub_cli.params import example
 from hubbub_cli.session import Usage, run, settings_of
 
@@ -47,11 +48,12 @@ def bridge(
     if start and (settings.address or os.environ.get("HUBBUB_ADDRESS")):
         raise Usage("--start starts a hub for the data directory; with an address, start the hub there")
     if sys.stdin.isatty():
-        sys.stderr.write(f"{BY_HAND}\n")
+        note(BY_HAND)
 
     import asyncio
 
-    from hubbub_bridge.bridge import Endpoint, Reach, serve
+    from hubbub_bridge.bridge import serve
+    from hubbub_bridge.endpoint import Endpoint, Reach
     from hubbub_cli.app import VERSION
 
     reach = Reach(
@@ -114,7 +116,6 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     """
     from hubbub_bridge import checking
     from hubbub_cli import mcp_install
-    from hubbub_cli.output import print_json
 
     _one_endpoint(profile, server)
     settings = settings_of(context)

@@ -15,7 +15,7 @@ from hubbub_bridge import checking
 from hubbub_bridge.host_files import Unchangeable, change
 from hubbub_bridge.hosts import HOSTS, Bridge, Host, Surroundings, Url
 
-BRIDGE = Bridge(command="/opt/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
+BRIDGE = Bridge(command="C:/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
 URL = Url(url="http://127.0.0.1:7881/mcp", token="hbt_x")
 READ: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}
 

@@ -17,7 +17,8 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hubbub_bridge import bridge, uplink
-from hubbub_bridge.bridge import Endpoint, Reach, serve
+from hubbub_bridge.bridge import serve
+from hubbub_bridge.endpoint import Endpoint, Reach
 from hubbub_bridge.stdio import lines
 
 from .. import forks

@@ -47,7 +47,9 @@ class BridgedHosts:
         name = principal.name, key
         if (before := self._hosts.get(name)) is not None:
             before.end()
-        host = self._hosts[name] = BridgedHost(self, principal, key, endpoint, outlet)
+        host = self._hosts[name] = BridgedHost(
+            hosts=self, principal=principal, key=key, endpoint=endpoint, outlet=outlet
+        )
         return host
 
     def part(self, host: "BridgedHost", *, left: bool) -> None:
@@ -77,7 +79,7 @@ class BridgedHosts:
                 await self._calls.cancel(call_id, abort=True)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class BridgedHost:
     """One stream of a bridge."""
 
