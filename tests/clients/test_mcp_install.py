@@ -14,6 +14,8 @@ from hubbub.v1 import admin_pb2
 from hubbub_bridge import checking
 from hubbub_bridge.host_files import Unchangeable, change
 from hubbub_bridge.hosts import HOSTS, Bridge, Host, Surroundings, Url
+from hubbub_cli.mcp_install import show_trial
+from hubbub_client.legible import is_clean
 
 BRIDGE = Bridge(command="C:/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
 URL = Url(url="http://127.0.0.1:7881/mcp", token="hbt_x")
@@ -290,3 +292,10 @@ def test_check_names_what_hosts_would_cut() -> None:
     ]
     assert checking.warnings("", [{"name": "a"}] * 40) == []
     assert len(checking.warnings("", [{"name": "a"}] * 129)) == 2
+
+
+def test_what_a_server_says_of_itself_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    trick = "\x1b]0;EVIL\x07\x9b2J"
+    show_trial(checking.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
+    show_trial(checking.Trial(revision="r", failure=trick))
+    assert all(map(is_clean, capsys.readouterr().out.splitlines()))

@@ -2,7 +2,9 @@
 
 from hubbubd.downstream.bridged import BridgedHost, BridgedHosts
 from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.endpoints import Endpoints
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.sessions import Session, Sessions
 
@@ -12,8 +14,10 @@ __all__ = [
     "BridgedHost",
     "BridgedHosts",
     "Endpoint",
+    "Endpoints",
     "Exchange",
     "Host",
+    "Merged",
     "Outlet",
     "Session",
     "Sessions",

@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 
 from hubbub.v1 import mcp_pb2 as pb
+from hubbubd.config.mcp import DEFAULT
 from hubbubd.core.access import Principal
-from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Transparent
-from hubbubd.errors import InvalidArgument, NotFound, ResourceExhausted, Unavailable
+from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Outlet
+from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc import requests
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
@@ -44,6 +45,7 @@ class McpService:
 
     def __init__(self, hub: Hub, charge: Callable[[Principal], None], max_message_bytes: int) -> None:
         self._hub = hub
+        self._endpoints = Endpoints(hub)
         self._hosts = BridgedHosts(hub.calls, hub.clock.steady, charge)
         self._most = max_message_bytes - FRAME_BYTES
 
@@ -73,14 +75,9 @@ class McpService:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
 
     def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> Endpoint:
-        if opening.WhichOneof("endpoint") != "server":
-            raise NotFound("profile", requests.optional(opening.profile, "open.profile") or "default")
-        name = requests.identifier(opening.server, "open.server")
-        view = Transparent(self._hub, name)
-        if not view.servers(caller):
-            raise NotFound("server", name)
-        self._hub.servers.get(name)
-        return Endpoint(self._hub, view)
+        if opening.WhichOneof("endpoint") == "server":
+            return self._endpoints.server(requests.identifier(opening.server, "open.server"), caller)
+        return self._endpoints.profile(requests.optional(opening.profile, "open.profile") or DEFAULT)
 
 
 class _Stream:

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -31,12 +32,12 @@ from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
     STATELESS_REVISIONS,
     Endpoint,
+    Endpoints,
     Exchange,
     Host,
     Outlet,
     Session,
     Sessions,
-    Transparent,
     messages,
 )
 from hubbubd.downstream.messages import Message, Notification, Refusal, Request, Response
@@ -108,7 +109,7 @@ class McpApplication:
         self._hosts = hosts
         self._most = max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints = Endpoints(hub)
 
     def close(self) -> None:
         """End all sessions."""
@@ -159,16 +160,17 @@ class McpApplication:
         return caller
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        kind, _, name = unquote(path).removeprefix(PATH).removeprefix("/").partition("/")
-        if not path.startswith(f"{PATH}/") or kind != "s" or not name:
-            raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; try {PATH} or {PATH}/s/SERVER"))
-        view = Transparent(self._hub, name)
-        if not view.servers(caller):
-            raise NotFound("server", name)
-        self._hub.servers.get(name)
-        if view.name not in self._endpoints:
-            self._endpoints[view.name] = Endpoint(self._hub, view)
-        return self._endpoints[view.name]
+        """Return what is at a path. Raises NotFound and Answered."""
+        match unquote(path).removeprefix(PATH).split("/"):
+            case [""] | ["", ""]:
+                return self._endpoints.profile(DEFAULT)
+            case ["", "p", name]:
+                return self._endpoints.profile(name)
+            case ["", "s", name]:
+                return self._endpoints.server(name, caller)
+            case _:
+                there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
+                raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS
@@ -249,6 +251,7 @@ class McpApplication:
         gone = asyncio.create_task(request.gone())
         try:
             await stream.pass_on(session.outlet, until=gone)
+            await stream.end()
         finally:
             gone.cancel()
 
