@@ -25,6 +25,9 @@ from .. import forks
 from .conftest import BIN, LIMIT_S, POLL_S, environment
 
 HUBBUB = str(BIN / "hubbub")
+RESTARTS, WAVE = 3, 40
+# So often a hub is ended under load, with so many requests.
+
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
 
 
@@ -242,6 +245,40 @@ async def test_a_call_that_a_server_works_on_is_not_made_twice_when_the_hub_dies
         await host.say("tools/call", 2, name="work", arguments={"text": "again"})
         assert (await host.response(2))["result"]["content"][0]["text"] == "again"
     assert [json.loads(line)["answer"] for line in journal.read_text().splitlines()] == ["once", "again"]
+
+
+@pytest.mark.parametrize("end", ["terminate", "kill"])
+async def test_under_load_each_request_has_one_response_and_no_tool_is_called_twice_however_hubs_end(
+    start_hub: Any, peer_scripts: Path, tmp_path: Path, end: str
+) -> None:
+    journal, go = tmp_path / "journal", tmp_path / "go"
+    go.touch()
+    env = {"JOURNAL": str(journal), "GO": str(go)}
+    server = {"command": sys.executable, "args": [str(peer_scripts / "working_server.py")], "env": env}
+    servers = {"plain": {**server, "max_in_flight": 16}}
+    hub = await start_hub(servers)
+    await hub.connected("plain")
+    async with hosted(hub.data_dir) as host:
+        await host.shake()
+        answered: dict[int, str] = {}
+        for wave in range(RESTARTS):
+            for number in range(wave * WAVE, (wave + 1) * WAVE):
+                await host.say("tools/call", number + 1, name="work", arguments={"text": str(number + 1)})
+            first = await host.next()  # the others are anywhere between the host and the server
+            await getattr(hub, end)()
+            hub = await start_hub(servers)
+            while True:
+                assert first["id"] not in answered
+                answered[first["id"]] = first.get("error", {}).get("data", {}).get("reason", "")
+                if len(answered) == (wave + 1) * WAVE:
+                    break
+                first = await host.next()
+    made = [json.loads(line)["answer"] for line in journal.read_text().splitlines()]
+    assert len(made) == len(set(made))
+    good = {str(number) for number, reason in answered.items() if not reason}
+    assert good <= set(made)
+    wrong = {reason for reason in answered.values() if reason}
+    assert wrong <= ({"HUB_RESTARTED"} if end == "kill" else set())
 
 
 async def test_a_hub_that_is_ended_in_order_hands_its_hosts_to_the_next_one(start_hub: Any, plain: Any) -> None:
