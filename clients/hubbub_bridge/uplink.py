@@ -103,15 +103,11 @@ class Uplink:
     def __init__(
         self, endpoint: Endpoint, conversation: Conversation, host_reads: Callable[[], Awaitable[None]]
     ) -> None:
-        reach = endpoint.reach
-        where = Where(reach.address, reach.token, reach.data_dir, reach.ca, reach.cert, reach.key)
-        self._link = Link(where, reach.name, CONNECT_S, SILENCE_S)
-        self._open = pb.ServeRequest.Open(
-            session_key=endpoint.session_key, bridge_version=endpoint.version, **endpoint.named
-        )
+        self._link = _link(endpoint)
+        self._open = _opening(endpoint)
         self._conversation = conversation
         self._host_reads = host_reads
-        self._own_hub = StartedHub(reach.data_dir) if endpoint.start else None
+        self._own_hub = StartedHub(endpoint.reach.data_dir) if endpoint.start else None
         self._outbox: Outbox | None = None
         self._wanted = asyncio.Event()
         self._refusal: HubbubError | None = None
@@ -205,6 +201,28 @@ class Uplink:
     def _give_up(self, error: HubbubError) -> None:
         self._conversation.tire()
         self._conversation.give_up(advice(error))
+
+
+async def questions(endpoint: Endpoint) -> dict[str, str]:
+    """Return who is asked what servers ask at an endpoint, by kind. Raises HubbubError."""
+    link = _link(endpoint)
+    try:
+        async with link.dialogue(lambda hub: hub.mcp.Serve) as (say, responses):
+            await say(pb.ServeRequest(open=_opening(endpoint), leave=True))
+            first = await anext(responses, None)
+            return dict(first.opened.questions) if first is not None else {}
+    finally:
+        await link.close()
+
+
+def _link(endpoint: Endpoint) -> Link:
+    reach = endpoint.reach
+    where = Where(reach.address, reach.token, reach.data_dir, reach.ca, reach.cert, reach.key)
+    return Link(where, reach.name, CONNECT_S, SILENCE_S)
+
+
+def _opening(endpoint: Endpoint) -> pb.ServeRequest.Open:
+    return pb.ServeRequest.Open(session_key=endpoint.session_key, bridge_version=endpoint.version, **endpoint.named)
 
 
 def advice(error: HubbubError) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,10 @@ from hubbub_cli import streams
 from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json
 from hubbub_cli.params import example
-from hubbub_cli.session import Usage, run, settings_of
+from hubbub_cli.session import Settings, Usage, run, settings_of
+
+if TYPE_CHECKING:
+    from hubbub_bridge.endpoint import Endpoint
 
 app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
 
@@ -53,19 +56,8 @@ def bridge(
     import asyncio
 
     from hubbub_bridge.bridge import serve
-    from hubbub_bridge.endpoint import Endpoint, Reach
-    from hubbub_cli.app import VERSION
 
-    reach = Reach(
-        address=settings.address,
-        token=settings.token,
-        data_dir=settings.data_dir,
-        ca=settings.ca,
-        cert=settings.cert,
-        key=settings.key,
-        name=settings.name,
-    )
-    endpoint = Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)
+    endpoint = _endpoint(settings, profile, server, start=start)
     asyncio.run(serve(endpoint, stdout=streams.taken_stdout()))
 
 
@@ -110,7 +102,7 @@ def install(
 
 @app.command("check", epilog=example("mcp check"))
 def check(context: typer.Context, profile: Profile = None, server: Server = None) -> None:
-    """Connect as a host does, in both kinds of revisions; say what is there, and what a host would cut off.
+    """Connect as a host does, in both kinds of revisions: say what is there, what hosts would cut, and who is asked.
 
     It exits 1 if the hub cannot be reached or used that way.
     """
@@ -123,15 +115,36 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     words = mcp_install.own_args(settings, "mcp", *(word for word in shown if word))
 
     async def work(_: object) -> bool:  # connected: without a hub, a host would wait for one
+        from hubbub_bridge.uplink import questions
+
+        asked = await questions(_endpoint(settings, profile, server))
         tried = await checking.check((mcp_install.own_command(), *words), os.environ | settings.environment)
         for each in tried:
             if settings.json:
-                print_json(each.to_json())
+                print_json({**each.to_json(), "questions": asked})
             else:
                 mcp_install.show_trial(each)
+        if not settings.json:
+            mcp_install.show_questions(asked)
         return not any(each.failure for each in tried)
 
     run(context, work)
+
+
+def _endpoint(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":
+    from hubbub_bridge.endpoint import Endpoint, Reach
+    from hubbub_cli.app import VERSION
+
+    reach = Reach(
+        address=settings.address,
+        token=settings.token,
+        data_dir=settings.data_dir,
+        ca=settings.ca,
+        cert=settings.cert,
+        key=settings.key,
+        name=settings.name,
+    )
+    return Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)
 
 
 def _one_endpoint(profile: str | None, server: str | None) -> None:

@@ -72,6 +72,18 @@ def show_trial(trial: "Trial") -> None:
         say(f"  {warning}")
 
 
+def show_questions(asked: dict[str, str]) -> None:
+    """Print who is asked what servers ask, by kind."""
+    words = {
+        "both": "host and inbox at once",
+        "host-first": "the host if it can, else the inbox",
+        "host": "the host alone",
+        "inbox": "the inbox alone",
+    }
+    for kind in sorted(asked):
+        say(f"  {kind}: {words.get(asked[kind], asked[kind])}")
+
+
 def http_url(settings: Settings, given: str | None, profile: str | None, server: str | None) -> str:
     """Return the URL of an endpoint. Raises Usage if the hub has none that is known."""
     from hubbub_client.discovery import Where, mcp_url

@@ -390,6 +390,9 @@ async def test_check_says_what_a_host_would_see(start_hub: Any, plain: Any) -> N
         ("2025-11-25", {"tools": 2}, ""),
         ("2026-07-28", {"tools": 2}, ""),
     ]
+    assert ran.lines[0]["questions"] == dict.fromkeys(("form", "url", "sampling", "roots"), "host")
+    merged = await hub.hubbub("mcp", "check")
+    assert merged.lines[0]["questions"]["form"] == "both"
+    assert merged.lines[0]["counts"]["tools"] == 2
     refused = await hub.hubbub("mcp", "check", "--server", "missing")
-    assert refused.status == 1
-    assert all("missing" in each["failure"] for each in refused.lines)
+    assert (refused.status, refused.error["reason"]) == (1, "SERVER_NOT_FOUND")

@@ -1,6 +1,6 @@
 """The endpoints that there are: each profile, and each server by itself."""
 
-from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
+from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Principal
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.merged import Merged
@@ -29,6 +29,13 @@ class Endpoints:
             raise NotFound("server", name)
         self._hub.servers.get(name)
         return self._made.get(view.name) or self._keep(view)
+
+    def questions(self, endpoint: Endpoint) -> dict[str, str]:
+        """Return who is asked what servers ask, by kind. At a server's own endpoint that is the host."""
+        kind, _, name = endpoint.view.name.partition("/")
+        if kind == "p":
+            return self._settings(name).questions.model_dump()
+        return dict.fromkeys(QuestionSettings.model_fields, "host")
 
     def _keep(self, view: View) -> Endpoint:
         made = self._made[view.name] = Endpoint(self._hub, view)

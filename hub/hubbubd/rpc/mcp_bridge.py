@@ -60,7 +60,8 @@ class McpService:
         if not _SESSION_KEY.fullmatch(first.open.session_key):
             raise InvalidArgument.field("open.session_key", "must be 16 to 64 letters, digits, `_` and `-`")
         endpoint = self._endpoint(first.open, principal())
-        await write(pb.ServeResponse(opened=pb.ServeResponse.Opened(max_message_bytes=self._most)).SerializeToString())
+        opened = pb.ServeResponse.Opened(max_message_bytes=self._most, questions=self._endpoints.questions(endpoint))
+        await write(pb.ServeResponse(opened=opened).SerializeToString())
         outlet = Outlet(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
         stream = _Stream(host, outlet, write, self._hub.calls.stopped)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13hubbub/v1/mcp.proto\x12\thubbub.v1\x1a\x17hubbub/v1/options.proto\"\xd6\x01\n\x0cServeRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1c.hubbub.v1.ServeRequest.Open\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\r\n\x05leave\x18\x03 \x01(\x08\x12\r\n\x05\x61gain\x18\x04 \x01(\x08\x1a\x64\n\x04Open\x12\x11\n\x07profile\x18\x01 \x01(\tH\x00\x12\x10\n\x06server\x18\x02 \x01(\tH\x00\x12\x13\n\x0bsession_key\x18\x03 \x01(\t\x12\x16\n\x0e\x62ridge_version\x18\x04 \x01(\tB\n\n\x08\x65ndpoint\"\x9b\x01\n\rServeResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1f.hubbub.v1.ServeResponse.Opened\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x12\n\x05taken\x18\x03 \x01(\x03H\x00\x88\x01\x01\x1a#\n\x06Opened\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x42\x08\n\x06_taken2L\n\nMcpService\x12>\n\x05Serve\x12\x17.hubbub.v1.ServeRequest\x1a\x18.hubbub.v1.ServeResponse(\x01\x30\x01\x42=\n\thubbub.v1B\x08McpProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13hubbub/v1/mcp.proto\x12\thubbub.v1\x1a\x17hubbub/v1/options.proto\"\xd6\x01\n\x0cServeRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1c.hubbub.v1.ServeRequest.Open\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\r\n\x05leave\x18\x03 \x01(\x08\x12\r\n\x05\x61gain\x18\x04 \x01(\x08\x1a\x64\n\x04Open\x12\x11\n\x07profile\x18\x01 \x01(\tH\x00\x12\x10\n\x06server\x18\x02 \x01(\tH\x00\x12\x13\n\x0bsession_key\x18\x03 \x01(\t\x12\x16\n\x0e\x62ridge_version\x18\x04 \x01(\tB\n\n\x08\x65ndpoint\"\x91\x02\n\rServeResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1f.hubbub.v1.ServeResponse.Opened\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x12\n\x05taken\x18\x03 \x01(\x03H\x00\x88\x01\x01\x1a\x98\x01\n\x06Opened\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x41\n\tquestions\x18\x02 \x03(\x0b\x32..hubbub.v1.ServeResponse.Opened.QuestionsEntry\x1a\x30\n\x0eQuestionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_taken2L\n\nMcpService\x12>\n\x05Serve\x12\x17.hubbub.v1.ServeRequest\x1a\x18.hubbub.v1.ServeResponse(\x01\x30\x01\x42=\n\thubbub.v1B\x08McpProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1B\010McpProtoP\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
   _globals['_SERVEREQUEST'].fields_by_name['messages']._loaded_options = None
   _globals['_SERVEREQUEST'].fields_by_name['messages']._serialized_options = b'\250\273\030\001'
+  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._loaded_options = None
+  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_options = b'8\001'
   _globals['_SERVERESPONSE'].fields_by_name['messages']._loaded_options = None
   _globals['_SERVERESPONSE'].fields_by_name['messages']._serialized_options = b'\250\273\030\001'
   _globals['_SERVEREQUEST']._serialized_start=60
@@ -42,9 +44,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVEREQUEST_OPEN']._serialized_start=174
   _globals['_SERVEREQUEST_OPEN']._serialized_end=274
   _globals['_SERVERESPONSE']._serialized_start=277
-  _globals['_SERVERESPONSE']._serialized_end=432
-  _globals['_SERVERESPONSE_OPENED']._serialized_start=387
-  _globals['_SERVERESPONSE_OPENED']._serialized_end=422
-  _globals['_MCPSERVICE']._serialized_start=434
-  _globals['_MCPSERVICE']._serialized_end=510
+  _globals['_SERVERESPONSE']._serialized_end=550
+  _globals['_SERVERESPONSE_OPENED']._serialized_start=388
+  _globals['_SERVERESPONSE_OPENED']._serialized_end=540
+  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_start=492
+  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_end=540
+  _globals['_MCPSERVICE']._serialized_start=552
+  _globals['_MCPSERVICE']._serialized_end=628
 # @@protoc_insertion_point(module_scope)
