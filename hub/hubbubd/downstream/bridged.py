@@ -61,10 +61,10 @@ class BridgedHosts:
         if self._hosts.get(name) is host:
             del self._hosts[name]
         host.outlet.close()
-        if left:
+        if left or not host.running:
             self.cancel(host.running)
             host.end()
-        elif host.running:
+        else:
             # It waits for them as any caller does; who has come back by then waits for them, too.
             asyncio.get_running_loop().call_later(RETURN_S, host.end)
 
