@@ -220,7 +220,7 @@ async def test_questions_that_come_together_are_one_round(world: World) -> None:
     async def behaviour(sent: Sent) -> Outcome:
         parked = asyncio.Event()
         assert sent.call_id is not None
-        with running[0].calls.listen(sent.call_id, lambda call, _live: call.pending_ids and parked.set()):
+        with running[0].calls.listen(sent.call_id, lambda call, _live: parked.set() if call.pending_ids else None):
             first = sent.ask(*QUESTIONS["form"], on_wire=True)
             await parked.wait()
         await asyncio.sleep(0.03)
