@@ -2,8 +2,10 @@
 
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.profiles import Transparent
-from hubbubd.downstream.sessions import Session, Sessions
+from hubbubd.downstream.replay import Replay
+from hubbubd.downstream.sessions import Serve, Session, Sessions
 
 __all__ = [
     "HANDSHAKE_REVISIONS",
@@ -11,7 +13,10 @@ __all__ = [
     "Endpoint",
     "Exchange",
     "Host",
+    "Limits",
     "Outlet",
+    "Replay",
+    "Serve",
     "Session",
     "Sessions",
     "Transparent",

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
 from hubbubd.downstream.messages import Id
@@ -17,6 +17,14 @@ STATELESS_REVISIONS: Final = ("2026-07-28",)
 
 OUTLET_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
+
+
+class Teller(Protocol):
+    """Where a host can be told things."""
+
+    def tell(self, message: bytes) -> None:
+        """Tell the host a message, without waiting."""
+        ...
 
 
 class Outlet:
@@ -36,7 +44,14 @@ class Outlet:
             return
         if self._bytes + len(message) > self._most and self._waiting:
             self.overrun = True
+            self.take()
             self.close()
+            return
+        self.tell_last(message)
+
+    def tell_last(self, message: bytes) -> None:
+        """Put a message into the stream that must not be lost, however much waits; dropped once it is closed."""
+        if self.closed:
             return
         self._waiting.append(message)
         self._bytes += len(message)
