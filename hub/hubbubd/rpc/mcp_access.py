@@ -87,7 +87,7 @@ class Admission:
         name = _host_of(request.text(b"host") or "")
         if name is None:
             return False
-        allowed = [each.lower() for each in self.hosts()]
+        allowed = [each.strip("[]") for each in self.hosts()]
         address, _ = request.scope.get("server") or ("", 0)
         if name in allowed or name == address:
             return True

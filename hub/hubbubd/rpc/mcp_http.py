@@ -405,4 +405,11 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _limits(settings: HubSettings) -> Limits:
-    return Limits()
+    return Limits(
+        sessions_per_principal=settings.mcp_sessions_per_principal,
+        requests_per_session=settings.mcp_requests_per_session,
+        streams_per_principal=settings.mcp_streams_per_principal,
+        idle_s=settings.mcp_session_idle_s,
+        kept_events=settings.mcp_events_per_session,
+        kept_bytes=settings.mcp_event_bytes_per_session,
+    )
