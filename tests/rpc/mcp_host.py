@@ -1,7 +1,7 @@
 """A host of the hub's MCP endpoint that sends what no client does, and hears what it gets; over a scripted server."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +41,10 @@ def tool(id_: Any, name: str = "t", **meta: Any) -> dict[str, Any]:
 
 def envelope(message: dict[str, Any], **meta: Any) -> dict[str, Any]:
     """The same request in a revision without a handshake."""
-    own = {"io.modelcontextprotocol/protocolVersion": NEW, "io.modelcontextprotocol/clientCapabilities": {}}
+    own: dict[str, Any] = {
+        "io.modelcontextprotocol/protocolVersion": NEW,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
     return {**message, "params": {**message["params"], "_meta": {**own, **meta}}}
 
 
@@ -108,7 +111,7 @@ class Host:
         return await self.post(envelope(message), **{**about, **headers})
 
     @asynccontextmanager
-    async def stream(self, method: str, body: Any = None, **headers: str) -> AsyncIterator[Events]:
+    async def stream(self, method: str, body: Any = None, **headers: str) -> AsyncGenerator[Events]:
         """A response that goes on; leaving closes its connection."""
         content = json.dumps(body).encode() if body is not None else None
         named = {key.replace("_", "-"): value for key, value in headers.items()}
@@ -162,7 +165,7 @@ class Stage:
         return self.peers[name].sent[count - 1]
 
     @asynccontextmanager
-    async def raw(self) -> AsyncIterator[SocketStream]:
+    async def raw(self) -> AsyncGenerator[SocketStream]:
         """A connection over which nothing has been said."""
         where, _, port = self.base.removeprefix("http://").rpartition(":")
         async with await anyio.connect_tcp(where, int(port)) as stream:
@@ -170,7 +173,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, *names: str, **settings: Any) -> AsyncIterator[Stage]:
+async def stage(directory: Path, *names: str, **settings: Any) -> AsyncGenerator[Stage]:
     """A hub with these servers (`one` and `two`), and these settings."""
     store, peers = await SqliteStore.open(":memory:"), Peers()
     servers: dict[str, ServerConfig] = {

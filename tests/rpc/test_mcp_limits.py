@@ -6,13 +6,15 @@ from pathlib import Path
 
 import anyio
 import pytest
+import structlog.testing
+from anyio.abc import SocketStream
 
 from hubbubd.rpc import mcp_wire
-from hubbubd.rpc.mcp_http import JSON_AT_ONCE
+from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
 
-from ..runtime.peer import never
+from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S
-from .mcp_host import NEW, OLD, RIGHT, Stage, request, stage, tool
+from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Stage, request, stage, tool
 
 MAX_BYTES = 128 * 1024
 DEEP = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}"
@@ -108,12 +110,68 @@ async def test_an_id_that_is_in_use_is_refused_and_the_first_request_goes_on(sma
     host = await small.host().begin()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(host.post, tool(7))
-        sent = await small.arrived()
+        await small.arrived()
         again = await host.post(tool(7))
         assert (again.status_code, again.json()["error"]["code"]) == (400, -32600)
-        assert not sent.cancelled
+        assert not small.peers["one"].sent[0].cancelled
         await host.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
-    assert sent.cancelled
+    assert small.peers["one"].sent[0].cancelled
+
+
+async def cut(stream: SocketStream) -> int:
+    """Waits until the hub has given up on it; how many bytes were still on their way then."""
+    count = 0
+    with anyio.fail_after(LIMIT_S):
+        with structlog.testing.capture_logs() as logged:
+            while not any("read nothing" in each["event"] for each in logged):
+                await anyio.sleep(0.01)
+        try:
+            while True:
+                count += len(await stream.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return count
+
+
+async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_notices(
+    small: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
+    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    small.peers["one"].behaviour = never
+    host, other = await small.host().begin(), await small.host().begin()
+    body = json.dumps(tool(1, progressToken="p")).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        sent = await small.arrived()
+        with anyio.fail_after(LIMIT_S):
+            while b"retry" not in await stream.receive():
+                pass
+        for number in range(1, 300):
+            sent.progress(number, message="x" * 100_000)
+            await anyio.sleep(0)
+        assert (await other.post(request(1, "ping"))).json()["result"] == {}
+        await cut(stream)
+    assert not sent.cancelled
+    assert (await host.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
+
+
+async def test_a_long_response_that_is_not_read_is_not_kept(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
+
+    async def long(_: Sent) -> Outcome:
+        return {"text": "x" * 16_000_000}
+
+    small.peers["one"].behaviour = long
+    host = await small.host().begin()
+    body = json.dumps(tool(1)).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        await small.arrived()
+        assert await cut(stream) < 16_000_000
 
 
 async def test_a_session_has_so_many_requests_at_a_time(small: Stage) -> None:

@@ -1,6 +1,9 @@
 """What hosts may have at a time."""
 
 from dataclasses import dataclass
+from typing import Self
+
+from hubbubd.config import HubSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +25,15 @@ class Limits:
     kept_events: int = 1000
     kept_bytes: int = 4 * 1024 * 1024
     """What is kept in one session for streams that broke."""
+
+    @classmethod
+    def of(cls, settings: HubSettings) -> Self:
+        """Return the limits that the settings give."""
+        return cls(
+            sessions_per_principal=settings.mcp_sessions_per_principal,
+            requests_per_session=settings.mcp_requests_per_session,
+            streams_per_principal=settings.mcp_streams_per_principal,
+            idle_s=settings.mcp_session_idle_s,
+            kept_events=settings.mcp_events_per_session,
+            kept_bytes=settings.mcp_event_bytes_per_session,
+        )

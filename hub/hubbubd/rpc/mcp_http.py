@@ -9,14 +9,15 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import anyio
+import structlog
 import uvicorn
-from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
 from hubbubd.config import HubSettings
@@ -43,21 +44,22 @@ from hubbubd.downstream import (
     Transparent,
     messages,
 )
-from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response, TooLarge
-from hubbubd.errors import HubError, NotFound
+from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
+from hubbubd.errors import HubError, NotFound, Unavailable
 from hubbubd.rpc import auth
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.http import connection, serving
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_access import METADATA, PATH, RPC, Admission, preflight, status_of
 from hubbubd.rpc.mcp_wire import (
-    CLOSE,
     SESSION,
+    STALL_S,
     STATUS,
     VERSION,
     Answered,
     Received,
     Stream,
+    read_message,
     reply,
     reply_resumably,
     resume,
@@ -67,8 +69,7 @@ from hubbubd.rpc.tls import ssl_context
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Quota
 
-JSON_AT_ONCE: Final = 16 * 1024
-"""A longer message is read in a worker thread, one at a time."""
+log = structlog.get_logger(__name__)
 
 LISTEN: Final = "subscriptions/listen"
 """The request whose stream lasts (from 2026-07-28 on)."""
@@ -102,11 +103,13 @@ async def serve_mcp(
         limit_concurrency=MAX_RPCS,
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
-    async with serving(config, listen, secure=tls is not None) as url:
-        try:
+    try:
+        async with serving(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
+            tasks.start_soon(app.leave_with_hub)
             yield f"{url}{PATH}"
-        finally:
-            app.close()
+            tasks.cancel_scope.cancel()
+    finally:
+        app.close()
 
 
 class McpApplication:
@@ -114,7 +117,7 @@ class McpApplication:
 
     def __init__(self, hub: Hub, *, gate: auth.Gate, settings: Callable[[], HubSettings], secure: bool) -> None:
         given = settings()
-        self.sessions = Sessions(hub.clock.steady, lambda: _limits(settings()))
+        self.sessions = Sessions(hub.clock.steady, lambda: Limits.of(settings()))
         self._hub = hub
         self._gate = gate
         self._most = given.max_message_bytes
@@ -129,9 +132,23 @@ class McpApplication:
             secure=secure,
         )
         self._endpoints: dict[str, Endpoint] = {}
-        self._streams = Quota("open streams of hosts", _limits(given).streams_per_principal, reason="TOO_MANY_STREAMS")
+        self._streams = Quota(
+            "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
+        )
+        self._lasting: set[asyncio.Task[bytes]] = set()
+        self._leaving = False
         self._settings = settings
         self._reading = anyio.CapacityLimiter(1)
+
+    async def leave_with_hub(self) -> None:
+        """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
+        async for _ in self._hub.health.watch():
+            pass
+        self._leaving = True
+        for session in self.sessions:
+            session.outlet.close()
+        for task in self._lasting:
+            task.cancel()
 
     def close(self) -> None:
         """End all sessions."""
@@ -148,7 +165,10 @@ class McpApplication:
             await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
         except HubError as exc:
             await self._refuse(request, exc)
-        except (ConnectionError, TimeoutError):
+        except ConnectionError:
+            await request.cut()
+        except TimeoutError:
+            log.warning("host read nothing; its connection is closed", path=scope["path"][:100], seconds=STALL_S)
             await request.cut()
 
     async def _serve_anybody(self, request: Received) -> bool:
@@ -195,10 +215,12 @@ class McpApplication:
                 raise Answered(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
     async def _post(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
-        if (message := await self._message(request)) is None:
+        if (message := await read_message(request, self._most, self._reading)) is None:
             return
         id_ = message.id if isinstance(message, Request) else None
         try:
+            if isinstance(message, Request):
+                self._check_open(message.params)
             if _is_stateless(request.text(VERSION), message):
                 await self._stateless(request, message, caller, endpoint)
             else:
@@ -207,22 +229,6 @@ class McpApplication:
             await request.answer(STATUS.get(refusal.code, 200), messages.error(id_, refusal))
         except HubError as exc:
             await self._refuse(request, exc, id_)
-
-    async def _message(self, request: Received) -> Message | None:
-        """Return the message of a request; None where that is refused."""
-        if request.content_type != "application/json":
-            raise Answered(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
-        body = await request.body(self._most)
-        short = len(body) <= JSON_AT_ONCE
-        try:
-            return (
-                messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=self._reading)
-            )
-        except Refusal as refusal:
-            id_ = messages.asked_id(body) if short else None
-            status = 413 if isinstance(refusal, TooLarge) else 400
-            await request.answer(status, messages.error(id_, refusal))
-            return None
 
     async def _refuse(self, request: Received, exc: HubError, id_: Id | None = None) -> None:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
@@ -238,9 +244,14 @@ class McpApplication:
 
         return serve
 
+    def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
+        if self._leaving and "inputResponses" not in params:
+            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
+
     def _stream(self, caller: Principal) -> AbstractContextManager[None]:
         """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
-        self._streams.limit = _limits(self._settings()).streams_per_principal
+        self._streams.limit = Limits.of(self._settings()).streams_per_principal
         return self._streams.hold(caller.name)
 
     # Revisions with a handshake
@@ -298,12 +309,13 @@ class McpApplication:
             if last is not None:
                 await self._resume(request, session, last)
                 return
+            self._check_open()
             stream, outlet = Stream(request), session.listen()
             gone = asyncio.create_task(request.gone())
             try:
                 await stream.begin()
                 await stream.pass_on(outlet, until=gone)
-                await stream.end()
+                await request.end()
             finally:
                 gone.cancel()
                 session.left(outlet)
@@ -331,6 +343,9 @@ class McpApplication:
         exchange = Exchange(id=message.id, method=message.method, params=message.params, host=host, tell=outlet.tell)
         with self._stream(caller) if message.method == LISTEN else nullcontext():
             task = asyncio.create_task(self._while_good(caller, endpoint)(exchange))
+            if message.method == LISTEN:
+                self._lasting.add(task)
+                task.add_done_callback(self._lasting.discard)
             await reply(request, task, outlet, message.id)
 
 
@@ -402,14 +417,3 @@ def _unsupported(version: str) -> Refusal:
 
 def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _limits(settings: HubSettings) -> Limits:
-    return Limits(
-        sessions_per_principal=settings.mcp_sessions_per_principal,
-        requests_per_session=settings.mcp_requests_per_session,
-        streams_per_principal=settings.mcp_streams_per_principal,
-        idle_s=settings.mcp_session_idle_s,
-        kept_events=settings.mcp_events_per_session,
-        kept_bytes=settings.mcp_event_bytes_per_session,
-    )

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import anyio
+from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
 from hubbubd import payload
@@ -19,10 +21,13 @@ from hubbubd.core.jsonrpc import (
 )
 from hubbubd.downstream import Outlet, Replay, messages
 from hubbubd.downstream.calls import of_error
-from hubbubd.downstream.messages import Id, Refusal, TooLarge
+from hubbubd.downstream.messages import Id, Message, Refusal, TooLarge
 from hubbubd.errors import HubError
 from hubbubd.rpc.context import current
 from hubbubd.rpc.http import CUT
+
+JSON_AT_ONCE: Final = 16 * 1024
+"""Bytes from which on a message is read in a worker thread, one at a time."""
 
 REQUEST_S: Final = 60.0
 """Seconds a host may take to send a message."""
@@ -130,27 +135,46 @@ class Received:
             pass
 
     async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
-        """Send the whole response; none once one has begun."""
+        """Send the whole response. One that has begun is ended instead."""
         if self.begun:
+            await self.end()
             return
         sized = [(b"content-length", str(len(body)).encode()), *headers]
         if body:
             sized.append((b"content-type", b"application/json"))
         await self.begin(status, sized)
         await self.send({"type": "http.response.body", "body": body, "more_body": True})
-        async with asyncio.timeout(STALL_S):  # waits until most of it was read
-            await self.send({"type": "http.response.body", "body": b""})
+        await self.end()  # waits until most of it was read
 
     async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Send the head of the response."""
         self.begun = True
         await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.always]})
 
+    async def end(self) -> None:
+        """End the response. Raises TimeoutError for a host that does not read it."""
+        async with asyncio.timeout(STALL_S):
+            await self.send({"type": "http.response.body", "body": b""})
+
     async def cut(self) -> None:
         """Close the connection, in the middle of the response: a host that reads nothing would keep it open."""
         cut: Callable[[], None] = self.scope.get(CUT, lambda: None)
         cut()
         await self.gone()
+
+
+async def read_message(request: Received, most: int, reading: anyio.CapacityLimiter) -> Message | None:
+    """Return the message of a request; None where it was refused. Raises Answered, ConnectionError."""
+    if request.content_type != "application/json":
+        raise Answered(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
+    body = await request.body(most)
+    short = len(body) <= JSON_AT_ONCE
+    try:
+        return messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=reading)
+    except Refusal as refusal:
+        id_ = messages.asked_id(body) if short else None
+        await request.answer(413 if isinstance(refusal, TooLarge) else 400, messages.error(id_, refusal))
+        return None
 
 
 async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id_: Id) -> None:
@@ -172,7 +196,7 @@ async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id
         await stream.pass_on(outlet, until=gone)
         if (response := _outcome(task, id_)) is not None:
             await stream.say([response])
-        await stream.end()
+        await request.end()
     finally:
         gone.cancel()
         task.cancel()
@@ -223,7 +247,7 @@ async def _send_replay(
     await stream.pass_on(outlet, until=gone)
     if gone.done():
         return
-    await stream.end()
+    await request.end()
     if outlet is replay.outlet and not outlet.overrun:
         replay.delivered()
 
@@ -286,11 +310,6 @@ class Stream:
         """Send messages, each as an event."""
         if said:
             await self._send(b"".join(map(self._event, said)))
-
-    async def end(self) -> None:
-        """End the response."""
-        async with asyncio.timeout(STALL_S):
-            await self._request.send({"type": "http.response.body", "body": b""})
 
     def _event(self, message: bytes) -> bytes:
         named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
