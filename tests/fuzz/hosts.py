@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx2
@@ -122,9 +122,8 @@ class _Trial:
             f"{ENVELOPE}clientCapabilities": CAPABILITIES,
             f"{ENVELOPE}clientInfo": {"name": "x", "version": "1"},
         }
-        given = message["params"] if isinstance(message["params"], dict) else {}
-        own = given.get("_meta")
-        params = {**given, "_meta": chance.maybe_changed({**meta, **(own if isinstance(own, dict) else {})})}
+        given = _object(message["params"])
+        params = {**given, "_meta": chance.maybe_changed({**meta, **_object(given.get("_meta"))})}
         if chance.one_in(8):
             params |= {"requestState": chance.text(), "inputResponses": chance.value()}
         headers = {"mcp-protocol-version": _printable(version), "mcp-method": message["method"]}
@@ -213,7 +212,7 @@ def _judged(status: int, said: bytes, shown: str) -> str:
         told = json.loads(said)
     except ValueError:
         raise Finding(f"no JSON: {said[:300]!r} to {shown}") from None
-    code = told.get("error", {}).get("code") if isinstance(told, dict) and "jsonrpc" in told else None
+    code: Any = _object(_object(told).get("error")).get("code") if "jsonrpc" in _object(told) else None
     if code == INTERNAL:
         raise Finding(f"{said[:300]!r} to {shown}")
     return f"{status}" if code is None else f"{status} {code if -33000 < code < -32000 else 'own'}"
@@ -222,6 +221,10 @@ def _judged(status: int, said: bytes, shown: str) -> str:
 def _request(chance: Chance, method: str, params: Any) -> dict[str, Any]:
     id_ = chance.scalar() if chance.one_in(10) else chance.of((chance.upto(1_000_000), f"r{chance.upto(1_000_000)}"))
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _printable(text: str) -> str:

@@ -18,6 +18,10 @@ from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.mcp_http import serve_mcp
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.telemetry.meter import OFF as UNMEASURED
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import OFF as UNTRACED
+from hubbubd.telemetry.tracer import Tracer
 
 from ..runtime.conftest import server
 from ..runtime.peer import Peers, Sent
@@ -39,13 +43,13 @@ def tool(id_: Any, name: str = "t", **meta: Any) -> dict[str, Any]:
     return request(id_, "tools/call", name=name, arguments={}, **({"_meta": meta} if meta else {}))
 
 
-def envelope(message: dict[str, Any], **meta: Any) -> dict[str, Any]:
+def envelope(message: dict[str, Any]) -> dict[str, Any]:
     """The same request in a revision without a handshake."""
     own: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": NEW,
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    return {**message, "params": {**message["params"], "_meta": {**own, **meta}}}
+    return {**message, "params": {**message["params"], "_meta": {**own, **message["params"].get("_meta", {})}}}
 
 
 @dataclass(frozen=True)
@@ -173,14 +177,16 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, *names: str, **settings: Any) -> AsyncGenerator[Stage]:
+async def stage(
+    directory: Path, *names: str, tracer: Tracer = UNTRACED, meter: Meter = UNMEASURED, **settings: Any
+) -> AsyncGenerator[Stage]:
     """A hub with these servers (`one` and `two`), and these settings."""
     store, peers = await SqliteStore.open(":memory:"), Peers()
     servers: dict[str, ServerConfig] = {
         name: server(name, max_in_flight=100, backoff_s=(0.01,)) for name in names or ("one", "two")
     }
     given = HubSettings(data_dir=directory, **settings)
-    async with settled(), Hub.open(store, peers, servers, given) as hub:
+    async with settled(), Hub.open(store, peers, servers, given, tracer=tracer, meter=meter) as hub:
         admitting = gate(hub)
         serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, settings=lambda: hub.configuration.settings)
         with anyio.fail_after(LIMIT_S):

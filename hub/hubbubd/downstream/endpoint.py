@@ -14,10 +14,12 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
+from hubbubd.downstream.instrumentation import Instrumentation
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
+from hubbubd.telemetry.mcp import TOOL_ERROR
 
 PAGE: Final = 5000
 """Entries of one page: many hosts read only the first."""
@@ -52,6 +54,7 @@ class Endpoint:
     def __init__(self, hub: Hub, view: View) -> None:
         self.view = view
         self._hub = hub
+        self._instrumentation = Instrumentation(hub.tracer, hub.meter)
         self._methods: dict[str, Handler] = {
             "initialize": self._initialize,
             "server/discover": self._discover,
@@ -62,18 +65,24 @@ class Endpoint:
 
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
-        try:
-            handler = self._methods.get(exchange.method)
-            if handler is None:
-                raise messages.unknown_method(exchange.method)
-            return messages.result(exchange.id, await handler(exchange))
-        except Refusal as refusal:
-            return messages.error(exchange.id, refusal)
-        except HubError as exc:
-            return messages.error(exchange.id, calls.of_error(exc))
-        except Exception as exc:
-            log.exception("request of a host failed: internal error", method=exchange.method[:100])
-            return messages.error(exchange.id, messages.internal(type(exc).__name__))
+        with self._instrumentation.request(exchange) as outcome:
+            try:
+                handler = self._methods.get(exchange.method)
+                if handler is None:
+                    raise messages.unknown_method(exchange.method)
+                result = await handler(exchange)
+                outcome.error = TOOL_ERROR if exchange.method == "tools/call" and b'"isError":true' in result else ""
+                return messages.result(exchange.id, result)
+            except Refusal as refusal:
+                outcome.error = str(refusal.code)
+                return messages.error(exchange.id, refusal)
+            except HubError as exc:
+                outcome.error = exc.reason
+                return messages.error(exchange.id, calls.of_error(exc))
+            except Exception as exc:
+                outcome.error = type(exc).__name__
+                log.exception("request of a host failed: internal error", method=exchange.method[:100])
+                return messages.error(exchange.id, messages.internal(type(exc).__name__))
 
     async def _initialize(self, exchange: Exchange) -> bytes:
         about = self.view.introduction(exchange.host.principal)

@@ -68,6 +68,7 @@ from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.tls import ssl_context
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Quota
+from hubbubd.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -106,6 +107,7 @@ async def serve_mcp(
     try:
         async with serving(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
             tasks.start_soon(app.leave_with_hub)
+            hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
             yield f"{url}{PATH}"
             tasks.cancel_scope.cancel()
     finally:

@@ -65,9 +65,11 @@ class Hub:
         quotas: Quotas,
         configuration: Configuration,
         tracer: Tracer,
+        meter: Meter,
         telemetry_endpoint: str,
     ) -> None:
         self.tracer = tracer
+        self.meter = meter
         self.servers = servers
         self.inbox = inbox
         self.work = work
@@ -134,6 +136,7 @@ class Hub:
                 background=background,
                 settings=settings,
                 tracer=tracer,
+                meter=meter,
                 measures=measures,
                 telemetry_endpoint=telemetry_endpoint,
             )
@@ -202,6 +205,7 @@ class Hub:
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
             tracer=ground.tracer,
+            meter=ground.meter,
             telemetry_endpoint=ground.telemetry_endpoint,
         )
 
