@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hubbubd.config.commands import AllowedCommand
 from hubbubd.config.hosts import PUBLIC, check_rule
-from hubbubd.config.mcp import DEFAULT, PROFILES, Profiles, ProfileSettings
+from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
 from hubbubd.config.network import (
     ConnectListen,
     GrantSettings,
@@ -245,7 +245,7 @@ class HubSettings(BaseSettings):
     @property
     def profiles(self) -> Mapping[str, ProfileSettings]:
         """The profiles by name; `default` is always there."""
-        return {DEFAULT: ProfileSettings(), **self.mcp_profiles}
+        return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}
 
     @property
     def networked(self) -> bool:

@@ -126,6 +126,9 @@ class ProfileSettings(BaseModel):
         return _matches(self.always, shown)
 
 
+DEFAULT_PROFILE: Final = ProfileSettings()
+"""What the profile `default` is unless it is configured."""
+
 Profiles = Annotated[Mapping[ProfileName, ProfileSettings], Field(max_length=MAX_PATTERNS)]
 
 

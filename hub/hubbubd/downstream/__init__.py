@@ -3,6 +3,7 @@
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
 from hubbubd.downstream.limits import Limits
+from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.replay import Replay
 from hubbubd.downstream.sessions import Serve, Session, Sessions
@@ -14,6 +15,7 @@ __all__ = [
     "Exchange",
     "Host",
     "Limits",
+    "Merged",
     "Outlet",
     "Replay",
     "Serve",

@@ -21,6 +21,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hubbubd.config import HubSettings
+from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import (
@@ -37,6 +38,7 @@ from hubbubd.downstream import (
     Exchange,
     Host,
     Limits,
+    Merged,
     Outlet,
     Serve,
     Session,
@@ -45,6 +47,7 @@ from hubbubd.downstream import (
     messages,
 )
 from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
+from hubbubd.downstream.profiles import View
 from hubbubd.errors import HubError, NotFound, Unavailable
 from hubbubd.rpc import auth
 from hubbubd.rpc.context import amend
@@ -139,7 +142,7 @@ class McpApplication:
         )
         self._lasting: set[asyncio.Task[bytes]] = set()
         self._leaving = False
-        self._settings = settings
+        self._current = settings
         self._reading = anyio.CapacityLimiter(1)
 
     async def leave_with_hub(self) -> None:
@@ -190,16 +193,34 @@ class McpApplication:
         await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        kind, _, name = unquote(path).removeprefix(PATH).removeprefix("/").partition("/")
-        if not path.startswith(f"{PATH}/") or kind != "s" or not name:
-            raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; try {PATH} or {PATH}/s/SERVER"))
-        view = Transparent(self._hub, name)
-        if not view.servers(caller):
-            raise NotFound("server", name)
-        self._hub.servers.get(name)
+        view = self._view(unquote(path).removeprefix(PATH), caller)
         if view.name not in self._endpoints:
             self._endpoints[view.name] = Endpoint(self._hub, view)
         return self._endpoints[view.name]
+
+    def _view(self, place: str, caller: Principal) -> View:
+        """Return what is shown at a place. Raises NotFound and Answered; what the caller may not use is not there."""
+        match place.split("/"):
+            case [""] | ["", ""]:
+                return self._profile(DEFAULT)
+            case ["", "p", name] if name in self._hub.configuration.settings.profiles:
+                return self._profile(name)
+            case ["", "s", name]:
+                view = Transparent(self._hub, name)
+                if not view.servers(caller):
+                    raise NotFound("server", name)
+                self._hub.servers.get(name)
+                return view
+            case _:
+                there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
+                raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
+
+    def _profile(self, name: str) -> View:
+        known = self._endpoints.get(f"p/{name}")
+        return known.view if known else Merged(self._hub, name, lambda: self._settings(name))
+
+    def _settings(self, name: str) -> ProfileSettings:
+        return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS
@@ -253,7 +274,7 @@ class McpApplication:
 
     def _stream(self, caller: Principal) -> AbstractContextManager[None]:
         """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
-        self._streams.limit = Limits.of(self._settings()).streams_per_principal
+        self._streams.limit = Limits.of(self._current()).streams_per_principal
         return self._streams.hold(caller.name)
 
     # Revisions with a handshake
