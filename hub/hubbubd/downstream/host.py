@@ -38,6 +38,11 @@ class Outlet:
         self.closed = False
         self.overrun = False
 
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes that wait."""
+        return self._bytes
+
     def tell(self, message: bytes) -> None:
         """Put a message into the stream; dropped once it is closed."""
         if self.closed:

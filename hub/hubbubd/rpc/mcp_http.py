@@ -21,7 +21,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hubbubd.config import HubSettings
-from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
+from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import (
@@ -35,20 +35,18 @@ from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
     STATELESS_REVISIONS,
     Endpoint,
+    Endpoints,
     Exchange,
     Host,
     Limits,
-    Merged,
     Outlet,
     Serve,
     Session,
     Sessions,
-    Transparent,
     messages,
 )
 from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
-from hubbubd.downstream.profiles import View
-from hubbubd.errors import HubError, NotFound, Unavailable
+from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc import auth
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.http import connection, serving
@@ -136,13 +134,13 @@ class McpApplication:
             audience=given.oidc_audience,
             secure=secure,
         )
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints = Endpoints(hub)
         self._streams = Quota(
             "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
         self._lasting: set[asyncio.Task[bytes]] = set()
         self._leaving = False
-        self._current = settings
+        self._settings = settings
         self._reading = anyio.CapacityLimiter(1)
 
     async def leave_with_hub(self) -> None:
@@ -193,34 +191,17 @@ class McpApplication:
         await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        view = self._view(unquote(path).removeprefix(PATH), caller)
-        if view.name not in self._endpoints:
-            self._endpoints[view.name] = Endpoint(self._hub, view)
-        return self._endpoints[view.name]
-
-    def _view(self, place: str, caller: Principal) -> View:
-        """Return what is shown at a place. Raises NotFound and Answered; what the caller may not use is not there."""
-        match place.split("/"):
+        """Return what is at a path. Raises NotFound and Answered."""
+        match unquote(path).removeprefix(PATH).split("/"):
             case [""] | ["", ""]:
-                return self._profile(DEFAULT)
-            case ["", "p", name] if name in self._hub.configuration.settings.profiles:
-                return self._profile(name)
+                return self._endpoints.profile(DEFAULT)
+            case ["", "p", name]:
+                return self._endpoints.profile(name)
             case ["", "s", name]:
-                view = Transparent(self._hub, name)
-                if not view.servers(caller):
-                    raise NotFound("server", name)
-                self._hub.servers.get(name)
-                return view
+                return self._endpoints.server(name, caller)
             case _:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
                 raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
-
-    def _profile(self, name: str) -> View:
-        known = self._endpoints.get(f"p/{name}")
-        return known.view if known else Merged(self._hub, name, lambda: self._settings(name))
-
-    def _settings(self, name: str) -> ProfileSettings:
-        return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS
@@ -274,7 +255,7 @@ class McpApplication:
 
     def _stream(self, caller: Principal) -> AbstractContextManager[None]:
         """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
-        self._streams.limit = Limits.of(self._current()).streams_per_principal
+        self._streams.limit = Limits.of(self._settings()).streams_per_principal
         return self._streams.hold(caller.name)
 
     # Revisions with a handshake
