@@ -11,6 +11,7 @@ import re
 from collections import OrderedDict
 from typing import Final
 
+from hubbubd import bounds
 from hubbubd.downstream.host import Outlet
 from hubbubd.downstream.limits import Limits
 
@@ -111,8 +112,9 @@ class Replays:
     def find(self, event_id: str) -> tuple[Replay, int] | None:
         """Return the stream of an event with the event's number; None where it is not kept any more, or never was."""
         named = _ID.fullmatch(event_id)
-        replay = self._streams.get(int(named[1])) if named else None
-        return None if named is None or replay is None else (replay, int(named[2]))
+        key, number = (bounds.whole_text(named[1]), bounds.whole_text(named[2])) if named else (None, None)
+        replay = self._streams.get(key) if key is not None else None
+        return None if number is None or replay is None else (replay, number)
 
     def clear(self) -> None:
         """Keep nothing any more."""

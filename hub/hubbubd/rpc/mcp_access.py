@@ -39,6 +39,7 @@ _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 _IN_URL: Final = ("access_token", "token")
 
 _PREFLIGHT_S: Final = 7200
+"""Seconds for which a browser remembers what it may send: two hours are the most that Chromium takes."""
 _REQUEST_HEADERS: Final = "authorization, content-type, accept, last-event-id, traceparent, tracestate"
 _RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION.decode(), VERSION.decode(), "retry-after"))
 

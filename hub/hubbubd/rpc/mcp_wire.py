@@ -77,7 +77,7 @@ class Answered(Exception):
         self.headers = headers
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Received:
     """One HTTP request, without its body."""
 
@@ -99,7 +99,7 @@ class Received:
             if key in headers and key in (VERSION, b"mcp-method", b"mcp-name", SESSION):
                 doubled = key
             headers[key] = value
-        return cls(scope, receive, send, headers, doubled)
+        return cls(scope=scope, receive=receive, send=send, headers=headers, doubled=doubled)
 
     def text(self, key: bytes) -> str | None:
         value = self.headers.get(key)
