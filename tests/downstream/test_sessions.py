@@ -31,6 +31,12 @@ class Waiting:
         self.view = SimpleNamespace(name=name)
         self.go = anyio.Event()
 
+    def joined(self, host: Host) -> None:
+        """Nobody looks."""
+
+    def parted(self, host: Host) -> None:
+        """Nobody looks."""
+
     async def serve(self, exchange: Exchange) -> bytes:
         """Serves one."""
         await self.go.wait()

@@ -26,6 +26,8 @@ async def call(calls: Calls, exchange: Exchange, server: str, method: str, param
     One with a `call_key` is detached: durable before it is sent, and it goes on without its host, which may come back.
     """
     call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
+    if exchange.shown is not None:
+        exchange.shown.call_id = call_id
     spec = CallSpec(server=server, method=method, params=payload.dumps(passed_on(params)), call_id=call_id)
     with _followed(calls, exchange, call_id):
         return await calls.call(spec, exchange.host.principal.name, detached=exchange.call_key is not None)

@@ -13,7 +13,7 @@ from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages, own_tools
-from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
+from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
 from hubbubd.downstream.instrumentation import Instrumentation
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
@@ -63,9 +63,21 @@ class Endpoint:
             **dict.fromkeys(NAMED, self._named),
         }
 
+    def joined(self, host: Host) -> None:
+        """Show a host whose session has begun."""
+        host.connected = self._hub.hosts.join(host.introduction(self.view.name))
+
+    def parted(self, host: Host) -> None:
+        """Show it no more."""
+        if host.connected is not None:
+            self._hub.hosts.part(host.connected)
+
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
-        with self._instrumentation.request(exchange) as outcome:
+        hosts, host = self._hub.hosts, exchange.host
+        shown = host.connected or hosts.seen(host.introduction(self.view.name))
+        with self._instrumentation.request(exchange) as outcome, hosts.serving(shown, exchange.method[:100]) as request:
+            exchange.shown = request
             try:
                 handler = self._methods.get(exchange.method)
                 if handler is None:

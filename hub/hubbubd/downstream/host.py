@@ -8,12 +8,16 @@ from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
 from hubbubd.downstream.messages import Id
+from hubbubd.runtime.oversight import ConnectedHost, Introduction, OpenRequest
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions with a handshake, the newest first."""
 
 STATELESS_REVISIONS: Final = ("2026-07-28",)
 """Revisions without one: each request says who asks."""
+
+MAX_WORD: Final = 100
+"""Characters of a host's own name, and of its version, that are shown."""
 
 OUTLET_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
@@ -101,17 +105,31 @@ class Host:
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     via: str = "http"
+    connected: ConnectedHost | None = None
+    """Where operators see it, in revisions with a handshake."""
 
     @property
     def stateless(self) -> bool:
         """Whether its revision has no handshake, and so no requests of the hub."""
         return self.revision in STATELESS_REVISIONS
 
+    def introduction(self, endpoint: str) -> Introduction:
+        """Return what operators see of it: its own words are bounded."""
+        name, version = (self.info.get(key) for key in ("name", "version"))
+        return Introduction(
+            principal=self.principal.name,
+            name=name[:MAX_WORD] if isinstance(name, str) else "",
+            version=version[:MAX_WORD] if isinstance(version, str) else "",
+            revision=self.revision,
+            via=self.via,
+            endpoint=endpoint,
+        )
+
     @property
     def name(self) -> str:
         """Its own name and version, for people."""
         words = (self.info.get("name"), self.info.get("version"))
-        return " ".join(word[:100] for word in words if isinstance(word, str)) or "an unnamed host"
+        return " ".join(word[:MAX_WORD] for word in words if isinstance(word, str)) or "an unnamed host"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,6 +146,8 @@ class Exchange:
     host: Host
     tell: Callable[[bytes], None]
     call_key: str | None = None
+    shown: OpenRequest | None = None
+    """Where operators see it."""
 
     @property
     def meta(self) -> dict[str, Any]:

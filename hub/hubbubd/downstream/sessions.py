@@ -50,7 +50,8 @@ class Session:
         self._used = used
         self._running: dict[Id, asyncio.Task[bytes]] = {}
         self._asked: dict[Id, asyncio.Future[Response]] = {}
-        self.opened_at = self.used_at = clock()
+        self.used_at = clock()
+        endpoint.joined(host)
 
     @property
     def busy(self) -> bool:
@@ -133,6 +134,7 @@ class Session:
     def end(self) -> None:
         """End the session and what it has open."""
         self.ended = True
+        self.endpoint.parted(self.host)
         self.outlet.close()
         for task in self._running.values():
             task.cancel()

@@ -16,7 +16,7 @@ from hubbubd.config.mcp import DEFAULT
 from hubbubd.core.access import Principal
 from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Limits, Outlet
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
-from hubbubd.rpc import requests
+from hubbubd.rpc import mcp_hosts, requests
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
@@ -73,6 +73,10 @@ class McpService:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
+
+    async def list_hosts(self, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
+        """Return a page of the hosts that are connected, newest first."""
+        return mcp_hosts.listed(self._hub, request)
 
     def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> Endpoint:
         if opening.WhichOneof("endpoint") == "server":

@@ -16,7 +16,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
-from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
+from hubbubd.runtime.oversight import Audit, ConnectedHosts, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -84,6 +84,7 @@ class Hub:
         self.quotas = quotas
         self.configuration = configuration
         self.clock = clock
+        self.hosts = ConnectedHosts(clock.now)
         self.started_at = clock.now()
         self.store = ledger.store
         self.health = ledger.health
