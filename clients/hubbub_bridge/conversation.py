@@ -53,16 +53,21 @@ WITH_HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 WITHOUT_HANDSHAKE = ("2026-07-28",)
 # Revisions that a hub serves, the newest first.
 
-Send = Callable[[bytes], None]
+Tell = Callable[[bytes], None]
+Send = Callable[[bytes, bool], None]
+"""Sends a message to the hub, and says whether a hub may have taken it before."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request of the host that has no response yet. `sent`: to the hub, over the connection there is."""
+    """A request of the host that has no response yet."""
 
     raw: bytes
     message: Message
-    sent: bool = False
+    place: int = 0
+    """Its place among the messages of the connection there is, from 1; 0 if it was not sent over this one."""
+    again: bool = False
+    """Whether a hub may have taken it over an earlier connection."""
     refused: bool = False
     """Whether a hub that was shutting down has refused it: the next one is asked, and no third."""
 
@@ -83,13 +88,14 @@ class Conversation:
     `tell_host` takes a message for the host. `on_request` is called whenever a request begins to wait for the hub.
     """
 
-    def __init__(self, tell_host: Send, memory: Memory, version: str, on_request: Callable[[], None]) -> None:
+    def __init__(self, tell_host: Tell, memory: Memory, version: str, on_request: Callable[[], None]) -> None:
         self._tell_host = tell_host
         self._memory = memory
         self._version = version
         self._on_request = on_request
         self._send: Send | None = None
         self._max_message_bytes = 0
+        self._sent = 0
         self._waiting: dict[Key, Asked] = {}
         self._waiting_bytes = 0
         self._none_waiting = asyncio.Event()
@@ -157,14 +163,13 @@ class Conversation:
             self._forget(messages.key(asked.id))
             self._refuse(asked, INVALID_REQUEST, self._too_long(asked.raw))
             return
-        asked.sent = True
-        self._send(asked.raw)
+        asked.place = self._pass(asked.raw, asked.again)
 
     def _ask_silently(self, asked: Asked) -> None:
         """Ask the hub what the host need not hear any more, so that it is known the next time."""
         if self._send is not None and len(asked.raw) <= self._max_message_bytes:
             self._silent[messages.key(asked.id)] = asked
-            self._send(asked.raw)
+            self._pass(asked.raw)
 
     def _told(self, message: Message, raw: bytes) -> None:
         match messages.text(message, "method"):
@@ -187,13 +192,20 @@ class Conversation:
 
     def _say(self, raw: bytes) -> None:
         if self._send is not None and len(raw) <= self._max_message_bytes:
-            self._send(raw)
+            self._pass(raw)
+
+    def _pass(self, raw: bytes, again: bool = False) -> int:
+        """Send a message to the hub, and return its place."""
+        assert self._send is not None
+        self._send(raw, again)
+        self._sent += 1
+        return self._sent
 
     # The hub
 
     def connected(self, send: Send, max_message_bytes: int) -> None:
         """Go on with a hub."""
-        self._send, self._max_message_bytes = send, max_message_bytes
+        self._send, self._max_message_bytes, self._sent = send, max_message_bytes, 0
         if self._hello is not None:
             if messages.key(self._hello.id) in self._waiting:
                 self._pass_on(self._hello)
@@ -209,12 +221,16 @@ class Conversation:
             self._lists_changed()
         self._tell_changes = True
 
-    def disconnected(self) -> None:
-        """Go on without a hub: its questions are withdrawn, and come again with the next connection."""
+    def disconnected(self, reached: int) -> None:
+        """Go on without a hub, which may have taken as many messages as have `reached` it.
+
+        Its questions are withdrawn, and come again with the next connection.
+        """
         self._send = None
         self._silent.clear()
         for asked in self._waiting.values():
-            asked.sent = False
+            asked.again = asked.again or 0 < asked.place <= reached
+            asked.place = 0
         for id_ in self._questions.values():
             gone = {"requestId": id_, "reason": "the connection to the hub is lost; it will ask again"}
             self._tell_host(messages.notification("notifications/cancelled", gone))
@@ -247,7 +263,7 @@ class Conversation:
         if asked is None:
             return  # the host has cancelled it, or was told otherwise
         if messages.text(message, "error", "data", "reason") == "SHUTTING_DOWN" and not asked.refused:
-            asked.refused = True
+            asked.refused, asked.again, asked.place = True, False, 0
             return
         self._forget(key)
         self._learn(asked, message)

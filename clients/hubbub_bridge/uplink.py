@@ -26,8 +26,8 @@ SILENCE_S = 15.0
 AWAY_S = 20.0
 """Seconds without a hub after which requests fail instead of waiting for it."""
 
-TOGETHER_BYTES = 64 * 1024
-"""Messages that wait to be sent go together up to this size: gRPC takes its price per message."""
+TOGETHER, TOGETHER_BYTES = 1000, 64 * 1024
+# Messages that wait to be sent go together up to this number and size: gRPC takes its price per message.
 
 ROOM_BYTES = 4 * 1024 * 1024
 """While as much waits to be sent, nothing more is read from the host."""
@@ -39,16 +39,18 @@ class Outbox:
     """Messages on their way to the hub, over one stream."""
 
     def __init__(self) -> None:
-        self._waiting: deque[bytes] = deque()
+        self.reached = 0
+        """The number of messages that the hub may have taken."""
+        self._waiting: deque[tuple[bytes, bool]] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._leaving = False
 
-    def put(self, message: bytes) -> None:
-        """Put a message behind the others."""
-        self._waiting.append(message)
+    def put(self, message: bytes, again: bool) -> None:
+        """Put a message behind the others; `again`: a hub may have taken it before."""
+        self._waiting.append((message, again))
         self._bytes += len(message)
         if self._bytes > ROOM_BYTES:
             self._room.clear()
@@ -74,19 +76,25 @@ class Outbox:
                 await self._news.wait()
                 self._news.clear()
                 while self._waiting:
-                    await say(pb.ServeRequest(messages=self._take()))
+                    await say(self._take())
             await say(pb.ServeRequest(leave=True))
 
-    def _take(self) -> list[bytes]:
-        taken, size = [self._waiting.popleft()], 0
-        size = len(taken[0])
-        while self._waiting and size + len(self._waiting[0]) <= TOGETHER_BYTES:
-            taken.append(self._waiting.popleft())
-            size += len(taken[-1])
+    def _take(self) -> pb.ServeRequest:
+        """Take the next messages, as one frame."""
+        frame = pb.ServeRequest(again=self._waiting[0][1])
+        size = 0
+        while self._waiting and len(frame.messages) < TOGETHER:
+            message, again = self._waiting[0]
+            if again != frame.again or (size and size + len(message) > TOGETHER_BYTES):
+                break
+            self._waiting.popleft()
+            frame.messages.append(message)
+            size += len(message)
+        self.reached += len(frame.messages)
         self._bytes -= size
         if self._bytes <= ROOM_BYTES:
             self._room.set()
-        return taken
+        return frame
 
 
 class Uplink:
@@ -159,7 +167,7 @@ class Uplink:
             self._pause_s, self._refusal = FIRST_PAUSE_S, None
             try:
                 self._conversation.connected(outbox.put, first.opened.max_message_bytes)
-                await self._read(responses)
+                await self._read(responses, outbox)
                 return writing.done()
             finally:
                 writing.cancel()
@@ -167,10 +175,12 @@ class Uplink:
                 self._outbox = None
                 self._away_since = asyncio.get_running_loop().time()
                 self._wanted.clear()
-                self._conversation.disconnected()
+                self._conversation.disconnected(outbox.reached)
 
-    async def _read(self, responses: AsyncGenerator[pb.ServeResponse, None]) -> None:
+    async def _read(self, responses: AsyncGenerator[pb.ServeResponse, None], outbox: Outbox) -> None:
         async for response in responses:
+            if response.HasField("taken"):
+                outbox.reached = response.taken
             for message in response.messages:
                 self._conversation.from_hub(message)
             await self._host_reads()

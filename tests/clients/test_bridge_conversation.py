@@ -34,6 +34,7 @@ class Sides:
     def __init__(self, directory: Path) -> None:
         self.host: list[Any] = []
         self.hub: list[Any] = []
+        self.again: list[Any] = []
         self.waits = 0
         self.talk = Conversation(
             lambda raw: self.host.append(json.loads(raw)), Memory(directory, "way"), "0.1.0", self._wait
@@ -48,7 +49,16 @@ class Sides:
             self.talk.from_host(json.dumps(message).encode())
 
     def connect(self) -> None:
-        self.talk.connected(lambda raw: self.hub.append(json.loads(raw)), LONGEST)
+        self.talk.connected(self._send, LONGEST)
+
+    def _send(self, raw: bytes, again: bool) -> None:
+        self.hub.append(json.loads(raw))
+        if again:
+            self.again.append(self.hub[-1]["id"])
+
+    def lose(self, reached: int = 1000) -> None:
+        """The hub is gone, after it may have taken so many messages."""
+        self.talk.disconnected(reached)
 
     def answers(self, *messages: Any) -> None:
         """The hub says these."""
@@ -184,12 +194,12 @@ def test_a_request_without_a_response_is_sent_again_to_the_next_hub(sides: Sides
     call = request(5, "tools/call", name="a")
     sides.says(call)
     sides.heard()
-    sides.talk.disconnected()
+    sides.lose()
     sides.connect()
     assert [message.get("id") for message in sides.heard()] == [0, None, 5]  # after the handshake
     sides.answers(response(0, **ABOUT), response(5, content=[]))
     assert sides.told() == [response(5, content=[])]
-    sides.talk.disconnected()
+    sides.lose()
     sides.connect()
     assert [message.get("id") for message in sides.heard()] == [0, None]  # it has its response
 
@@ -204,11 +214,32 @@ def test_a_request_that_a_hub_refuses_while_it_shuts_down_goes_to_the_next_one_a
     }
     sides.answers(refused)
     assert sides.told() == []
-    sides.talk.disconnected()
+    sides.lose()
     sides.connect()
     assert sides.heard()[-1]["id"] == 5
     sides.answers(refused)
     assert sides.told() == [refused]
+
+
+def test_only_what_the_lost_hub_may_have_taken_is_sent_as_sent_before(sides: Sides) -> None:
+    shaken(sides)  # two messages
+    sides.says(*(request(n, "tools/call", name="a") for n in (1, 2, 3)))
+    sides.lose(reached=4)
+    sides.says(request(4, "tools/call", name="a"))
+    sides.connect()
+    assert sides.again == [1, 2]
+    sides.lose(reached=0)  # which changes nothing about the hub before
+    sides.connect()
+    assert sides.again == [1, 2, 1, 2]
+
+
+def test_what_a_hub_refused_while_it_shut_down_is_not_sent_as_sent_before(sides: Sides) -> None:
+    shaken(sides)
+    sides.says(request(1, "tools/call", name="a"))
+    sides.answers({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "", "data": {"reason": "SHUTTING_DOWN"}}})
+    sides.lose()
+    sides.connect()
+    assert (sides.again, sides.heard()[-1]["id"]) == ([], 1)
 
 
 def test_what_the_host_has_cancelled_is_not_sent_again_and_a_late_response_goes_nowhere(sides: Sides) -> None:
@@ -217,7 +248,7 @@ def test_what_the_host_has_cancelled_is_not_sent_again_and_a_late_response_goes_
     sides.says(request(5, "tools/call", name="a"), cancelled)
     assert sides.heard()[-1] == cancelled
     sides.answers(response(5, content=[]))
-    sides.talk.disconnected()
+    sides.lose()
     sides.connect()
     assert sides.told() == []
     assert 5 not in [message.get("id") for message in sides.heard()]
@@ -229,7 +260,7 @@ def test_open_questions_are_withdrawn_at_the_host_when_the_hub_is_lost(sides: Si
     sides.says(response("q2", roots=[]))
     assert [message["id"] for message in sides.heard()] == ["q2"]
     sides.told()
-    sides.talk.disconnected()
+    sides.lose()
     (withdrawn,) = sides.told()
     assert (withdrawn["method"], withdrawn["params"]["requestId"]) == ("notifications/cancelled", "q1")
     sides.connect()
@@ -247,7 +278,7 @@ def test_the_state_of_a_session_is_made_again_at_the_next_hub(sides: Sides) -> N
     sides.answers({"jsonrpc": "2.0", "id": 4, "error": {"code": 1, "message": "no"}})
     sides.told()
     sides.heard()
-    sides.talk.disconnected()
+    sides.lose()
     sides.connect()
     assert sides.heard()[2:] == [level, kept]
     sides.answers(response(1), response(2))
@@ -259,7 +290,7 @@ def test_each_list_that_the_host_has_may_have_changed_with_the_hub(sides: Sides)
     sides.says(request(1, "tools/list"), request(2, "prompts/list"))
     sides.answers(response(1, **TOOLS), response(2, prompts=[]))
     sides.told()
-    sides.talk.disconnected()
+    sides.lose()
     sides.connect()
     assert [message["method"] for message in sides.told()] == [
         "notifications/prompts/list_changed",
@@ -274,7 +305,7 @@ def test_a_host_without_a_handshake_is_told_on_its_own_subscription(sides: Sides
     sides.answers(response(1, **TOOLS), response(2, prompts=[]))
     sides.told()
     sides.heard()
-    sides.talk.disconnected()
+    sides.lose()
     sides.talk.give_up("away")
     sides.connect()
     assert sides.heard() == [listen]

@@ -229,10 +229,19 @@ async def test_a_request_that_is_sent_again_over_another_stream_joins_its_call(
         await first.say(CALL)
         await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
     async with host(api) as second:
-        await second.say(CALL)
+        await second.frame(messages=[json.dumps(CALL).encode()], again=True)
         slow.set()
         assert (await second.next())["result"]["content"][0]["text"] == "hi"
     assert len(calls()) == 1
+
+
+async def test_a_tool_that_a_hub_before_may_have_called_is_not_called_again(api: Caller, good: str, calls: Any) -> None:
+    async with host(api) as stream:
+        await stream.frame(messages=[json.dumps(CALL).encode()], again=True)
+        assert (await stream.next())["error"]["data"]["reason"] == "HUB_RESTARTED"
+        await stream.frame(messages=[json.dumps(request(2, "tools/list")).encode()], again=True)
+        assert (await stream.next())["result"]["tools"] == []
+    assert calls() == {}
 
 
 async def test_a_response_that_was_lost_is_given_again(api: Caller, good: str, calls: Any) -> None:

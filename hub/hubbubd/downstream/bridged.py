@@ -2,8 +2,9 @@
 
     message ──> BridgedHost.receive ──> Session | Endpoint ──> Outlet ──> response
 
-The calls of such a host go on when its stream breaks, and are durable: a bridge that comes back under its session key
-sends its requests again, and each joins its call. One that does not come back has its calls cancelled.
+The calls of such a host go on when its stream breaks: a bridge that comes back under its session key sends its requests
+again, and each joins its call. One that does not come back has them cancelled. A tool that may have been called by a
+hub that was killed, which has left no record of it, is not called again.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hubbubd.core.access import Principal
-from hubbubd.core.jsonrpc import INVALID_REQUEST
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
 from hubbubd.downstream import introductions, messages
 from hubbubd.downstream.calls import of_error
 from hubbubd.downstream.endpoint import Endpoint
@@ -29,6 +30,8 @@ VIA: Final = "stdio"
 
 RETURN_S: Final = 30.0
 """Seconds in which a bridge whose stream broke may come back, before its calls are cancelled. It looks each 5 s."""
+
+LOST: Final = "the hub was restarted when this tool was about to be called; it may have been, and is not called again"
 
 
 class BridgedHosts:
@@ -52,32 +55,34 @@ class BridgedHosts:
         """Begin a stream of a bridge. One that it has still open is ended: the bridge has given that up."""
         name = principal.name, key
         if (before := self._hosts.get(name)) is not None:
-            before.end()
+            before.outlet.close()
         host = self._hosts[name] = BridgedHost(
             hosts=self, principal=principal, key=key, endpoint=endpoint, outlet=outlet
         )
         return host
 
     def part(self, host: "BridgedHost", *, left: bool) -> None:
-        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back."""
+        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them."""
         name = host.principal.name, host.key
-        running = host.end()
         if self._hosts.get(name) is host:
             del self._hosts[name]
+        host.outlet.close()
         if left:
-            self.cancel(running)
-        elif running:
-            asyncio.get_running_loop().call_later(RETURN_S, self._cancel_unwanted, name, running)
+            self.cancel(host.running)
+            host.end()
+        elif host.running:
+            # It waits for them as any caller does; who has come back by then waits for them, too.
+            asyncio.get_running_loop().call_later(RETURN_S, host.end)
+
+    def knows(self, call_id: str) -> bool:
+        """Return whether a request is a call already."""
+        return self._calls.knows(call_id)
 
     def cancel(self, call_ids: Iterable[str]) -> None:
-        """Cancel calls, also those on the wire."""
+        """Cancel calls, also those on the wire, whoever waits for them."""
         cancelling = asyncio.get_running_loop().create_task(self._cancel(list(call_ids)))
         self._cancelling.add(cancelling)
         cancelling.add_done_callback(self._cancelling.discard)
-
-    def _cancel_unwanted(self, name: tuple[str, str], call_ids: Iterable[str]) -> None:
-        back = self._hosts.get(name)
-        self.cancel(set(call_ids) - (back.running if back else frozenset()))
 
     async def _cancel(self, call_ids: Iterable[str]) -> None:
         for call_id in call_ids:
@@ -102,8 +107,8 @@ class BridgedHost:
         """The ids of the calls that its requests are, as far as they are calls."""
         return frozenset(map(self._call_id, self._serving))
 
-    def receive(self, raw: bytes) -> None:
-        """Take a message of the host; what is wrong with it, the host is told."""
+    def receive(self, raw: bytes, *, again: bool = False) -> None:
+        """Take a message of the host; what is wrong with it, the host is told. `again`: it may have come before."""
         try:
             message = messages.read(raw)
         except Refusal as refusal:
@@ -112,6 +117,8 @@ class BridgedHost:
         if isinstance(message, Request):
             try:
                 self.hosts.charge(self.principal)
+                if again and message.method == "tools/call" and not self.hosts.knows(self._call_id(message.id)):
+                    raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
                 self._begin(message)
             except Refusal as refusal:
                 self.outlet.tell(messages.error(message.id, refusal))
@@ -122,15 +129,13 @@ class BridgedHost:
         elif self._session is not None:
             self._session.take(message)
 
-    def end(self) -> frozenset[str]:
-        """Serve nothing more, and return the ids of the calls that it waits for."""
-        running = self.running
+    def end(self) -> None:
+        """Serve nothing more."""
         self.outlet.close()
         for task in self._serving.values():
             task.cancel()
         if self._session is not None:
             self._session.end()
-        return running
 
     def _begin(self, request: Request) -> None:
         if request.id in self._serving:

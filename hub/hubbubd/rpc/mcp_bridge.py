@@ -89,6 +89,7 @@ class _Stream:
 
     def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, stopped: anyio.Event) -> None:
         self.left = False
+        self.taken = 0
         self._host = host
         self._outlet = outlet
         self._write = write
@@ -110,7 +111,8 @@ class _Stream:
             wrong = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
             raise InvalidArgument.field("messages", wrong)
         for message in frame.messages:
-            self._host.receive(message)
+            self._host.receive(message, again=frame.again)
+        self.taken += len(frame.messages)
         self.left = frame.leave
 
     async def _read(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
@@ -137,6 +139,8 @@ class _Stream:
             await self._outlet.news(BOOKMARK_S)
             waiting = self._outlet.take()
             if self._outlet.closed and not waiting:
+                if self._stopped.is_set():
+                    await self._write(pb.ServeResponse(taken=self.taken).SerializeToString())
                 return
             for frame in _frames(waiting) if waiting else [b""]:
                 await self._write(frame)

@@ -259,9 +259,14 @@ class ServeRequest(_message.Message):
     OPEN_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     LEAVE_FIELD_NUMBER: _builtins.int
+    AGAIN_FIELD_NUMBER: _builtins.int
     leave: _builtins.bool
     """The host has left, and its calls are cancelled at once. After a stream that breaks without this they go on for a
     while, since the bridge may come back.
+    """
+    again: _builtins.bool
+    """The messages were sent over an earlier stream, and the hub may have taken them: a tool that it has no call of is not
+    called, since a hub that was killed may have called it.
     """
     @_builtins.property
     def open(self) -> Global___ServeRequest.Open:
@@ -269,7 +274,7 @@ class ServeRequest(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """JSON-RPC messages of the host, in order, each as long as `max_message_bytes` at most."""
+        """JSON-RPC messages of the host, in order, at most 1000, each as long as `max_message_bytes` at most."""
 
     def __init__(
         self,
@@ -277,10 +282,11 @@ class ServeRequest(_message.Message):
         open: Global___ServeRequest.Open | None = ...,
         messages: _abc.Iterable[_builtins.bytes] | None = ...,
         leave: _builtins.bool = ...,
+        again: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["open", b"open"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leave", b"leave", "messages", b"messages", "open", b"open"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "leave", b"leave", "messages", b"messages", "open", b"open"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -314,6 +320,9 @@ class ServeResponse(_message.Message):
 
     OPENED_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    taken: _builtins.int
+    """In the last frame of a hub that shuts down in order: so many messages of the stream it has taken, and none after."""
     @_builtins.property
     def opened(self) -> Global___ServeResponse.Opened:
         """In the first frame, and only there."""
@@ -327,11 +336,14 @@ class ServeResponse(_message.Message):
         *,
         opened: Global___ServeResponse.Opened | None = ...,
         messages: _abc.Iterable[_builtins.bytes] | None = ...,
+        taken: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["opened", b"opened"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_taken", b"_taken", "opened", b"opened", "taken", b"taken"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "opened", b"opened"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_taken", b"_taken", "messages", b"messages", "opened", b"opened", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__taken: _TypeAlias = _typing.Literal["taken"]  # noqa: Y015
+    _WhichOneofArgType__taken: _TypeAlias = _typing.Literal["_taken", b"_taken"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__taken) -> _WhichOneofReturnType__taken | None: ...
 
 Global___ServeResponse: _TypeAlias = ServeResponse  # noqa: Y015

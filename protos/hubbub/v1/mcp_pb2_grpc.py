@@ -54,7 +54,7 @@ class McpServiceServicer:
     def Serve(self, request_iterator, context):
         """Carries one MCP connection, its messages whole and unchanged. A bridge whose stream breaks opens another one with
         the same session key, repeats the handshake, and sends the requests that it has no response to again: the hub joins
-        them to the calls that it has made for them, so that none is made twice. Only gRPC has this RPC, not Connect.
+        them to the calls that it has made for them, so that no tool is called twice. Only gRPC has this RPC, not Connect.
         INVALID_ARGUMENT for a first frame that opens nothing, or a later one that does; NOT_FOUND when there is no such
         server or profile; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a frame that is too long to be read,
         (WATCHER_TOO_SLOW) for a bridge that does not read; UNAVAILABLE (SHUTTING_DOWN). What is wrong with a message is
