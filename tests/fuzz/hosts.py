@@ -32,6 +32,7 @@ INTERNAL = -32603
 CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 BOUND = 200_000
 KEPT_SESSIONS = 40
+PATHS = ("/mcp", "/mcp/s/toy", "/mcp/s/asker")
 
 
 async def hosts(tally: Tally, seed: int, directory: Path) -> None:
@@ -89,8 +90,7 @@ class _Trial:
         return f"{kind} {verb} {await self._try(verb, path, headers, body, chance)}"
 
     async def _handshake(self, chance: Chance) -> str:
-        server, revision = chance.of(("toy", "asker")), chance.of(HANDSHAKE)
-        path = f"/mcp/s/{server}"
+        path, revision = chance.of(PATHS), chance.of(HANDSHAKE)
         info = {"name": chance.text(), "version": chance.text()} if chance.one_in(2) else {"name": "x", "version": "1"}
         params = {"protocolVersion": revision, "capabilities": CAPABILITIES, "clientInfo": info}
         message = _request(chance, "initialize", chance.maybe_changed(params))
@@ -129,11 +129,13 @@ class _Trial:
         headers = {"mcp-protocol-version": _printable(version), "mcp-method": message["method"]}
         if isinstance(name := params.get(NAMED.get(message["method"], "")), str):
             headers["mcp-name"] = _printable(name)
-        return f"/mcp/s/{chance.of(('toy', 'asker'))}", headers, chance.maybe_changed({**message, "params": params})
+        return chance.of(PATHS), headers, chance.maybe_changed({**message, "params": params})
 
     def _asked(self, chance: Chance) -> dict[str, Any]:
         method = chance.of(METHODS)
         params = dict(PARAMS.get(method, {}))
+        if method == "tools/call" and chance.one_in(3):
+            params["name"] = chance.of(("toy__echo", "asker__echo"))
         if method == "tools/call" and chance.one_in(2):
             params["ask"] = [chance.maybe_changed(chance.of((*QUESTIONS, {"method": "x", "params": PAGE})))]
         if chance.one_in(3):
