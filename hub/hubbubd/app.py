@@ -284,7 +284,6 @@ async def _mcp(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[st
         listen=settings.mcp_listen,
         gate=gate,
         tls=settings.tls,
-        settings=lambda: hub.configuration.settings,
     ) as url:
         yield url
 

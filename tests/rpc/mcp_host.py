@@ -188,7 +188,7 @@ async def stage(
     given = HubSettings(data_dir=directory, **settings)
     async with settled(), Hub.open(store, peers, servers, given, tracer=tracer, meter=meter) as hub:
         admitting = gate(hub)
-        serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, settings=lambda: hub.configuration.settings)
+        serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting)
         with anyio.fail_after(LIMIT_S):
             while any(hub.servers.get(name).connection.state is not State.CONNECTED for name in servers):
                 await anyio.sleep(0.005)

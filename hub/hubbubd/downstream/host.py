@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
+from hubbubd.core.log_levels import LEVELS, reaches
 from hubbubd.downstream.messages import Id
+from hubbubd.downstream.standing import Standing
 from hubbubd.runtime.oversight import ConnectedHost, Introduction, OpenRequest
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -18,6 +20,9 @@ STATELESS_REVISIONS: Final = ("2026-07-28",)
 
 MAX_WORD: Final = 100
 """Characters of a host's own name, and of its version, that are shown."""
+
+LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+"""The member of a request's `_meta` that asks for log messages (2026-07-28)."""
 
 OUTLET_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
@@ -46,6 +51,11 @@ class Outlet:
     def unread_bytes(self) -> int:
         """The bytes that wait."""
         return self._bytes
+
+    def tell_once(self, message: bytes) -> None:
+        """Put a message into the stream, unless the same one waits in it."""
+        if message not in self._waiting:
+            self.tell(message)
 
     def tell(self, message: bytes) -> None:
         """Put a message into the stream; dropped once it is closed."""
@@ -137,7 +147,7 @@ class Exchange:
     """One request of a host, being served.
 
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
-    send a request again, is the same both times.
+    send a request again, is the same both times. `standing` is that of the session, in revisions that have one.
     """
 
     id: Id
@@ -148,8 +158,21 @@ class Exchange:
     call_key: str | None = None
     shown: OpenRequest | None = None
     """Where operators see it."""
+    standing: Standing | None = None
 
     @property
     def meta(self) -> dict[str, Any]:
         """The request's `_meta`."""
         return self.params.get("_meta") or {}
+
+    @property
+    def log_level(self) -> str | None:
+        """The level of log messages that the request itself asks for (2026-07-28)."""
+        level = self.meta.get(LOG_LEVEL)
+        return level if self.host.stateless and level in LEVELS else None
+
+    def wants_log(self, server: str, level: object) -> bool:
+        """Return whether the host is shown a log message of this level that a server sends meanwhile."""
+        if self.standing is not None:
+            return self.standing.wants(server, level)
+        return self.log_level is not None and reaches(level, self.log_level)

@@ -1,7 +1,7 @@
 """What hosts may have at a time."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from hubbubd.config import HubSettings
 
@@ -37,3 +37,6 @@ class Limits:
             kept_events=settings.mcp_events_per_session,
             kept_bytes=settings.mcp_event_bytes_per_session,
         )
+
+
+DEFAULTS: Final = Limits()

@@ -10,7 +10,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Exchange, Host, Outlet, Teller
-from hubbubd.downstream.limits import Limits
+from hubbubd.downstream.limits import DEFAULTS, Limits
 from hubbubd.downstream.messages import Id, Notification, Refusal, Request, Response
 from hubbubd.downstream.replay import Replays
 from hubbubd.errors import ResourceExhausted
@@ -32,7 +32,7 @@ class Session:
         host: Host,
         endpoint: Endpoint,
         clock: Callable[[], float],
-        limits: Limits,
+        limits: Limits = DEFAULTS,
         used: Callable[["Session"], None] = lambda _: None,
     ) -> None:
         """`used` is told whenever it was used."""
@@ -42,6 +42,7 @@ class Session:
         self.outlet = Outlet(WAITING_BYTES)
         """What belongs to no request: the host's own stream, or what waits for it."""
         self.replays = Replays(limits)
+        self.standing = endpoint.standing(host, self._tell)
         self.ended = False
         self.listening = 0
         """How many streams of its own the host has open."""
@@ -85,6 +86,7 @@ class Session:
             host=self.host,
             tell=outlet.tell,
             call_key=call_key,
+            standing=self.standing,
         )
         task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(exchange))
         self._running[request.id] = task
@@ -135,10 +137,14 @@ class Session:
         """End the session and what it has open."""
         self.ended = True
         self.endpoint.parted(self.host)
+        self.standing.close()
         self.outlet.close()
         for task in self._running.values():
             task.cancel()
         self.replays.clear()
+
+    def _tell(self, message: bytes, once: bool) -> None:
+        (self.outlet.tell_once if once else self.outlet.tell)(message)
 
     def _done(self, id_: Id) -> None:
         del self._running[id_]

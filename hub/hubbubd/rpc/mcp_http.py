@@ -9,7 +9,7 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, cast
@@ -20,7 +20,6 @@ import structlog
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from hubbubd.config import HubSettings
 from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -84,14 +83,13 @@ async def serve_mcp(
     listen: str,
     gate: auth.Gate,
     tls: TlsFiles | None = None,
-    settings: Callable[[], HubSettings],
 ) -> AsyncGenerator[str, None]:
-    """Serve a hub's endpoints for hosts and yield their URL; `settings` returns the current ones.
+    """Serve a hub's endpoints for hosts and yield their URL. Whoever stops a hub must have drained it.
 
-    Whoever stops a hub must have drained it. Raises as `server.serve`.
+    Raises as `server.serve`.
     """
     context = ssl_context(tls) if tls else None
-    app = McpApplication(hub, gate=gate, settings=settings, secure=tls is not None)
+    app = McpApplication(hub, gate=gate, secure=tls is not None)
     config = uvicorn.Config(
         app,
         http=connection(),
@@ -118,9 +116,9 @@ async def serve_mcp(
 class McpApplication:
     """The ASGI application of all endpoints."""
 
-    def __init__(self, hub: Hub, *, gate: auth.Gate, settings: Callable[[], HubSettings], secure: bool) -> None:
-        given = settings()
-        self.sessions = Sessions(hub.clock.steady, lambda: Limits.of(settings()))
+    def __init__(self, hub: Hub, *, gate: auth.Gate, secure: bool) -> None:
+        given = hub.configuration.settings
+        self.sessions = Sessions(hub.clock.steady, self._limits)
         self._hub = hub
         self._gate = gate
         self._most = given.max_message_bytes
@@ -128,8 +126,8 @@ class McpApplication:
         self._admission = Admission(
             gate=gate,
             oversight=self._oversight,
-            origins=lambda: settings().mcp_origins,
-            hosts=lambda: settings().mcp_hosts,
+            origins=lambda: hub.configuration.settings.mcp_origins,
+            hosts=lambda: hub.configuration.settings.mcp_hosts,
             issuer=given.oidc_issuer,
             audience=given.oidc_audience,
             secure=secure,
@@ -140,8 +138,10 @@ class McpApplication:
         )
         self._lasting: set[asyncio.Task[bytes]] = set()
         self._leaving = False
-        self._settings = settings
         self._reading = anyio.CapacityLimiter(1)
+
+    def _limits(self) -> Limits:
+        return Limits.of(self._hub.configuration.settings)
 
     async def leave_with_hub(self) -> None:
         """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
@@ -219,6 +219,7 @@ class McpApplication:
                 raise Answered(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
     async def _post(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
+        request.require_accept("application/json", "text/event-stream")
         if (message := await read_message(request, self._most, self._reading)) is None:
             return
         id_ = message.id if isinstance(message, Request) else None
@@ -255,7 +256,7 @@ class McpApplication:
 
     def _stream(self, caller: Principal) -> AbstractContextManager[None]:
         """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
-        self._streams.limit = Limits.of(self._settings()).streams_per_principal
+        self._streams.limit = self._limits().streams_per_principal
         return self._streams.hold(caller.name)
 
     # Revisions with a handshake
@@ -306,8 +307,7 @@ class McpApplication:
         return session
 
     async def _listen(self, request: Received, session: Session, caller: Principal) -> None:
-        if b"text/event-stream" not in request.headers.get(b"accept", b""):
-            raise Answered(406, Refusal(INVALID_REQUEST, "Accept must have text/event-stream"))
+        request.require_accept("text/event-stream")
         last = request.text(b"last-event-id")
         with self._stream(caller):
             if last is not None:

@@ -109,6 +109,13 @@ class Received:
     def content_type(self) -> str:
         return (self.text(b"content-type") or "").partition(";")[0].strip().lower()
 
+    def require_accept(self, *kinds: str) -> None:
+        """Raise Answered unless the response may be of each of these kinds. Without the header it may be of any."""
+        ranges = [each.partition(";")[0].strip().lower() for each in (self.text(b"accept") or "*/*").split(",")]
+        for kind in kinds:
+            if not {kind, f"{kind.partition('/')[0]}/*", "*/*"} & set(ranges):
+                raise Answered(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
+
     async def body(self, most: int) -> bytes:
         """Return the body. Raises Answered for one that is too long or comes too slowly, ConnectionError."""
         parts: list[bytes] = []
