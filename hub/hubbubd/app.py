@@ -284,9 +284,6 @@ async def _mcp(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[st
         listen=settings.mcp_listen,
         gate=gate,
         tls=settings.tls,
-        origins=lambda: hub.configuration.settings.mcp_origins,
-        hosts=lambda: hub.configuration.settings.mcp_hosts,
-        max_message_bytes=settings.max_message_bytes,
     ) as url:
         yield url
 
