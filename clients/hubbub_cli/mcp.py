@@ -8,6 +8,7 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
+from hubbub_cli.mcp_sessions import sessions
 from hubbub_cli.output import note, print_json
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, Usage, run, settings_of
@@ -129,6 +130,9 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
         return not any(each.failure for each in tried)
 
     run(context, work)
+
+
+app.command("sessions", epilog=example("mcp sessions"))(sessions)
 
 
 def _endpoint(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":

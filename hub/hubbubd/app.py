@@ -290,9 +290,6 @@ async def _mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) ->
         gate=gate,
         handles=handles,
         tls=settings.tls,
-        origins=lambda: hub.configuration.settings.mcp_origins,
-        hosts=lambda: hub.configuration.settings.mcp_hosts,
-        max_message_bytes=settings.max_message_bytes,
     ) as url:
         yield url
 

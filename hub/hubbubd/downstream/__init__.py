@@ -5,10 +5,12 @@ from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.endpoints import Endpoints
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import Transparent
-from hubbubd.downstream.sessions import Session, Sessions
+from hubbubd.downstream.replay import Replay
+from hubbubd.downstream.sessions import Serve, Session, Sessions
 from hubbubd.downstream.state_keys import KeyRing
 
 __all__ = [
@@ -22,9 +24,12 @@ __all__ = [
     "Handles",
     "Host",
     "KeyRing",
+    "Limits",
     "Merged",
     "Outlet",
     "Policy",
+    "Replay",
+    "Serve",
     "Session",
     "Sessions",
     "Transparent",

@@ -20,8 +20,9 @@ from hubbubd.downstream import introductions, messages
 from hubbubd.downstream.calls import of_error
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Exchange, Outlet
+from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.messages import Id, Notification, Refusal, Request
-from hubbubd.downstream.sessions import MAX_RUNNING, Session
+from hubbubd.downstream.sessions import Session
 from hubbubd.errors import HubError
 from hubbubd.runtime.calls import Calls
 
@@ -37,9 +38,14 @@ class BridgedHosts:
     """All hosts behind bridges. `charge` raises HubError for a request that its principal may not make now."""
 
     def __init__(
-        self, calls: Calls, clock: Callable[[], float], charge: Callable[[Principal], None] = lambda _: None
+        self,
+        calls: Calls,
+        clock: Callable[[], float],
+        charge: Callable[[Principal], None] = lambda _: None,
+        limits: Callable[[], Limits] = Limits,
     ) -> None:
         self.clock = clock
+        self.limits = limits
         self.charge = charge
         self._calls = calls
         self._hosts: dict[tuple[str, str], BridgedHost] = {}
@@ -149,12 +155,12 @@ class BridgedHost:
         host = introductions.of_handshake(request, self.principal, VIA)
         if self._session is not None:
             raise Refusal(INVALID_REQUEST, "this connection is initialized")
-        self._session = Session(host, self.endpoint, self.hosts.clock)
+        self._session = Session(host, self.endpoint, self.hosts.clock, self.hosts.limits())
         self._session.outlet = self.outlet
 
     def _stateless(self, request: Request) -> asyncio.Task[bytes]:
-        if len(self._serving) >= MAX_RUNNING:
-            raise Refusal(INVALID_REQUEST, f"{MAX_RUNNING} requests of this connection are open")
+        if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
+            raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
         exchange = Exchange(
             id=request.id,
             method=request.method,

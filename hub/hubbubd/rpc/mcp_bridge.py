@@ -14,9 +14,9 @@ import anyio
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.config.mcp import DEFAULT
 from hubbubd.core.access import Principal
-from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Handles, Outlet
+from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Handles, Limits, Outlet
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
-from hubbubd.rpc import requests
+from hubbubd.rpc import mcp_hosts, requests
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
@@ -46,7 +46,7 @@ class McpService:
     def __init__(self, hub: Hub, handles: Handles, charge: Callable[[Principal], None], max_message_bytes: int) -> None:
         self._hub = hub
         self._endpoints = Endpoints(hub, handles)
-        self._hosts = BridgedHosts(hub.calls, hub.clock.steady, charge)
+        self._hosts = BridgedHosts(hub.calls, hub.clock.steady, charge, lambda: Limits.of(hub.configuration.settings))
         self._most = max_message_bytes - FRAME_BYTES
 
     async def serve(self, frames: AsyncIterator[pb.ServeRequest], write: Write) -> None:
@@ -74,6 +74,10 @@ class McpService:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
+
+    async def list_hosts(self, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
+        """Return a page of the hosts that are connected, newest first."""
+        return mcp_hosts.listed(self._hub, request)
 
     def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> Endpoint:
         if opening.WhichOneof("endpoint") == "server":

@@ -6,7 +6,9 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from hubbub.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +19,200 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class ConnectedHost(_message.Message):
+    """A host that is connected. `name` and `version` are what it says of itself, cut at 100 characters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    TRANSPORT_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    HAS_SESSION_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    LAST_USED_AT_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The id, for as long as it is connected."""
+    principal: _builtins.str
+    """The principal that it acts for."""
+    name: _builtins.str
+    """The host's own name, such as `claude-code`; empty if it says none."""
+    version: _builtins.str
+    """The host's own version; empty if it says none."""
+    protocol_version: _builtins.str
+    """The revision of MCP that it speaks."""
+    transport: _builtins.str
+    """How its messages come: `http` or `stdio`."""
+    endpoint: _builtins.str
+    """What it sees of the hub: `p/PROFILE` or `s/SERVER`."""
+    has_session: _builtins.bool
+    """Whether it has a session; hosts from 2026-07-28 on have none."""
+    @_builtins.property
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """When it connected, or was first seen."""
+
+    @_builtins.property
+    def last_used_at(self) -> _timestamp_pb2.Timestamp:
+        """When its last request began or ended."""
+
+    @_builtins.property
+    def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostRequest]:
+        """The requests that it has open, oldest first; at most 100 of them."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        principal: _builtins.str = ...,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+        protocol_version: _builtins.str = ...,
+        transport: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+        has_session: _builtins.bool = ...,
+        created_at: _timestamp_pb2.Timestamp | None = ...,
+        last_used_at: _timestamp_pb2.Timestamp | None = ...,
+        requests: _abc.Iterable[Global___HostRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "last_used_at", b"last_used_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "endpoint", b"endpoint", "has_session", b"has_session", "id", b"id", "last_used_at", b"last_used_at", "name", b"name", "principal", b"principal", "protocol_version", b"protocol_version", "requests", b"requests", "transport", b"transport", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConnectedHost: _TypeAlias = ConnectedHost  # noqa: Y015
+
+@_typing.final
+class HostRequest(_message.Message):
+    """A request of a host that is open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    PENDING_REQUEST_IDS_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """The MCP method, cut at 100 characters."""
+    call_id: _builtins.str
+    """The call that it is; empty if it is none."""
+    @_builtins.property
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """When it came."""
+
+    @_builtins.property
+    def pending_request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The pending requests that the call waits for."""
+
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        created_at: _timestamp_pb2.Timestamp | None = ...,
+        call_id: _builtins.str = ...,
+        pending_request_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "created_at", b"created_at", "method", b"method", "pending_request_ids", b"pending_request_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostRequest: _TypeAlias = HostRequest  # noqa: Y015
+
+@_typing.final
+class HostFilter(_message.Message):
+    """A filter for hosts; all given conditions must hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPALS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def principals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those of these principals; none means all."""
+
+    def __init__(
+        self,
+        *,
+        principals: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principals", b"principals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostFilter: _TypeAlias = HostFilter  # noqa: Y015
+
+@_typing.final
+class ListHostsRequest(_message.Message):
+    """The hosts to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """The most records to return; 0 means 100, and 1000 is the largest value."""
+    page_token: _builtins.str
+    """Empty for the first page, else `next_page_token` of the page before."""
+    order: _common_pb2.Order.ValueType
+    """The order."""
+    @_builtins.property
+    def filter(self) -> Global___HostFilter:
+        """The filter."""
+
+    def __init__(
+        self,
+        *,
+        filter: Global___HostFilter | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        order: _common_pb2.Order.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHostsRequest: _TypeAlias = ListHostsRequest  # noqa: Y015
+
+@_typing.final
+class ListHostsResponse(_message.Message):
+    """A page of hosts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOSTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConnectedHost]:
+        """The hosts."""
+
+    def __init__(
+        self,
+        *,
+        hosts: _abc.Iterable[Global___ConnectedHost] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHostsResponse: _TypeAlias = ListHostsResponse  # noqa: Y015
 
 @_typing.final
 class ServeRequest(_message.Message):

@@ -40,6 +40,11 @@ class McpServiceStub:
                 request_serializer=hubbub_dot_v1_dot_mcp__pb2.ServeRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_mcp__pb2.ServeResponse.FromString,
                 _registered_method=True)
+        self.ListHosts = channel.unary_unary(
+                '/hubbub.v1.McpService/ListHosts',
+                request_serializer=hubbub_dot_v1_dot_mcp__pb2.ListHostsRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_mcp__pb2.ListHostsResponse.FromString,
+                _registered_method=True)
 
 
 class McpServiceServicer:
@@ -59,6 +64,15 @@ class McpServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHosts(self, request, context):
+        """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
+        a revision without sessions is shown while it has a request open, and for ten minutes after that.
+        PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_McpServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -66,6 +80,11 @@ def add_McpServiceServicer_to_server(servicer, server):
                     servicer.Serve,
                     request_deserializer=hubbub_dot_v1_dot_mcp__pb2.ServeRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_mcp__pb2.ServeResponse.SerializeToString,
+            ),
+            'ListHosts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHosts,
+                    request_deserializer=hubbub_dot_v1_dot_mcp__pb2.ListHostsRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_mcp__pb2.ListHostsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -96,6 +115,33 @@ class McpService:
             '/hubbub.v1.McpService/Serve',
             hubbub_dot_v1_dot_mcp__pb2.ServeRequest.SerializeToString,
             hubbub_dot_v1_dot_mcp__pb2.ServeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHosts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.McpService/ListHosts',
+            hubbub_dot_v1_dot_mcp__pb2.ListHostsRequest.SerializeToString,
+            hubbub_dot_v1_dot_mcp__pb2.ListHostsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,11 @@ class McpServiceStub:
     (WATCHER_TOO_SLOW) for a bridge that does not read; UNAVAILABLE (SHUTTING_DOWN). What is wrong with a message is
     said in a JSON-RPC error.
     """
+    ListHosts: _grpc.UnaryUnaryMultiCallable[_mcp_pb2.ListHostsRequest, _mcp_pb2.ListHostsResponse]
+    """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
+    a revision without sessions is shown while it has a request open, and for ten minutes after that.
+    PERMISSION_DENIED.
+    """
 
 @_typing.type_check_only
 class McpServiceAsyncStub(McpServiceStub):
@@ -56,6 +61,11 @@ class McpServiceAsyncStub(McpServiceStub):
     server or profile; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a frame that is too long to be read,
     (WATCHER_TOO_SLOW) for a bridge that does not read; UNAVAILABLE (SHUTTING_DOWN). What is wrong with a message is
     said in a JSON-RPC error.
+    """
+    ListHosts: _aio.UnaryUnaryMultiCallable[_mcp_pb2.ListHostsRequest, _mcp_pb2.ListHostsResponse]  # type: ignore[assignment]
+    """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
+    a revision without sessions is shown while it has a request open, and for ten minutes after that.
+    PERMISSION_DENIED.
     """
 
 class McpServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -74,6 +84,17 @@ class McpServiceServicer(metaclass=_abc_1.ABCMeta):
         server or profile; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a frame that is too long to be read,
         (WATCHER_TOO_SLOW) for a bridge that does not read; UNAVAILABLE (SHUTTING_DOWN). What is wrong with a message is
         said in a JSON-RPC error.
+        """
+
+    @_abc_1.abstractmethod
+    def ListHosts(
+        self,
+        request: _mcp_pb2.ListHostsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_mcp_pb2.ListHostsResponse, _abc.Awaitable[_mcp_pb2.ListHostsResponse]]:
+        """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
+        a revision without sessions is shown while it has a request open, and for ten minutes after that.
+        PERMISSION_DENIED.
         """
 
 def add_McpServiceServicer_to_server(servicer: McpServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
