@@ -23,6 +23,7 @@ from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF as UNTRACED
 from hubbubd.telemetry.tracer import Tracer
 
+from ..downstream.conftest import handles
 from ..runtime.conftest import server
 from ..runtime.peer import Peers, Sent
 from .conftest import LIMIT_S, TOKEN, gate, settled
@@ -188,7 +189,7 @@ async def stage(
     given = HubSettings(data_dir=directory, **settings)
     async with settled(), Hub.open(store, peers, servers, given, tracer=tracer, meter=meter) as hub:
         admitting = gate(hub)
-        serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting)
+        serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, handles=handles(hub))
         with anyio.fail_after(LIMIT_S):
             while any(hub.servers.get(name).connection.state is not State.CONNECTED for name in servers):
                 await anyio.sleep(0.005)
