@@ -87,6 +87,8 @@ class Conversations:
     async def _held(self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding) -> bytes:
         """Return the result of a call, or what its host gets instead where it takes longer than the host waits."""
         assert spec.call_id is not None, "a host's call has an id"
+        if exchange.shown is not None:
+            exchange.shown.call_id = spec.call_id
         with calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress):
             if exchange.host.stateless:
                 outcome = await holding.held(self._rounds.result(exchange, spec, handle, holding))
