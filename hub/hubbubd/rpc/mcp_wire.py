@@ -7,7 +7,6 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from hubbubd import payload
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -17,7 +16,7 @@ from hubbubd.core.jsonrpc import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from hubbubd.downstream import Outlet
+from hubbubd.downstream import Outlet, messages
 from hubbubd.downstream.messages import Refusal
 
 REQUEST_S: Final = 60.0
@@ -146,10 +145,8 @@ def _outcome(task: asyncio.Task[bytes]) -> bytes | None:
 
 
 def _status(response: bytes) -> int:
-    if b'"error":' not in response[-4096:] and b'"error":' not in response[:256]:
-        return 200
-    error = payload.loads(response).get("error")
-    return STATUS.get(error["code"], 200) if error else 200
+    code = messages.error_code(response)
+    return 200 if code is None else STATUS.get(code, 200)
 
 
 class Stream:
