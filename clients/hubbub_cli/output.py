@@ -200,6 +200,17 @@ COLUMNS: dict[str, Columns] = {
         "uri": lambda it: it.uri,
         "description": lambda it: it.title or it.description,
     },
+    "ConnectedHost": {
+        "host": lambda it: " ".join(filter(None, (it.name, it.version))),
+        "principal": lambda it: it.principal,
+        "sees": lambda it: it.endpoint,
+        "protocol": lambda it: it.protocol_version,
+        "by": lambda it: it.transport,
+        "since": lambda it: relative(it.created_at),
+        "used": lambda it: relative(it.last_used_at),
+        "open": lambda it: str(len(it.requests)) if it.requests else None,
+        "waits for": lambda it: ", ".join(id_ for each in it.requests for id_ in each.pending_request_ids),
+    },
     "AuditEntry": {
         "came": lambda it: relative(it.created_at),
         "principal": lambda it: it.principal,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Unimplemented,
         UpstreamError,
     )
+    from hubbub_client.hosts import ConnectedHost, HostRequest
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
     from hubbub_client.records import (
@@ -71,12 +72,14 @@ __all__ = [
     "Claim",
     "Compaction",
     "ConfiguredServer",
+    "ConnectedHost",
     "ConnectionLost",
     "DeadlineExceeded",
     "FailedPrecondition",
     "Fault",
     "Finding",
     "Grant",
+    "HostRequest",
     "Hub",
     "HubStatus",
     "HubbubError",
@@ -133,6 +136,7 @@ _NAMES = {
         "Unimplemented",
         "UpstreamError",
     ),
+    "hosts": ("ConnectedHost", "HostRequest"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
     "records": (

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hubbub_client.audit import AuditLog
     from hubbub_client.catalog import Catalog
     from hubbub_client.events import Events
+    from hubbub_client.hosts import Hosts
     from hubbub_client.servers import Servers
     from hubbub_client.store import Store
     from hubbub_client.tasks import Tasks
@@ -87,6 +88,13 @@ class Hub:
         from hubbub_client.tokens import Tokens
 
         return Tokens(self._link)
+
+    @cached_property
+    def hosts(self) -> "Hosts":
+        """Who uses the hub as an MCP server."""
+        from hubbub_client.hosts import Hosts
+
+        return Hosts(self._link)
 
     @cached_property
     def admin(self) -> "Admin":

@@ -19,6 +19,7 @@ from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, ask
 from hubbub_client.calls import CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.events import Events
+from hubbub_client.hosts import Hosts
 from hubbub_client.hub import Hub
 from hubbub_client.inbox import Inbox
 from hubbub_client.options import CallCallbacks
@@ -176,6 +177,12 @@ class SyncTokens(Facade[Tokens]):
     revoke = blocking(Tokens.revoke)
 
 
+class SyncHosts(Facade[Hosts]):
+    """`hub.hosts`."""
+
+    list = blocking(Hosts.list)
+
+
 class SyncAuditLog(Facade[AuditLog]):
     """`hub.audit`.
 
@@ -212,6 +219,7 @@ class SyncHub(Facade[Hub]):
         self.events = SyncEvents(home, hub.events)
         self.store = SyncStore(home, hub.store)
         self.tokens = SyncTokens(home, hub.tokens)
+        self.hosts = SyncHosts(home, hub.hosts)
         self.admin = SyncAdmin(home, hub.admin)
         self.audit = SyncAuditLog(home, hub.audit)
 

@@ -186,6 +186,7 @@ async def _serve_api(
                 address=f"{UNIX}{local}" if local else address,
                 token=token,
                 connect=connect,
+                mcp=mcp,
             )
             _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, settings, path)
             await anext(signals)
@@ -283,9 +284,6 @@ async def _mcp(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[st
         listen=settings.mcp_listen,
         gate=gate,
         tls=settings.tls,
-        origins=lambda: hub.configuration.settings.mcp_origins,
-        hosts=lambda: hub.configuration.settings.mcp_hosts,
-        max_message_bytes=settings.max_message_bytes,
     ) as url:
         yield url
 

@@ -51,6 +51,19 @@ def _loads(data: bytes | bytearray | str) -> Any:
     return json.loads(data)
 
 
+def values(document: bytes | bytearray, most: int) -> int:
+    """Return an upper bound of the number of values in a JSON document; beyond `most`, some number above it.
+
+    A comma or an opening bracket outside of strings starts at most one value. Nothing is parsed, and few objects are
+    made: about 3 ns per byte.
+    """
+    plain = document.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in document else document
+    if (strings := plain.count(b'"') // 2) > 2 * most + 1:
+        return strings // 2  # each string is a value or a key
+    outside = b"".join(plain.split(b'"')[::2])
+    return 1 + sum(map(outside.count, (b",", b"[", b"{")))
+
+
 def overwritten(data: bytes | bytearray, pattern: re.Pattern[bytes], instead: bytes) -> bytearray | None:
     """Return a copy with `instead` in place of group 1 of each match, which is as long; None without a match.
 

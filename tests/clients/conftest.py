@@ -27,6 +27,8 @@ from hubbub.v1 import (
     event_pb2_grpc,
     inbox_pb2,
     inbox_pb2_grpc,
+    mcp_pb2,
+    mcp_pb2_grpc,
     server_pb2,
     server_pb2_grpc,
     task_pb2,
@@ -41,6 +43,7 @@ SERVICES = (
     (catalog_pb2, catalog_pb2_grpc, "CatalogService"),
     (event_pb2, event_pb2_grpc, "EventService"),
     (inbox_pb2, inbox_pb2_grpc, "InboxService"),
+    (mcp_pb2, mcp_pb2_grpc, "McpService"),
     (server_pb2, server_pb2_grpc, "ServerService"),
     (task_pb2, task_pb2_grpc, "TaskService"),
 )

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "InboxService.ReleasePendingRequest": ("inbox", "release", "r", "--claim", "c"),
     "InboxService.AnswerPendingRequest": ("inbox", "answer", "r", "--decline"),
     "InboxService.Work": ("agent", "--decline"),
+    "McpService.ListHosts": ("mcp", "sessions"),
     "ServerService.AddServer": ("servers", "add", "x", "--url", "http://127.0.0.1:9/mcp"),
     "ServerService.UpdateServer": ("servers", "update", "x", "--url", "http://127.0.0.1:9/mcp"),
     "ServerService.RemoveServer": ("servers", "remove", "x"),
@@ -61,6 +62,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 WITHOUT_A_COMMAND: dict[str, str] = {
     "AdminService.CheckHub": "`doctor` goes on where it is refused (test_doctor.py)",
+    "McpService.Serve": "carries what a host says to `mcp`, which goes on when it is refused (test_mcp_bridge.py)",
     "CallService.StreamCalls": "carries the calls of a program that makes many (test_call_stream.py)",
 }
 """An RPC that no command needs, and why."""

@@ -4,8 +4,9 @@
 
 The areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC and Connect), `payloads` (JSON inside
 requests), `hostile` (servers over stdio and HTTP), `configuration` (files, environment, command line), `magnitudes`
-(numbers and times past every bound, in every field of all of these that has one) and `command_line` (words,
-environment, `client.json` of `hubbub`, and of `hubbubd`).
+(numbers and times past every bound, in every field of all of these that has one), `command_line` (words,
+environment, `client.json` of `hubbub`, and of `hubbubd`) and `hosts` (messages, headers and sessions at the MCP
+endpoint).
 
 Exits with 1 when there was an internal or unclassified error, no response within its bound, an error or a traceback in
 the hub's log, or more memory, tasks of the loop or open files afterwards than there may be. Each finding shows the
@@ -25,6 +26,7 @@ from .command_line import command_line
 from .configuration import configuration
 from .extremes import magnitudes
 from .hostile import hostile
+from .hosts import hosts
 from .over_grpc import over_grpc
 from .payloads import payloads
 from .subject import Tally
@@ -32,12 +34,13 @@ from .subject import Tally
 Area = Callable[[Tally, int, Path], Awaitable[None]]
 
 AREAS: dict[str, tuple[Area, float]] = {
-    "grpc": (over_grpc, 0.35),
-    "payloads": (payloads, 0.2),
+    "grpc": (over_grpc, 0.3),
+    "payloads": (payloads, 0.15),
     "hostile": (hostile, 0.1),
     "configuration": (configuration, 0.28),
     "magnitudes": (magnitudes, 0.05),
     "command_line": (command_line, 0.02),
+    "hosts": (hosts, 0.1),
 }
 """Each with its share of the inputs: what takes longer for one input gets fewer."""
 

@@ -1,4 +1,4 @@
-"""Some four thousand inputs that nobody should send, the same each time; `make fuzz` tries any number of others."""
+"""Some six thousand inputs that nobody should send, the same each time; `make fuzz` tries any number of others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +16,7 @@ INPUTS = {
     "configuration": 700,
     "magnitudes": 300,
     "command_line": 2000,
+    "hosts": 2000,
 }
 
 

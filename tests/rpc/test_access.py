@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
@@ -136,6 +136,7 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("CheckHub", admin_pb2.CheckHubRequest(), {A}),
     ("CreateToken", admin_pb2.CreateTokenRequest(name="new", grants=[admin_pb2.AccessGrant(role=1)]), {A}),
     ("ListTokens", admin_pb2.ListTokensRequest(), {A}),
+    ("ListHosts", mcp_pb2.ListHostsRequest(), {V, R, OP, A}),
     ("ListAuditEntries", admin_pb2.ListAuditEntriesRequest(), {A}),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
 ]
@@ -235,7 +236,7 @@ OF_MANY: dict[str, set[Role]] = {
     "ListTasks": {V, R, OP, A},
     "WatchTasks": {V, R, OP, A},
 }
-ELSEWHERE_TESTED = {"AddServer", "GetSelf", "StreamCalls", "Work"}
+ELSEWHERE_TESTED = {"AddServer", "GetSelf", "Serve", "StreamCalls", "Work"}
 
 
 def test_every_rpc_is_in_one_of_the_tables() -> None:

@@ -17,6 +17,7 @@ from hubbubd.core.access import Grant, Role
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Introduction
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
@@ -38,6 +39,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "ListTasks": {"role": 2},
     "ListCatalogEntries": {"kinds": [1]},
     "ListTokens": {"names": NAMES},
+    "ListHosts": {"principals": NAMES},
     "ListAuditEntries": {"principal": "me"},
 }
 """A filter that all records match."""
@@ -63,6 +65,8 @@ async def api(tmp_path: Path) -> AsyncIterator[Caller]:
     ):
         for name in NAMES:
             await hub.tokens.create(name, [Grant(Role.VIEWER)], by="me", ttl_s=None, may_name_others=False)
+            about = {"name": "x", "version": "1", "revision": "2025-11-25", "via": "http", "endpoint": "s/a"}
+            hub.hosts.join(Introduction(principal=name, **about))
         yield Caller(channel)
     await store.close()
 
@@ -91,7 +95,7 @@ async def test_a_list_goes_both_ways_and_is_the_same_in_pages(api: Caller, rpc: 
     match rpc:
         case "ListCatalogEntries":
             assert up == [entry for entries in OFFERED.values() for entry in entries]
-        case "ListTokens":
+        case "ListTokens" | "ListHosts":
             assert len(up) == len(NAMES)  # their ids are random; the tokens themselves say who is older
         case _:
             assert up == list(NAMES)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, JSONRPCNotification
 
-from hubbubd.payload import dumps
+from hubbubd.payload import dumps, values
 from hubbubd.upstream import envelope
 from hubbubd.upstream.dispatcher import Wire
 from hubbubd.upstream.envelope import EDGE, Asks
@@ -66,16 +66,16 @@ DOCUMENTS = st.recursive(
 @given(DOCUMENTS, st.booleans())
 def test_the_count_of_values_is_never_too_low_and_at_most_twice_too_high(document: Any, ascii_only: bool) -> None:
     exact = values_of(document)
-    counted = envelope.values(json.dumps(document, ensure_ascii=ascii_only).encode(), 1000)
+    counted = values(json.dumps(document, ensure_ascii=ascii_only).encode(), 1000)
     assert exact <= counted <= 2 * exact
 
 
 @given(DOCUMENTS, st.integers(1, 20))
 def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, most: int) -> None:
     if (exact := values_of(document)) > most:
-        assert envelope.values(json.dumps(document).encode(), most) > most
+        assert values(json.dumps(document).encode(), most) > most
     elif 2 * exact <= most:
-        assert envelope.values(json.dumps(document).encode(), most) <= most
+        assert values(json.dumps(document).encode(), most) <= most
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,29 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
+from hubbubd.downstream.bridged import BridgedHost, BridgedHosts
 from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.endpoints import Endpoints
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.profiles import Transparent
-from hubbubd.downstream.sessions import Session, Sessions
+from hubbubd.downstream.replay import Replay
+from hubbubd.downstream.sessions import Serve, Session, Sessions
 
 __all__ = [
     "HANDSHAKE_REVISIONS",
     "STATELESS_REVISIONS",
+    "BridgedHost",
+    "BridgedHosts",
     "Endpoint",
+    "Endpoints",
     "Exchange",
     "Host",
+    "Limits",
     "Merged",
     "Outlet",
+    "Replay",
+    "Serve",
     "Session",
     "Sessions",
     "Transparent",

@@ -23,6 +23,8 @@ NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggag
 async def call(calls: Calls, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> Call:
     """Make a call of a server for a host; progress and log messages go to the host. Raises HubError."""
     call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
+    if exchange.shown is not None:
+        exchange.shown.call_id = call_id
     spec = CallSpec(server=server, method=method, params=payload.dumps(passed_on(params)), call_id=call_id)
     with _followed(calls, exchange, call_id):
         return await calls.call(spec, exchange.host.principal.name)

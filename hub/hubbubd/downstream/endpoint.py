@@ -15,6 +15,7 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages, own_tools, revisions
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
+from hubbubd.downstream.instrumentation import Instrumentation
 from hubbubd.downstream.listening import listen
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
@@ -22,6 +23,7 @@ from hubbubd.downstream.relay import Relay
 from hubbubd.downstream.standing import Standing
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
+from hubbubd.telemetry.mcp import TOOL_ERROR
 
 PAGE: Final = 5000
 """Entries of one page: many hosts read only the first."""
@@ -53,6 +55,7 @@ class Endpoint:
     def __init__(self, hub: Hub, view: View) -> None:
         self.view = view
         self._hub = hub
+        self._instrumentation = Instrumentation(hub.tracer, hub.meter)
         relay = Relay(hub, view)
         common: dict[str, Handler] = {
             **dict.fromkeys(LISTS, self._list),
@@ -79,21 +82,38 @@ class Endpoint:
         """Return what a new session of a host has between its requests; `tell` as there."""
         return Standing(self._hub, self.view, lambda: host.principal, tell)
 
+    def joined(self, host: Host) -> None:
+        """Show a host whose session has begun."""
+        host.connected = self._hub.hosts.join(host.introduction(self.view.name))
+
+    def parted(self, host: Host) -> None:
+        """Show it no more."""
+        if host.connected is not None:
+            self._hub.hosts.part(host.connected)
+
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
-        try:
-            methods = self._stateless if exchange.host.stateless else self._handshake
-            handler = methods.get(exchange.method)
-            if handler is None:
-                raise messages.unknown_method(exchange.method)
-            return messages.result(exchange.id, await handler(exchange))
-        except Refusal as refusal:
-            return messages.error(exchange.id, refusal)
-        except HubError as exc:
-            return messages.error(exchange.id, calls.of_error(exc))
-        except Exception as exc:
-            log.exception("request of a host failed: internal error", method=exchange.method[:100])
-            return messages.error(exchange.id, messages.internal(type(exc).__name__))
+        hosts, host = self._hub.hosts, exchange.host
+        shown = host.connected or hosts.seen(host.introduction(self.view.name))
+        with self._instrumentation.request(exchange) as outcome, hosts.serving(shown, exchange.method[:100]) as request:
+            exchange.shown = request
+            try:
+                handler = (self._stateless if host.stateless else self._handshake).get(exchange.method)
+                if handler is None:
+                    raise messages.unknown_method(exchange.method)
+                result = await handler(exchange)
+                outcome.error = TOOL_ERROR if exchange.method == "tools/call" and b'"isError":true' in result else ""
+                return messages.result(exchange.id, result)
+            except Refusal as refusal:
+                outcome.error = str(refusal.code)
+                return messages.error(exchange.id, refusal)
+            except HubError as exc:
+                outcome.error = exc.reason
+                return messages.error(exchange.id, calls.of_error(exc))
+            except Exception as exc:
+                outcome.error = type(exc).__name__
+                log.exception("request of a host failed: internal error", method=exchange.method[:100])
+                return messages.error(exchange.id, messages.internal(type(exc).__name__))
 
     async def _initialize(self, exchange: Exchange) -> bytes:
         about = self.view.introduction(exchange.host.principal)

@@ -4,12 +4,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
 from hubbubd.core.log_levels import LEVELS, reaches
 from hubbubd.downstream.messages import Id
 from hubbubd.downstream.standing import Standing
+from hubbubd.runtime.oversight import ConnectedHost, Introduction, OpenRequest
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions with a handshake, the newest first."""
@@ -17,11 +18,22 @@ HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11
 STATELESS_REVISIONS: Final = ("2026-07-28",)
 """Revisions without one: each request says who asks."""
 
+MAX_WORD: Final = 100
+"""Characters of a host's own name, and of its version, that are shown."""
+
 LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 """The member of a request's `_meta` that asks for log messages (2026-07-28)."""
 
 OUTLET_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
+
+
+class Teller(Protocol):
+    """Where a host can be told things."""
+
+    def tell(self, message: bytes) -> None:
+        """Tell the host a message, without waiting."""
+        ...
 
 
 class Outlet:
@@ -35,6 +47,11 @@ class Outlet:
         self.closed = False
         self.overrun = False
 
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes that wait."""
+        return self._bytes
+
     def tell_once(self, message: bytes) -> None:
         """Put a message into the stream, unless the same one waits in it."""
         if message not in self._waiting:
@@ -46,7 +63,14 @@ class Outlet:
             return
         if self._bytes + len(message) > self._most and self._waiting:
             self.overrun = True
+            self.take()
             self.close()
+            return
+        self.tell_last(message)
+
+    def tell_last(self, message: bytes) -> None:
+        """Put a message into the stream that must not be lost, however much waits; dropped once it is closed."""
+        if self.closed:
             return
         self._waiting.append(message)
         self._bytes += len(message)
@@ -91,17 +115,31 @@ class Host:
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     via: str = "http"
+    connected: ConnectedHost | None = None
+    """Where operators see it, in revisions with a handshake."""
 
     @property
     def stateless(self) -> bool:
         """Whether its revision has no handshake, and so no requests of the hub."""
         return self.revision in STATELESS_REVISIONS
 
+    def introduction(self, endpoint: str) -> Introduction:
+        """Return what operators see of it: its own words are bounded."""
+        name, version = (self.info.get(key) for key in ("name", "version"))
+        return Introduction(
+            principal=self.principal.name,
+            name=name[:MAX_WORD] if isinstance(name, str) else "",
+            version=version[:MAX_WORD] if isinstance(version, str) else "",
+            revision=self.revision,
+            via=self.via,
+            endpoint=endpoint,
+        )
+
     @property
     def name(self) -> str:
         """Its own name and version, for people."""
         words = (self.info.get("name"), self.info.get("version"))
-        return " ".join(word[:100] for word in words if isinstance(word, str)) or "an unnamed host"
+        return " ".join(word[:MAX_WORD] for word in words if isinstance(word, str)) or "an unnamed host"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -118,6 +156,8 @@ class Exchange:
     host: Host
     tell: Callable[[bytes], None]
     call_key: str | None = None
+    shown: OpenRequest | None = None
+    """Where operators see it."""
     standing: Standing | None = None
 
     @property

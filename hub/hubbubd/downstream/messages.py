@@ -7,6 +7,9 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 
+MAX_VALUES: Final = 100_000
+"""The most values of one message: parsing one takes up to a microsecond."""
+
 MAX_ID: Final = 256
 """Characters of an id: it is repeated in answers."""
 
@@ -24,6 +27,13 @@ class Refusal(Exception):
         self.code = code
         self.message = message
         self.data = data
+
+
+class TooLarge(Refusal):
+    """A message with more than it may have; `limit` says what that is."""
+
+    def __init__(self, message: str, limit: int) -> None:
+        super().__init__(INVALID_REQUEST, message, {"reason": "MESSAGE_TOO_LARGE", "limit": str(limit)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,8 @@ Message = Request | Notification | Response
 
 def read(body: bytes) -> Message:
     """Parse one message. Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message."""
+    if payload.values(body, MAX_VALUES) > MAX_VALUES:
+        raise TooLarge(f"a message may have {MAX_VALUES} values", MAX_VALUES)
     try:
         value = payload.loads(body)
     except ValueError:

@@ -2,51 +2,83 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.host import Exchange, Host, Outlet
-from hubbubd.downstream.messages import Id, Notification, Request, Response
+from hubbubd.downstream.host import Exchange, Host, Outlet, Teller
+from hubbubd.downstream.limits import DEFAULTS, Limits
+from hubbubd.downstream.messages import Id, Notification, Refusal, Request, Response
+from hubbubd.downstream.replay import Replays
 from hubbubd.errors import ResourceExhausted
 
-PER_PRINCIPAL: Final = 100
-"""The most sessions of one principal; one more ends the one that was idle for the longest time."""
+WAITING_BYTES: Final = 256 * 1024
+"""Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
 
-IDLE_S: Final = 1800.0
-"""Seconds after which a session that does nothing ends."""
+LEAST_PAUSE_S: Final = 1.0
+"""The least number of seconds between two looks for idle sessions."""
 
-MAX_RUNNING: Final = 100
-"""The most requests of one session that are served at a time."""
+Serve = Callable[[Exchange], Coroutine[Any, Any, bytes]]
 
 
 class Session:
     """One host: the requests it has open, and where it can be told things."""
 
-    def __init__(self, host: Host, endpoint: Endpoint, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        endpoint: Endpoint,
+        clock: Callable[[], float],
+        limits: Limits = DEFAULTS,
+        used: Callable[["Session"], None] = lambda _: None,
+    ) -> None:
+        """`used` is told whenever it was used."""
         self.id = secrets.token_urlsafe(24)
         self.host = host
         self.endpoint = endpoint
-        self.outlet = Outlet()
-        """What belongs to no request: it waits here for the host's own stream."""
+        self.outlet = Outlet(WAITING_BYTES)
+        """What belongs to no request: the host's own stream, or what waits for it."""
+        self.replays = Replays(limits)
         self.standing = endpoint.standing(host, self._tell)
         self.ended = False
+        self.listening = 0
+        """How many streams of its own the host has open."""
         self._clock = clock
+        self._limits = limits
+        self._used = used
         self._running: dict[Id, asyncio.Task[bytes]] = {}
         self._asked: dict[Id, asyncio.Future[Response]] = {}
         self.used_at = clock()
+        endpoint.joined(host)
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being served."""
-        return bool(self._running)
+        """Whether a request is being served, or the host listens."""
+        return bool(self._running) or self.listening > 0
 
-    def begin(self, request: Request, outlet: Outlet, call_key: str | None = None) -> asyncio.Task[bytes]:
-        """Start to serve a request; the task returns the response. Raises ResourceExhausted."""
-        self.used_at = self._clock()
-        if len(self._running) >= MAX_RUNNING:
-            raise ResourceExhausted(f"{MAX_RUNNING} requests of this session are open", reason="TOO_MANY_REQUESTS")
+    @property
+    def running(self) -> int:
+        """How many requests are being served."""
+        return len(self._running)
+
+    def begin(
+        self, request: Request, outlet: Teller, call_key: str | None = None, serve: Serve | None = None
+    ) -> asyncio.Task[bytes]:
+        """Start to serve a request; the task returns the response. `serve` is used instead of the endpoint's own.
+
+        Raises ResourceExhausted, and Refusal for an id that is in use.
+        """
+        self.touch()
+        if request.id in self._running:
+            raise Refusal(INVALID_REQUEST, "a request with this id is open; each has an id of its own")
+        most = self._limits.requests_per_session
+        if len(self._running) >= most:
+            raise ResourceExhausted(
+                f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
+            )
         exchange = Exchange(
             id=request.id,
             method=request.method,
@@ -56,14 +88,14 @@ class Session:
             call_key=call_key,
             standing=self.standing,
         )
-        task = asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
+        task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(exchange))
         self._running[request.id] = task
-        task.add_done_callback(lambda _: self._done(request.id, task))
+        task.add_done_callback(lambda _: self._done(request.id))
         return task
 
     def take(self, message: Notification | Response) -> None:
         """Take what needs no response."""
-        self.used_at = self._clock()
+        self.touch()
         if isinstance(message, Response):
             asked = self._asked.pop(message.id, None)
             if asked is not None and not asked.done():
@@ -73,43 +105,79 @@ class Session:
             if task is not None:
                 task.cancel()
 
+    def listen(self) -> Outlet:
+        """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
+        before, self.outlet = self.outlet, Outlet()
+        for message in before.take():
+            self.outlet.tell(message)
+        before.close()
+        self.listening += 1
+        return self.outlet
+
+    def left(self, outlet: Outlet) -> None:
+        """Note that the connection of a stream of the host's own is gone."""
+        self.listening -= 1
+        if self.outlet is outlet:
+            self.outlet = Outlet(WAITING_BYTES)
+        self.touch()
+
+    def act_for(self, principal: Principal) -> None:
+        """Serve a principal with what it may do now."""
+        if principal != self.host.principal:
+            self.host.principal = principal
+            if not self.listening:
+                self.outlet.take()  # it may be about what the principal may no longer know
+
+    def touch(self) -> None:
+        """Note that the session is in use."""
+        self.used_at = self._clock()
+        self._used(self)
+
     def end(self) -> None:
         """End the session and what it has open."""
         self.ended = True
+        self.endpoint.parted(self.host)
         self.standing.close()
         self.outlet.close()
         for task in self._running.values():
             task.cancel()
+        self.replays.clear()
 
     def _tell(self, message: bytes, once: bool) -> None:
         (self.outlet.tell_once if once else self.outlet.tell)(message)
 
-    def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
-        self.used_at = self._clock()
-        if self._running.get(id_) is task:
-            del self._running[id_]
+    def _done(self, id_: Id) -> None:
+        del self._running[id_]
+        self.touch()
 
 
 class Sessions:
-    """All sessions of all endpoints."""
+    """All sessions of all endpoints. Each step costs the same however many there are."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], limits: Callable[[], Limits] = Limits) -> None:
+        """`limits` returns the current ones; a session keeps those that it began with."""
         self._clock = clock
-        self._sessions: dict[str, Session] = {}
+        self._limits = limits
+        self._sessions = OrderedDict[str, Session]()
+        """By id; the one that was idle for the longest time is first."""
+        self._of: dict[str, OrderedDict[str, Session]] = {}
+        """The same by principal."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def open(self, host: Host, endpoint: Endpoint) -> Session:
         """Return a new session. Raises ResourceExhausted."""
-        own = [each for each in self._sessions.values() if each.host.principal.name == host.principal.name]
-        if len(own) >= PER_PRINCIPAL:
-            idle = min((each for each in own if not each.busy), key=lambda each: each.used_at, default=None)
-            if idle is None:
-                raise ResourceExhausted(f"{PER_PRINCIPAL} sessions are at work", reason="TOO_MANY_SESSIONS")
-            self.end(idle)
-        session = Session(host, endpoint, self._clock)
+        limits = self._limits()
+        self._make_room(host.principal.name, limits.sessions_per_principal)
+        session = Session(host, endpoint, self._clock, limits, self._touched)
         self._sessions[session.id] = session
+        self._of.setdefault(host.principal.name, OrderedDict())[session.id] = session
+        self._watch()
         return session
 
     def find(self, id_: str, principal: Principal, endpoint: Endpoint) -> Session | None:
@@ -119,19 +187,64 @@ class Sessions:
             return None
         if session.host.principal.name != principal.name:
             return None
-        session.host.principal = principal  # what it may do now
+        session.act_for(principal)
+        session.touch()
         return session
 
     def end(self, session: Session) -> None:
         """End a session."""
-        self._sessions.pop(session.id, None)
+        if self._sessions.pop(session.id, None) is not None:
+            own = self._of[session.host.principal.name]
+            del own[session.id]
+            if not own:
+                del self._of[session.host.principal.name]
         session.end()
 
     def end_idle(self) -> None:
         """End the sessions that have been idle for long."""
-        before = self._clock() - IDLE_S
-        for session in [each for each in self if not each.busy and each.used_at < before]:
+        before = self._clock() - self._limits().idle_s
+        while (session := next(iter(self), None)) is not None and session.used_at <= before:
+            if session.busy:
+                session.touch()
+            else:
+                self.end(session)
+
+    def close(self) -> None:
+        """End all sessions."""
+        for session in list(self):
             self.end(session)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _make_room(self, principal: str, most: int) -> None:
+        own = self._of.get(principal, OrderedDict[str, Session]())
+        if len(own) < most:
+            return
+        idle = next((each for each in own.values() if not each.busy), None)
+        if idle is None:
+            raise ResourceExhausted(
+                f"{principal} has {most} sessions, and all are at work",
+                reason="TOO_MANY_SESSIONS",
+                metadata={"limit": str(most), "principal": principal},
+            )
+        self.end(idle)
+
+    def _touched(self, session: Session) -> None:
+        if session.id in self._sessions:
+            self._sessions.move_to_end(session.id)
+            self._of[session.host.principal.name].move_to_end(session.id)
+
+    def _watch(self) -> None:
+        """Look for idle sessions when the first of them could be one."""
+        first = next(iter(self), None)
+        if self._timer is None and first is not None:
+            wait_s = first.used_at + self._limits().idle_s - self._clock()
+            self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.end_idle()
+        self._watch()
 
 
 def _hashable(value: Any) -> Id:

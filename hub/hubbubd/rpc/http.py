@@ -28,6 +28,9 @@ CERTIFICATE = "hubbub.certificate"
 LET_IN = "hubbub.let_in"
 """Key of an ASGI scope: the function to call once a request was authenticated."""
 
+CUT = "hubbub.cut"
+"""Key of an ASGI scope: the function that closes the connection at once."""
+
 
 class Connection(H11Protocol):
     """A connection that is closed early while it is a stranger's."""
@@ -41,7 +44,7 @@ class Connection(H11Protocol):
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
 
         async def call(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, CERTIFICATE: shown, LET_IN: self.let_in}, receive, send)
+            await app({**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut}, receive, send)
 
         self.app = call
         self._watch()

@@ -9,16 +9,18 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
+import anyio
+import structlog
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
-from hubbubd.config.network import is_loopback
+from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import (
@@ -32,30 +34,46 @@ from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
     STATELESS_REVISIONS,
     Endpoint,
+    Endpoints,
     Exchange,
     Host,
-    Merged,
+    Limits,
     Outlet,
+    Serve,
     Session,
     Sessions,
-    Transparent,
     messages,
 )
-from hubbubd.downstream.messages import Message, Notification, Refusal, Request, Response
-from hubbubd.downstream.profiles import View
-from hubbubd.errors import HubError, NotFound, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable
+from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
+from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc import auth
-from hubbubd.rpc.context import Peer, amend, principal
-from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
+from hubbubd.rpc.context import amend
+from hubbubd.rpc.http import connection, serving
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.mcp_wire import SESSION, STATUS, VERSION, Answered, Received, Stream, reply
+from hubbubd.rpc.mcp_access import METADATA, PATH, RPC, Admission, preflight, status_of
+from hubbubd.rpc.mcp_wire import (
+    SESSION,
+    STALL_S,
+    STATUS,
+    VERSION,
+    Answered,
+    Received,
+    Stream,
+    read_message,
+    reply,
+    reply_resumably,
+    resume,
+)
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.tls import ssl_context
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Quota
+from hubbubd.telemetry import metrics
 
-PATH: Final = "/mcp"
-RPC: Final = "/hubbub.v1.McpService/Serve"
-"""What a request of a host is called in the table of permissions and in the audit log."""
+log = structlog.get_logger(__name__)
+
+LISTEN: Final = "subscriptions/listen"
+"""The request whose stream lasts (from 2026-07-28 on)."""
 
 
 @asynccontextmanager
@@ -65,13 +83,13 @@ async def serve_mcp(
     listen: str,
     gate: auth.Gate,
     tls: TlsFiles | None = None,
-    origins: Callable[[], Sequence[str]] = tuple,
-    hosts: Callable[[], Sequence[str]] = tuple,
-    max_message_bytes: int = 16 * 1024 * 1024,
 ) -> AsyncGenerator[str, None]:
-    """Serve a hub's endpoints for hosts and yield their URL. Raises as `server.serve`."""
+    """Serve a hub's endpoints for hosts and yield their URL. Whoever stops a hub must have drained it.
+
+    Raises as `server.serve`.
+    """
     context = ssl_context(tls) if tls else None
-    app = McpApplication(hub, gate=gate, origins=origins, hosts=hosts, max_message_bytes=max_message_bytes)
+    app = McpApplication(hub, gate=gate, secure=tls is not None)
     config = uvicorn.Config(
         app,
         http=connection(),
@@ -85,111 +103,105 @@ async def serve_mcp(
         limit_concurrency=MAX_RPCS,
         timeout_graceful_shutdown=round(LAST_WORDS_S),
     )
-    async with serving(config, listen, secure=tls is not None) as url:
-        try:
+    try:
+        async with serving(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
+            tasks.start_soon(app.leave_with_hub)
+            hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
             yield f"{url}{PATH}"
-        finally:
-            app.close()
+            tasks.cancel_scope.cancel()
+    finally:
+        app.close()
 
 
 class McpApplication:
     """The ASGI application of all endpoints."""
 
-    def __init__(
-        self,
-        hub: Hub,
-        *,
-        gate: auth.Gate,
-        origins: Callable[[], Sequence[str]],
-        hosts: Callable[[], Sequence[str]],
-        max_message_bytes: int,
-    ) -> None:
-        self.sessions = Sessions(hub.clock.steady)
+    def __init__(self, hub: Hub, *, gate: auth.Gate, secure: bool) -> None:
+        given = hub.configuration.settings
+        self.sessions = Sessions(hub.clock.steady, self._limits)
         self._hub = hub
         self._gate = gate
-        self._origins = origins
-        self._hosts = hosts
-        self._most = max_message_bytes
+        self._most = given.max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
-        self._endpoints: dict[str, Endpoint] = {}
+        self._admission = Admission(
+            gate=gate,
+            oversight=self._oversight,
+            origins=lambda: hub.configuration.settings.mcp_origins,
+            hosts=lambda: hub.configuration.settings.mcp_hosts,
+            issuer=given.oidc_issuer,
+            audience=given.oidc_audience,
+            secure=secure,
+        )
+        self._endpoints = Endpoints(hub)
+        self._streams = Quota(
+            "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
+        )
+        self._lasting: set[asyncio.Task[bytes]] = set()
+        self._leaving = False
+        self._reading = anyio.CapacityLimiter(1)
+
+    def _limits(self) -> Limits:
+        return Limits.of(self._hub.configuration.settings)
+
+    async def leave_with_hub(self) -> None:
+        """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
+        async for _ in self._hub.health.watch():
+            pass
+        self._leaving = True
+        for session in self.sessions:
+            session.outlet.close()
+        for task in self._lasting:
+            task.cancel()
 
     def close(self) -> None:
         """End all sessions."""
-        for session in list(self.sessions):
-            self.sessions.end(session)
+        self.sessions.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         request = Received.of(scope, receive, send)
         try:
-            self._check_where_from(request)
-            caller = await self._caller(request)
-            endpoint = self._endpoint(scope["path"], caller)
-            with self._gate.inside(caller, RPC, self._oversight):
-                await self._serve(request, caller, endpoint)
+            self._admission.check_where_from(request)
+            if not await self._serve_anybody(request):
+                await self._serve_known(request)
         except Answered as answered:
             await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
         except HubError as exc:
-            refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason})
-            await request.answer(_status_of(exc), messages.error(None, refusal), _headers_of(exc))
-        except (ConnectionError, TimeoutError):
-            pass  # nobody is left to be told
+            await self._refuse(request, exc)
+        except ConnectionError:
+            await request.cut()
+        except TimeoutError:
+            log.warning("host read nothing; its connection is closed", path=scope["path"][:100], seconds=STALL_S)
+            await request.cut()
 
-    def _check_where_from(self, request: Received) -> None:
-        """Refuse what comes by DNS rebinding: another Host than this machine's, another Origin than the allowed."""
-        host = (request.text(b"host") or "").rpartition(":")[0] or request.text(b"host") or ""
-        local = is_loopback((request.scope.get("server") or ("", 0))[0])
-        if host not in self._hosts() and local and not _is_loopback_name(host):
-            raise Answered(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
-        origin = request.text(b"origin")
-        if origin is not None and origin not in self._origins() and not _is_loopback_name(_host_of(origin)):
-            raise Answered(
-                403, Refusal(INVALID_REQUEST, "pages of this Origin may not use it; mcp_origins allows more")
-            )
+    async def _serve_anybody(self, request: Received) -> bool:
+        """Serve what needs no credential; False for everything else."""
+        method = request.scope["method"]
+        if method == "OPTIONS" and request.text(b"origin") is not None:
+            await request.answer(204, headers=preflight(request))
+            return True
+        if method == "GET" and f"{request.scope['path']}/".startswith(f"{METADATA}/"):
+            await request.answer(200, self._admission.metadata(request))
+            return True
+        return False
 
-    async def _caller(self, request: Received) -> Principal:
-        host, _ = request.scope.get("client") or ("", 0)
-        peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
-        let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
-        amend(peer=peer, let_in=let_in, address=lambda: f"{host}:0")
-        shown = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in request.scope["headers"]]
-        try:
-            caller = await self._gate.admit(RPC, shown, self._oversight, peer)
-        except HubError as exc:
-            raise self._oversight.refused(RPC, exc, principal()) from None
-        assert caller is not None, "the peer was given"
-        let_in()
-        return caller
+    async def _serve_known(self, request: Received) -> None:
+        caller = await self._admission.caller(request)
+        amend(standing=lambda: self._gate.good(caller))
+        await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        view = self._view(unquote(path).removeprefix(PATH), caller)
-        if view.name not in self._endpoints:
-            self._endpoints[view.name] = Endpoint(self._hub, view)
-        return self._endpoints[view.name]
-
-    def _view(self, place: str, caller: Principal) -> View:
-        """Return what is shown at a place. Raises NotFound and Answered; what the caller may not use is not there."""
-        match place.split("/"):
+        """Return what is at a path. Raises NotFound and Answered."""
+        match unquote(path).removeprefix(PATH).split("/"):
             case [""] | ["", ""]:
-                return self._profile(DEFAULT)
-            case ["", "p", name] if name in self._hub.configuration.settings.profiles:
-                return self._profile(name)
+                return self._endpoints.profile(DEFAULT)
+            case ["", "p", name]:
+                return self._endpoints.profile(name)
             case ["", "s", name]:
-                view = Transparent(self._hub, name)
-                if not view.servers(caller):
-                    raise NotFound("server", name)
-                self._hub.servers.get(name)
-                return view
+                return self._endpoints.server(name, caller)
             case _:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
                 raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
-
-    def _profile(self, name: str) -> View:
-        known = self._endpoints.get(f"p/{name}")
-        return known.view if known else Merged(self._hub, name, lambda: self._settings(name))
-
-    def _settings(self, name: str) -> ProfileSettings:
-        return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS
@@ -197,7 +209,8 @@ class McpApplication:
             case "POST":
                 await self._post(request, caller, endpoint)
             case "GET" if not stateless:
-                await self._listen(request, self._session(request, caller, endpoint))
+                with self._gate.inside(caller, RPC, self._oversight):
+                    await self._listen(request, self._session(request, caller, endpoint), caller)
             case "DELETE" if not stateless:
                 self.sessions.end(self._session(request, caller, endpoint))
                 await request.answer(200)
@@ -207,21 +220,44 @@ class McpApplication:
 
     async def _post(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
         request.require_accept("application/json", "text/event-stream")
-        body = await request.body(self._most)
-        try:
-            message = messages.read(body)
-        except Refusal as refusal:
-            await request.answer(400, messages.error(messages.asked_id(body), refusal))
+        if (message := await read_message(request, self._most, self._reading)) is None:
             return
-        version = request.text(VERSION)
+        id_ = message.id if isinstance(message, Request) else None
         try:
-            if _is_stateless(version, message):
+            if isinstance(message, Request):
+                self._check_open(message.params)
+            if _is_stateless(request.text(VERSION), message):
                 await self._stateless(request, message, caller, endpoint)
             else:
                 await self._handshake(request, message, caller, endpoint)
         except Refusal as refusal:
-            id_ = message.id if isinstance(message, Request) else None
             await request.answer(STATUS.get(refusal.code, 200), messages.error(id_, refusal))
+        except HubError as exc:
+            await self._refuse(request, exc, id_)
+
+    async def _refuse(self, request: Received, exc: HubError, id_: Id | None = None) -> None:
+        refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
+        await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
+
+    def _while_good(self, caller: Principal, endpoint: Endpoint) -> Serve:
+        """Return what serves a request for as long as its credential is valid."""
+
+        async def serve(exchange: Exchange) -> bytes:
+            with self._gate.inside(caller, RPC, self._oversight):
+                return await endpoint.serve(exchange)
+            raise AssertionError("it raises when the credential has ended")
+
+        return serve
+
+    def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
+        if self._leaving and "inputResponses" not in params:
+            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
+
+    def _stream(self, caller: Principal) -> AbstractContextManager[None]:
+        """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
+        self._streams.limit = self._limits().streams_per_principal
+        return self._streams.hold(caller.name)
 
     # Revisions with a handshake
 
@@ -237,8 +273,13 @@ class McpApplication:
             session.take(message)
             await request.answer(202)
             return
-        outlet = Outlet()
-        await reply(request, session.begin(message, outlet), outlet, stateless=False)
+        replay = session.replays.open()
+        try:
+            task = session.begin(message, replay, serve=self._while_good(caller, endpoint))
+        except (Refusal, HubError):
+            replay.forget()
+            raise
+        await reply_resumably(request, task, replay, session.host.revision)
 
     async def _initialize(self, request: Received, message: Request, caller: Principal, endpoint: Endpoint) -> None:
         asked = message.params.get("protocolVersion")
@@ -251,10 +292,12 @@ class McpApplication:
             capabilities=_object(message.params.get("capabilities")),
         )
         session = self.sessions.open(host, endpoint)
-        response = await session.begin(message, Outlet())
+        response = await session.begin(message, Outlet(), serve=self._while_good(caller, endpoint))
         await request.answer(200, response, [(SESSION, session.id.encode())])
 
     def _session(self, request: Received, caller: Principal, endpoint: Endpoint) -> Session:
+        if request.doubled is not None:
+            raise Answered(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
         id_ = request.text(SESSION)
         if id_ is None:
             raise Answered(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
@@ -263,16 +306,30 @@ class McpApplication:
             raise Answered(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
         return session
 
-    async def _listen(self, request: Received, session: Session) -> None:
+    async def _listen(self, request: Received, session: Session, caller: Principal) -> None:
         request.require_accept("text/event-stream")
-        stream = Stream(request)
-        await stream.begin()
-        gone = asyncio.create_task(request.gone())
-        try:
-            await stream.pass_on(session.outlet, until=gone)
-            await stream.end()
-        finally:
-            gone.cancel()
+        last = request.text(b"last-event-id")
+        with self._stream(caller):
+            if last is not None:
+                await self._resume(request, session, last)
+                return
+            self._check_open()
+            stream, outlet = Stream(request), session.listen()
+            gone = asyncio.create_task(request.gone())
+            try:
+                await stream.begin()
+                await stream.pass_on(outlet, until=gone)
+                await request.end()
+            finally:
+                gone.cancel()
+                session.left(outlet)
+
+    async def _resume(self, request: Received, session: Session, last: str) -> None:
+        found = session.replays.find(last)
+        if found is None:
+            gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
+            raise Answered(400, gone)
+        await resume(request, *found)
 
     # From 2026-07-28 on
 
@@ -288,8 +345,12 @@ class McpApplication:
         host = _host_of_request(request, message, caller)
         outlet = Outlet()
         exchange = Exchange(id=message.id, method=message.method, params=message.params, host=host, tell=outlet.tell)
-        task = asyncio.create_task(endpoint.serve(exchange))
-        await reply(request, task, outlet, stateless=True)
+        with self._stream(caller) if message.method == LISTEN else nullcontext():
+            task = asyncio.create_task(self._while_good(caller, endpoint)(exchange))
+            if message.method == LISTEN:
+                self._lasting.add(task)
+                task.add_done_callback(self._lasting.discard)
+            await reply(request, task, outlet, message.id)
 
 
 def _is_stateless(version: str | None, message: Message) -> bool:
@@ -360,31 +421,3 @@ def _unsupported(version: str) -> Refusal:
 
 def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _is_loopback_name(host: str) -> bool:
-    return host == "localhost" or is_loopback(host.strip("[]"))
-
-
-def _host_of(origin: str) -> str:
-    return origin.partition("://")[2].rsplit(":", 1)[0]
-
-
-def _status_of(exc: HubError) -> int:
-    match exc:
-        case Unauthenticated():
-            return 401
-        case PermissionDenied():
-            return 403
-        case NotFound():
-            return 404
-        case ResourceExhausted():
-            return 429
-        case Unavailable():
-            return 503
-        case _:
-            return 400
-
-
-def _headers_of(exc: HubError) -> list[tuple[bytes, bytes]]:
-    return [(b"www-authenticate", b"Bearer")] if isinstance(exc, Unauthenticated) else []

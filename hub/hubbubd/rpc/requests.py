@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd import bounds, payload
 from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
@@ -205,6 +205,11 @@ def event_filter(chosen: event_pb2.EventFilter, within: Scope) -> EventFilter:
 def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
     """Return the names of a filter of tokens; none means all."""
     return _names(chosen.names, "filter.names")
+
+
+def principals(chosen: mcp_pb2.HostFilter) -> frozenset[str]:
+    """Return the principals of a filter of hosts; none means all."""
+    return _names(chosen.principals, "filter.principals")
 
 
 def token_name(name: str) -> str:

@@ -16,7 +16,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
-from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
+from hubbubd.runtime.oversight import Audit, ConnectedHosts, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -66,9 +66,11 @@ class Hub:
         quotas: Quotas,
         configuration: Configuration,
         tracer: Tracer,
+        meter: Meter,
         telemetry_endpoint: str,
     ) -> None:
         self.tracer = tracer
+        self.meter = meter
         self.servers = servers
         self.inbox = inbox
         self.work = work
@@ -84,6 +86,7 @@ class Hub:
         self.quotas = quotas
         self.configuration = configuration
         self.clock = clock
+        self.hosts = ConnectedHosts(clock.now)
         self.started_at = clock.now()
         self.store = ledger.store
         self.health = ledger.health
@@ -136,6 +139,7 @@ class Hub:
                 background=background,
                 settings=settings,
                 tracer=tracer,
+                meter=meter,
                 measures=measures,
                 telemetry_endpoint=telemetry_endpoint,
             )
@@ -207,6 +211,7 @@ class Hub:
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
             tracer=ground.tracer,
+            meter=ground.meter,
             telemetry_endpoint=ground.telemetry_endpoint,
         )
 

@@ -52,6 +52,7 @@ class Ground:
     background: Background
     settings: HubSettings
     tracer: Tracer
+    meter: Meter
     measures: Measures
     telemetry_endpoint: str
 

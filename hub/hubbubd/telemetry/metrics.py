@@ -52,6 +52,22 @@ OPERATION: Final = Metric(
     ),
     buckets=_MCP_S,
 )
+SERVED: Final = Metric(
+    name="mcp.server.operation.duration",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="From a host's request to the hub's response, the wait for servers and people included.",
+    attributes=(
+        "mcp.method.name",
+        "gen_ai.operation.name",
+        "gen_ai.tool.name",
+        "gen_ai.prompt.name",
+        "error.type",
+        "network.transport",
+        "mcp.protocol.version",
+    ),
+    buckets=_MCP_S,
+)
 SESSION: Final = Metric(
     name="mcp.client.session.duration",
     shape=Shape.HISTOGRAM,
@@ -140,6 +156,12 @@ WATCHERS_DROPPED: Final = Metric(
     shape=Shape.COUNTER,
     unit="{watcher}",
     about="Watches that the hub has ended because their client read too slowly.",
+)
+HOST_SESSIONS: Final = Metric(
+    name="hubbub.hosts.sessions",
+    shape=Shape.GAUGE,
+    unit="{session}",
+    about="Sessions of MCP hosts over HTTP that are open; hosts of 2026-07-28 have none.",
 )
 STORE_AVAILABLE: Final = Metric(
     name="hubbub.store.available", shape=Shape.GAUGE, unit="", about="1 while the store can be written, else 0."

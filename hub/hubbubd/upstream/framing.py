@@ -16,8 +16,7 @@ from mcp_types.jsonrpc import (
 )
 from pydantic import ValidationError
 
-from hubbubd.payload import dumps, loads
-from hubbubd.upstream import envelope
+from hubbubd.payload import dumps, loads, values
 from hubbubd.upstream.checking import problems
 from hubbubd.upstream.envelope import EDGE, Asks, answered, asks
 
@@ -178,7 +177,7 @@ def _refuse_unread(data: bytes | bytearray) -> None:
         return
     if len(data) > (most := _most_read(asked)):
         raise _unread(asked, len(data), most)
-    if envelope.values(data, MAX_VALUES) > MAX_VALUES:
+    if values(data, MAX_VALUES) > MAX_VALUES:
         raise NotRead(f"{asked.method!r} with more than {MAX_VALUES} values; so many are not read", asked.request_id)
 
 

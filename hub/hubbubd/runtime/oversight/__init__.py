@@ -1,6 +1,7 @@
-"""Oversight: audit log, quotas and rate limits, API tokens, and retention of history."""
+"""Oversight: audit log, quotas and rate limits, API tokens, connected hosts, and retention of history."""
 
 from hubbubd.runtime.oversight.audit import Attempt, Audit
+from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, Introduction, OpenRequest
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
 from hubbubd.runtime.oversight.retention import Retention, Upkeep
 from hubbubd.runtime.oversight.tokens import Token, Tokens
@@ -8,6 +9,10 @@ from hubbubd.runtime.oversight.tokens import Token, Tokens
 __all__ = [
     "Attempt",
     "Audit",
+    "ConnectedHost",
+    "ConnectedHosts",
+    "Introduction",
+    "OpenRequest",
     "Quota",
     "Quotas",
     "Retention",

@@ -1,0 +1,66 @@
+"""A span and a duration for each request of a host, in the trace that the host names."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from hubbubd.downstream.host import Exchange
+from hubbubd.telemetry import mcp, metrics
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, of_params
+from hubbubd.telemetry.tracer import Tracer
+
+CANCELLED: Final = "CANCELLED"
+"""`error.type` of a request that its host has cancelled."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Why a request failed: an `error.type`; empty if it did not."""
+
+    error: str = CANCELLED
+
+
+class Instrumentation:
+    """What is measured of the requests of hosts."""
+
+    def __init__(self, tracer: Tracer, meter: Meter) -> None:
+        self._tracer = tracer
+        self._meter = meter
+
+    @contextmanager
+    def request(self, exchange: Exchange) -> Generator[Outcome]:
+        """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
+        name, attributes = mcp.about(exchange.method, exchange.params)
+        trace = self._tracer.begin(of_params(exchange.params) or CURRENT_TRACE.get(), name, Kind.SERVER)
+        CURRENT_TRACE.set(trace)
+        if not self._tracer.on and not self._meter.on:
+            yield Outcome()
+            return
+        begun, start, outcome = time.perf_counter(), self._tracer.now(), Outcome()
+        try:
+            yield outcome
+        finally:
+            self._record(exchange, time.perf_counter() - begun, outcome)
+            if trace is not None and self._tracer.on:
+                about = {**attributes, **_about(exchange), "jsonrpc.request.id": mcp.text(exchange.id)}
+                span = Span(name=name, kind=Kind.SERVER, trace=trace, start=start, attributes=about)
+                self._tracer.tell(span, self._tracer.now(), error=outcome.error or None)
+
+    def _record(self, exchange: Exchange, seconds: float, outcome: Outcome) -> None:
+        if not self._meter.on:
+            return
+        about = mcp.operation(exchange.method, exchange.params) | _connection(exchange)
+        if outcome.error:
+            about["error.type"] = outcome.error
+        self._meter.record(metrics.SERVED, seconds, about)
+
+
+def _connection(exchange: Exchange) -> Attributes:
+    return mcp.connection("stdio" if exchange.host.via == "stdio" else "http", exchange.host.revision)
+
+
+def _about(exchange: Exchange) -> Attributes:
+    return {**_connection(exchange), "hubbub.principal": mcp.text(exchange.host.principal.name)}

@@ -1,0 +1,42 @@
+"""What hosts may have at a time."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from hubbubd.config import HubSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on the sessions of hosts; docs/limits.md has the settings."""
+
+    sessions_per_principal: int = 100
+    """One more ends the session that was idle for the longest time."""
+
+    requests_per_session: int = 100
+    """Requests of one session that are served at a time."""
+
+    streams_per_principal: int = 100
+    """Streams of what belongs to no request, in sessions and by `subscriptions/listen`."""
+
+    idle_s: float = 1800.0
+    """Seconds after which a session ends that has no request and no stream open."""
+
+    kept_events: int = 1000
+    kept_bytes: int = 4 * 1024 * 1024
+    """What is kept in one session for streams that broke."""
+
+    @classmethod
+    def of(cls, settings: HubSettings) -> Self:
+        """Return the limits that the settings give."""
+        return cls(
+            sessions_per_principal=settings.mcp_sessions_per_principal,
+            requests_per_session=settings.mcp_requests_per_session,
+            streams_per_principal=settings.mcp_streams_per_principal,
+            idle_s=settings.mcp_session_idle_s,
+            kept_events=settings.mcp_events_per_session,
+            kept_bytes=settings.mcp_event_bytes_per_session,
+        )
+
+
+DEFAULTS: Final = Limits()

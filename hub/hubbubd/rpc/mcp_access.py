@@ -1,0 +1,199 @@
+"""Who may use the endpoints for hosts: from which pages, under which names, with which credential (docs/mcp.md).
+
+RFC 6750 and 9728, Fetch (CORS); MCP 2025-11-25, basic/authorization and transports, security warning.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from hubbubd import payload
+from hubbubd.config.network import is_loopback
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import INVALID_REQUEST
+from hubbubd.downstream.messages import Refusal
+from hubbubd.errors import (
+    HubError,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
+from hubbubd.rpc import auth
+from hubbubd.rpc.context import Peer, amend, principal
+from hubbubd.rpc.http import CERTIFICATE, LET_IN
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.mcp_wire import SESSION, VERSION, Answered, Headers, Received
+
+PATH: Final = "/mcp"
+RPC: Final = "/hubbub.v1.McpService/Serve"
+"""What a request of a host is called in the table of permissions and in the audit log."""
+
+METADATA: Final = "/.well-known/oauth-protected-resource"
+"""Where a host learns which credential it needs (RFC 9728, section 3.1); the endpoint's path follows."""
+
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
+_IN_URL: Final = ("access_token", "token")
+
+_PREFLIGHT_S: Final = 7200
+"""Seconds for which a browser remembers what it may send: two hours are the most that Chromium takes."""
+_REQUEST_HEADERS: Final = "authorization, content-type, accept, last-event-id, traceparent, tracestate"
+_RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION.decode(), VERSION.decode(), "retry-after"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What decides whether a request of a host is served."""
+
+    gate: auth.Gate
+    oversight: Oversight
+    origins: Callable[[], Sequence[str]] = tuple
+    """Of pages that may use the endpoints, besides those of loopback."""
+
+    hosts: Callable[[], Sequence[str]] = tuple
+    """Names under which they are reached, besides those of loopback."""
+
+    issuer: str | None = None
+    """The identity provider whose tokens are taken."""
+
+    audience: str | None = None
+    """What these tokens are for; the endpoints' URL, if it is one."""
+
+    secure: bool = False
+    """Whether TLS is spoken."""
+
+    def check_where_from(self, request: Received) -> None:
+        """Refuse what comes by DNS rebinding: another Host than this hub's, another Origin than the allowed ones.
+
+        Raises Answered. Allows the pages of the Origin to read the response (CORS).
+        """
+        if not self._is_served(request):
+            raise Answered(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
+        origin = request.text(b"origin")
+        if origin is None:
+            return
+        if origin not in self.origins() and not _is_local_page(origin):
+            message = "pages of this Origin may not use the hub; mcp_origins allows more"
+            raise Answered(403, Refusal(INVALID_REQUEST, message))
+        request.always += (
+            (b"access-control-allow-origin", origin.encode()),
+            (b"access-control-expose-headers", _RESPONSE_HEADERS.encode()),
+            (b"vary", b"Origin"),
+        )
+
+    def _is_served(self, request: Received) -> bool:
+        name = _host_of(request.text(b"host") or "")
+        if name is None:
+            return False
+        allowed = [each.strip("[]") for each in self.hosts()]
+        address, _ = request.scope.get("server") or ("", 0)
+        if name in allowed or name == address:
+            return True
+        # Off loopback a page cannot rebind a name: it lacks the certificate. Names that are given are the only ones.
+        return _is_loopback_name(name) if is_loopback(address) or not self.secure else not allowed
+
+    async def caller(self, request: Received) -> Principal:
+        """Authenticate a request as an RPC. Raises HubError."""
+        host, port = request.scope.get("client") or ("", 0)
+        peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
+        let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+        amend(peer=peer, let_in=let_in, address=lambda: f"{host}:{port}")
+        shown = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in request.scope["headers"]]
+        try:
+            query: bytes = request.scope.get("query_string", b"")
+            if any(name in _IN_URL for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)):
+                raise Unauthenticated(
+                    "a token in the URL is not taken, as it ends up in logs: send it as `Authorization: Bearer ...`",
+                    reason="TOKEN_IN_URL",
+                )
+            caller = await self.gate.admit(RPC, shown, self.oversight, peer)
+        except HubError as exc:
+            raise self.oversight.refused(RPC, exc, principal()) from None
+        assert caller is not None, "the peer was given"
+        let_in()
+        return caller
+
+    def metadata(self, request: Received) -> bytes:
+        """Return what a host has to know to get a credential (RFC 9728, section 2)."""
+        path = unquote(request.scope["path"]).removeprefix(METADATA) or PATH
+        found: dict[str, Any] = {
+            "resource": self._resource(request, path),
+            "resource_name": "Hubbub",
+            "bearer_methods_supported": ["header"],
+        }
+        if self.issuer is not None:
+            found["authorization_servers"] = [self.issuer]
+        return payload.dumps(found)
+
+    def headers(self, request: Received, exc: HubError) -> Headers:
+        """Return the headers that belong to a refusal."""
+        if isinstance(exc, Unauthenticated):
+            where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
+            error = "" if exc.reason == "TOKEN_MISSING" else 'error="invalid_token", '
+            return ((b"www-authenticate", f'Bearer {error}resource_metadata="{where}"'.encode()),)
+        if exc.retry_after_s is not None:
+            return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
+        return ()
+
+    def _resource(self, request: Received, path: str) -> str:
+        """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
+        if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
+            return self.audience
+        return f"{self._base(request)}{quote(path, safe='/')}"
+
+    def _base(self, request: Received) -> str:
+        return f"{'https' if self.secure else 'http'}://{request.text(b'host')}"
+
+
+def preflight(request: Received) -> Headers:
+    """Return what a page may send; its Origin was checked."""
+    asked = request.text(b"access-control-request-headers") or ""
+    own = [name for name in asked.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]
+    given: Headers = (
+        (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        (b"access-control-allow-headers", ", ".join((_REQUEST_HEADERS, *own[:100])).encode("latin-1")),
+        (b"access-control-max-age", str(_PREFLIGHT_S).encode()),
+    )
+    wants_private = request.text(b"access-control-request-private-network") == "true"
+    return (*given, (b"access-control-allow-private-network", b"true")) if wants_private else given
+
+
+def status_of(exc: HubError) -> int:
+    """Return the HTTP status of a refusal."""
+    match exc:
+        case Unauthenticated():
+            return 401
+        case PermissionDenied():
+            return 403
+        case NotFound():
+            return 404
+        case ResourceExhausted():
+            return 413 if exc.reason == "MESSAGE_TOO_LARGE" else 429
+        case Unavailable():
+            return 503
+        case _:
+            return 400
+
+
+def _host_of(authority: str) -> str | None:
+    """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
+    if _AUTHORITY.fullmatch(authority) is None:
+        return None
+    try:
+        parts = urlsplit(f"//{authority}")
+        return parts.hostname if parts.port is None or parts.port else None
+    except ValueError:
+        return None
+
+
+def _is_local_page(origin: str) -> bool:
+    scheme, _, authority = origin.partition("://")
+    host = _host_of(authority) if scheme in ("http", "https") else None
+    return host is not None and _is_loopback_name(host)
+
+
+def _is_loopback_name(host: str) -> bool:
+    return host == "localhost" or is_loopback(host)

@@ -1,0 +1,66 @@
+"""The hosts that are connected, as operators see them."""
+
+from itertools import islice
+from typing import Final
+
+from hubbub.v1 import mcp_pb2 as pb
+from hubbubd.core.access import EVERYTHING
+from hubbubd.errors import NotFound
+from hubbubd.rpc import pages, requests
+from hubbubd.rpc.convert import timestamp
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import ConnectedHost, OpenRequest
+
+MAX_REQUESTS: Final = 100
+"""The most open requests of one host that are shown: one without sessions may have very many."""
+
+
+def listed(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
+    """Return a page of hosts, newest first. Raises InvalidArgument."""
+    principals = requests.principals(request.filter)
+    records = [each for each in hub.hosts.all() if not principals or each.about.principal in principals]
+    found, token = pages.page(
+        records,
+        request,
+        pages.newest,
+        lambda host: _host(hub, host),
+        of=request.filter,
+        scope=EVERYTHING,
+        backwards=pages.oldest_first(request),
+    )
+    return pb.ListHostsResponse(hosts=found, next_page_token=token)
+
+
+def _host(hub: Hub, host: ConnectedHost) -> pb.ConnectedHost:
+    about = host.about
+    return pb.ConnectedHost(
+        id=host.id,
+        principal=about.principal,
+        name=_valid(about.name),
+        version=_valid(about.version),
+        protocol_version=about.revision,
+        transport=about.via,
+        endpoint=about.endpoint,
+        has_session=host.has_session,
+        created_at=timestamp(host.created_at),
+        last_used_at=timestamp(host.last_used_at),
+        requests=[_request(hub, each) for each in islice(host.requests, MAX_REQUESTS)],
+    )
+
+
+def _request(hub: Hub, request: OpenRequest) -> pb.HostRequest:
+    try:
+        pending = hub.calls.get(request.call_id).pending_ids if request.call_id else ()
+    except NotFound:  # it is about to be made, or its server is gone
+        pending = ()
+    return pb.HostRequest(
+        method=_valid(request.method),
+        created_at=timestamp(request.created_at),
+        call_id=request.call_id,
+        pending_request_ids=pending,
+    )
+
+
+def _valid(text: str) -> str:
+    """Return a host's text as protocol buffers take it: without halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()

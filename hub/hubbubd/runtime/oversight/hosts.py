@@ -1,0 +1,105 @@
+"""Who uses the hub as an MCP server: the hosts that are connected, and the requests that they have open.
+
+A host with a session is there until that ends. One of a revision without sessions is there while it has a request open,
+and for QUIET_S after that.
+"""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+QUIET_S: Final = 600.0
+"""Seconds for which a host without a session is shown after its last request: nothing says when it leaves."""
+
+MAX_QUIET: Final = 1000
+"""The most such hosts that are remembered; the one that was quiet for the longest time is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Introduction:
+    """What is known of a host. All but `principal` and `endpoint` is what it says of itself."""
+
+    principal: str
+    name: str
+    version: str
+    revision: str
+    via: str
+    """How its messages come: `http` or `stdio`."""
+    endpoint: str
+    """What it sees: `p/PROFILE` or `s/SERVER`."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class OpenRequest:
+    """A request of a host; `call_id` is set once it is a call."""
+
+    method: str
+    created_at: float
+    call_id: str = ""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ConnectedHost:
+    """A host. Times are seconds since the epoch."""
+
+    id: str
+    about: Introduction
+    created_at: float
+    last_used_at: float
+    has_session: bool
+    requests: dict[OpenRequest, None] = field(default_factory=dict[OpenRequest, None])
+    """Those that are open, oldest first."""
+
+
+class ConnectedHosts:
+    """All hosts that are connected. `now` returns seconds since the epoch."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._with_session: dict[str, ConnectedHost] = {}
+        self._without = OrderedDict[Introduction, ConnectedHost]()
+        """The one that was quiet for the longest time is first."""
+
+    def all(self) -> list[ConnectedHost]:
+        """Return the hosts that are connected, in no order."""
+        before = self._now() - QUIET_S
+        active = [each for each in self._without.values() if each.requests or each.last_used_at > before]
+        return [*self._with_session.values(), *active]
+
+    def join(self, about: Introduction) -> ConnectedHost:
+        """Note a host whose session has begun."""
+        host = self._new(about, has_session=True)
+        self._with_session[host.id] = host
+        return host
+
+    def part(self, host: ConnectedHost) -> None:
+        """Note that its session has ended."""
+        self._with_session.pop(host.id, None)
+
+    def seen(self, about: Introduction) -> ConnectedHost:
+        """Return the host without a session that says this of itself."""
+        host = self._without.get(about) or self._new(about, has_session=False)
+        self._without[about] = host
+        self._without.move_to_end(about)
+        if len(self._without) > MAX_QUIET:
+            self._without.popitem(last=False)
+        return host
+
+    @contextmanager
+    def serving(self, host: ConnectedHost, method: str) -> Generator[OpenRequest]:
+        """Note a request for as long as the block."""
+        request = OpenRequest(method=method, created_at=self._now())
+        host.requests[request] = None
+        host.last_used_at = request.created_at
+        try:
+            yield request
+        finally:
+            del host.requests[request]
+            host.last_used_at = self._now()
+
+    def _new(self, about: Introduction, *, has_session: bool) -> ConnectedHost:
+        now, id_ = self._now(), f"host_{secrets.token_hex(8)}"
+        return ConnectedHost(id=id_, about=about, created_at=now, last_used_at=now, has_session=has_session)

@@ -1,0 +1,92 @@
+"""What is kept of a stream for whoever resumes it, and how much of it at most."""
+
+import asyncio
+
+from hubbubd.downstream.limits import Limits
+from hubbubd.downstream.replay import Replay, Replays
+
+LIMITS = Limits(kept_events=10, kept_bytes=1000)
+
+
+async def ended(replay: Replay, response: bytes) -> None:
+    """Its request has this response."""
+    done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def respond() -> bytes:
+        return await done
+
+    task = asyncio.create_task(respond())
+    replay.follow(task)
+    done.set_result(response)
+    await task
+    await asyncio.sleep(0)
+
+
+def resumed(kept: Replays, event_id: str) -> list[bytes] | None:
+    """What comes after an event; None where it is not kept."""
+    found = kept.find(event_id)
+    return found and found[0].resumed(found[1])[0].take()
+
+
+async def test_the_oldest_events_go_first_whosever_they_are() -> None:
+    kept = Replays(LIMITS)
+    first, second = kept.open(), kept.open()
+    for number in range(8):
+        first.tell(b"a%d" % number)
+    for number in range(8):
+        second.tell(b"b%d" % number)
+    assert len(kept) == 10
+    assert resumed(kept, first.event_id(0)) == [b"a6", b"a7"]
+    assert resumed(kept, second.event_id(6)) == [b"b6", b"b7"]
+
+
+async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_yet() -> None:
+    kept = Replays(LIMITS)
+    replay = kept.open()
+    replay.shown = True
+    for _ in range(5):
+        replay.tell(b"x" * 300)
+    assert kept.bytes == 900
+    await ended(replay, b"y" * 5000)
+    assert (len(kept), kept.bytes) == (1, 5000)
+    assert resumed(kept, replay.event_id(0)) == [b"y" * 5000]
+    replay.delivered()
+    assert (len(kept), kept.bytes) == (0, 0)
+    assert kept.find(replay.event_id(0)) is None
+
+
+async def test_a_stream_that_is_delivered_keeps_its_response_alone() -> None:
+    kept = Replays(LIMITS)
+    replay = kept.open()
+    for _ in range(5):
+        replay.tell(b"x")
+    await ended(replay, b"y")
+    replay.delivered()
+    assert len(kept) == 1
+    assert resumed(kept, replay.event_id(0)) == [b"y"]
+
+
+async def test_a_thousand_streams_leave_no_more_than_the_limits() -> None:
+    kept = Replays(LIMITS)
+    replays: list[Replay] = []
+    for number in range(1000):
+        replays.append(kept.open())
+        replays[-1].tell(b"x")
+        await ended(replays[-1], b"%d" % number)
+    assert len(kept) == 10
+    assert sum(kept.find(each.event_id(0)) is not None for each in replays) == 5
+    kept.clear()
+    assert (len(kept), kept.bytes) == (0, 0)
+
+
+async def test_a_host_that_reads_nothing_loses_the_connection_and_may_resume() -> None:
+    kept = Replays(Limits())
+    replay = kept.open()
+    outlet = replay.outlet
+    for _ in range(6):
+        replay.tell(b"x" * 1024 * 1024)
+    assert outlet.closed
+    assert outlet.overrun
+    assert outlet.empty
+    again = resumed(kept, replay.event_id(5))
+    assert again == [b"x" * 1024 * 1024]

@@ -1,0 +1,234 @@
+"""What hosts send to the MCP endpoint: messages of every revision, headers, sessions of others, streams left."""
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import httpx2
+
+from .chance import Chance
+from .payloads import PAGE, PARAMS, QUESTIONS
+from .subject import Finding, Tally, drive, peer, subject
+
+PATIENCE_S = 45.0
+"""How long a request may take that nobody holds."""
+
+GLIMPSE_S = 0.05
+"""How long a stream is read."""
+
+HANDSHAKE, STATELESS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"), "2026-07-28"
+ENVELOPE = "io.modelcontextprotocol/"
+METHODS = (*PARAMS, "server/discover", "initialize", "subscriptions/listen", "resources/list", "prompts/list", "x")
+NOTIFICATIONS = ("notifications/cancelled", "notifications/initialized", "notifications/roots/list_changed", "x")
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+HEADERS = (
+    "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id", "origin", "accept",
+    "content-type", "authorization", "traceparent", "hubbub-as", "mcp-param-x", "host",
+)  # fmt: skip
+CLASSIFIED = {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 421, 429, 503}
+INTERNAL = -32603
+CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+BOUND = 200_000
+KEPT_SESSIONS = 40
+PATHS = ("/mcp", "/mcp/s/toy", "/mcp/s/asker")
+
+
+async def hosts(tally: Tally, seed: int, directory: Path) -> None:
+    """Tries whatever a host may send, on sessions of its own, of others and of nobody."""
+    quick = {"call_timeout_s": 1, "answer_timeout_s": 2, "receiver_task_ttl_s": 5, "max_in_flight": 8}
+    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick)}
+    settings = {
+        "mcp_listen": "127.0.0.1:0",
+        "max_message_bytes": BOUND,
+        "mcp_sessions_per_principal": 2 * KEPT_SESSIONS,
+        "mcp_events_per_session": 20,
+        "mcp_event_bytes_per_session": 10_000,
+        "mcp_origins": ["https://page.example"],
+    }
+    async with subject(directory, servers, settings) as tried:
+        await tried.hub.connected(*servers)
+        await tried.note_rest()
+        base = tried.hub.ready["mcp"].removesuffix("/mcp")
+        (_, right), *_ = tried.metadata
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE_S, limits=limits, trust_env=False) as http:
+            await drive(tally, _Trial(http, base, right, seed).one, width=8, halfway=tried.note_memory)
+        await tried.hub.client.call_tool("toy", "echo", {"text": "x"})
+        await tried.judge(tally)
+
+
+class _Trial:
+    def __init__(self, http: httpx2.AsyncClient, base: str, right: str, seed: int) -> None:
+        self._http = http
+        self._base = base
+        self._right = right
+        self._seed = seed
+        self._sessions = deque[tuple[str, str, str]](maxlen=KEPT_SESSIONS)
+        self._events = deque[str](maxlen=20)
+
+    async def one(self, number: int) -> str:
+        """One request, or a dialogue of a few."""
+        chance = Chance(self._seed, "hosts", number)
+        if chance.one_in(20):
+            return await self._raw(chance)
+        if chance.one_in(10) or not self._sessions:
+            return await self._handshake(chance)
+        kind = "stateless" if chance.one_in(3) else "session"
+        path, headers, message = (self._stateless if kind == "stateless" else self._in_session)(chance)
+        verb = chance.of(("POST",) * 12 + ("GET", "GET", "DELETE", "OPTIONS", "PUT", "HEAD"))
+        if verb == "GET" and self._events and chance.one_in(2):
+            headers["last-event-id"] = chance.of(self._events)
+        if chance.one_in(4):
+            headers[chance.of(HEADERS)] = _printable(chance.text())
+        if chance.one_in(15):
+            path = chance.of(("/", "/mcp", "/mcp/", "/mcp/p/x", "/mcp/s/", "/.well-known/oauth-protected-resource/mcp"))
+        if chance.one_in(30):
+            path += "?" + chance.of(("access_token=x", "a=b", "%00", "token"))
+        body = chance.document(message) if verb in ("POST", "PUT") else b""
+        return f"{kind} {verb} {await self._try(verb, path, headers, body, chance)}"
+
+    async def _handshake(self, chance: Chance) -> str:
+        path, revision = chance.of(PATHS), chance.of(HANDSHAKE)
+        info = {"name": chance.text(), "version": chance.text()} if chance.one_in(2) else {"name": "x", "version": "1"}
+        params = {"protocolVersion": revision, "capabilities": CAPABILITIES, "clientInfo": info}
+        message = _request(chance, "initialize", chance.maybe_changed(params))
+        said = await self._try("POST", path, {}, json.dumps(message).encode(), chance, revision)
+        return f"handshake {said}"
+
+    def _in_session(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
+        path, session, revision = chance.of(self._sessions)
+        headers = {"mcp-session-id": session, "mcp-protocol-version": revision}
+        match chance.upto(9):
+            case 0:
+                params = chance.maybe_changed({"requestId": chance.upto(3), "reason": "x"})
+                return path, headers, {"jsonrpc": "2.0", "method": chance.of(NOTIFICATIONS), "params": params}
+            case 1:
+                answer = chance.maybe_changed({"action": "accept", "content": {"name": "a@b.c"}})
+                id_ = chance.of((chance.upto(5), f"hub-{chance.upto(5)}"))
+                return path, headers, chance.maybe_changed({"jsonrpc": "2.0", "id": id_, "result": answer})
+            case 2:
+                error = chance.maybe_changed({"code": -32000, "message": chance.text()})
+                return path, headers, {"jsonrpc": "2.0", "id": chance.upto(5), "error": error}
+            case _:
+                return path, headers, chance.maybe_changed(self._asked(chance))
+
+    def _stateless(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
+        message = self._asked(chance)
+        version = STATELESS if not chance.one_in(10) else chance.text()
+        meta = {
+            f"{ENVELOPE}protocolVersion": version,
+            f"{ENVELOPE}clientCapabilities": CAPABILITIES,
+            f"{ENVELOPE}clientInfo": {"name": "x", "version": "1"},
+        }
+        given = _object(message["params"])
+        params = {**given, "_meta": chance.maybe_changed({**meta, **_object(given.get("_meta"))})}
+        if chance.one_in(8):
+            params |= {"requestState": chance.text(), "inputResponses": chance.value()}
+        headers = {"mcp-protocol-version": _printable(version), "mcp-method": message["method"]}
+        if isinstance(name := params.get(NAMED.get(message["method"], "")), str):
+            headers["mcp-name"] = _printable(name)
+        return chance.of(PATHS), headers, chance.maybe_changed({**message, "params": params})
+
+    def _asked(self, chance: Chance) -> dict[str, Any]:
+        method = chance.of(METHODS)
+        params = dict(PARAMS.get(method, {}))
+        if method == "tools/call" and chance.one_in(3):
+            params["name"] = chance.of(("toy__echo", "asker__echo"))
+        if method == "tools/call" and chance.one_in(2):
+            params["ask"] = [chance.maybe_changed(chance.of((*QUESTIONS, {"method": "x", "params": PAGE})))]
+        if chance.one_in(3):
+            params["_meta"] = {"progressToken": chance.scalar(), "traceparent": chance.text()}
+        return _request(chance, method, chance.maybe_changed(params) if chance.one_in(2) else params)
+
+    async def _try(
+        self, verb: str, path: str, headers: dict[str, str], body: bytes, chance: Chance, revision: str = ""
+    ) -> str:
+        shown = f"{verb} {path} {headers} {body[:2000]!r}"
+        known = {
+            "authorization": self._right,
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+        }
+        request = self._http.build_request(verb, path, headers=known | headers, content=body)
+        try:
+            response = await self._http.send(request, stream=True)
+        except httpx2.ReadTimeout:
+            raise Finding(f"no response within {PATIENCE_S} s to {shown}") from None
+        try:
+            if response.headers.get("content-type") == "text/event-stream":
+                await self._glimpse(response, chance, shown)
+                return f"{response.status_code} stream"
+            said = await response.aread()
+        finally:
+            await response.aclose()
+        if revision and (session := response.headers.get("mcp-session-id")):
+            self._sessions.append((path, session, revision))
+        return _judged(response.status_code, said, shown)
+
+    async def _glimpse(self, response: httpx2.Response, chance: Chance, shown: str) -> None:
+        """Reads a stream for a while, and leaves it in the middle more often than not."""
+        with anyio.move_on_after(chance.of((GLIMPSE_S, GLIMPSE_S, 5 * GLIMPSE_S, 2.5))):
+            async for line in response.aiter_lines():
+                if line.startswith("id: "):
+                    self._events.append(line[4:])
+                if line.startswith("data: ") and len(line) > 6:
+                    _judged(200, line[6:].encode(), shown)
+
+    async def _raw(self, chance: Chance) -> str:
+        """HTTP that is none, or not all of it."""
+        body = chance.document(chance.maybe_changed(self._asked(chance)))
+        head = {
+            "host": "localhost",
+            "authorization": self._right,
+            "content-type": "application/json",
+            "content-length": str(len(body) + chance.of((0, 0, 0, 1, -1))),
+        }
+        if chance.one_in(2):
+            head[chance.of(HEADERS)] = chance.text().replace("\n", " ")[:300]
+        lines = [f"{chance.of(('POST', 'GET', 'X'))} /mcp/s/toy HTTP/1.1", *(f"{k}: {v}" for k, v in head.items())]
+        said = "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
+        where, _, port = self._base.removeprefix("http://").rpartition(":")
+        answer = b""
+        async with await anyio.connect_tcp(where, int(port)) as stream:
+            try:
+                await stream.send(chance.broken(said) if chance.one_in(2) else said)
+                with anyio.move_on_after(GLIMPSE_S):
+                    answer = await stream.receive()
+            except (anyio.EndOfStream, anyio.BrokenResourceError):
+                pass
+        status = answer[9:12].decode("ascii", "replace")
+        if status.startswith("5") and status != "503":
+            raise Finding(f"status {status} to {said!r}")
+        return f"raw {status or 'left'}"
+
+
+def _judged(status: int, said: bytes, shown: str) -> str:
+    """What a response is. Raises Finding for one that is not classified."""
+    if status not in CLASSIFIED:
+        raise Finding(f"status {status} {said[:300]!r} to {shown}")
+    if not said:
+        return str(status)
+    try:
+        told = json.loads(said)
+    except ValueError:
+        raise Finding(f"no JSON: {said[:300]!r} to {shown}") from None
+    code: Any = _object(_object(told).get("error")).get("code") if "jsonrpc" in _object(told) else None
+    if code == INTERNAL:
+        raise Finding(f"{said[:300]!r} to {shown}")
+    return f"{status}" if code is None else f"{status} {code if -33000 < code < -32000 else 'own'}"
+
+
+def _request(chance: Chance, method: str, params: Any) -> dict[str, Any]:
+    id_ = chance.scalar() if chance.one_in(10) else chance.of((chance.upto(1_000_000), f"r{chance.upto(1_000_000)}"))
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _printable(text: str) -> str:
+    """What an HTTP client sends as a header."""
+    return "".join(each for each in text if " " <= each <= "~").strip()[:500]

@@ -1,0 +1,120 @@
+"""Operators see which hosts are connected, and what each waits for."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+
+from hubbub.v1 import mcp_pb2 as pb
+from hubbubd.core.access import Role
+from hubbubd.rpc.server import SERVICES, serve
+
+from ..runtime.conftest import FORM
+from ..runtime.peer import Outcome, Sent
+from .conftest import LIMIT_S, Caller
+from .mcp_host import NEW, OLD, Stage, request, stage, tool
+
+LIST = SERVICES["McpService"].methods_by_name["ListHosts"]
+
+
+@dataclass
+class Operated:
+    """A hub with hosts, and its operator."""
+
+    stage: Stage
+    api: Caller
+
+    async def hosts(self, **asked: Any) -> list[pb.ConnectedHost]:
+        """Those that are connected."""
+        return list((await self.api(LIST, pb.ListHostsRequest(**asked))).hosts)
+
+    async def until(self, count: int) -> list[pb.ConnectedHost]:
+        """So many."""
+        with anyio.fail_after(LIMIT_S):
+            while len(found := await self.hosts()) != count:
+                await anyio.sleep(0.005)
+        return found
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncGenerator[Operated]:
+    """A hub with hosts."""
+    async with (
+        stage(tmp_path) as made_,
+        serve(made_.hub, listen="127.0.0.1:0", gate=made_.gate, grace_s=0) as address,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
+        yield Operated(made_, Caller(channel))
+
+
+async def test_a_host_is_there_with_what_it_says_of_itself_until_its_session_ends(made: Operated) -> None:
+    assert await made.hosts() == []
+    host = await (await made.stage.named("ada")).begin()
+    (shown,) = await made.hosts()
+    assert (shown.principal, shown.name, shown.version) == ("ada", "raw", "1")
+    assert (shown.protocol_version, shown.transport, shown.endpoint) == (OLD, "http", "s/one")
+    assert shown.has_session
+    assert not shown.requests
+    await host.send("DELETE")
+    assert await made.hosts() == []
+
+
+async def test_a_host_without_sessions_is_one_host_for_all_its_requests(made: Operated) -> None:
+    for number in range(3):
+        await made.stage.host().new(request(number, "tools/list"))
+    (shown,) = await made.hosts()
+    assert (shown.protocol_version, shown.has_session) == (NEW, False)
+
+
+@pytest.mark.parametrize("new", [False, True], ids=[OLD, NEW])
+async def test_what_a_host_waits_for_is_a_call_and_what_that_waits_for(made: Operated, new: bool) -> None:
+    async def asks(sent: Sent) -> Outcome:
+        await sent.ask("elicitation/create", FORM, on_wire=True).answered()
+        return {"content": []}
+
+    made.stage.peers["one"].behaviour = asks
+    host = made.stage.host() if new else await made.stage.host().begin()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.new if new else host.post, tool(1))
+        with anyio.fail_after(LIMIT_S):
+            while not (shown := (await made.until(1))[0]).requests or not shown.requests[0].pending_request_ids:
+                await anyio.sleep(0.005)
+        (open_,) = shown.requests
+        assert open_.method == "tools/call"
+        (pending,) = open_.pending_request_ids
+        assert made.stage.hub.inbox.get(pending).state == "open"
+        assert made.stage.hub.calls.get(open_.call_id).method == "tools/call"
+        tasks.cancel_scope.cancel()
+
+
+async def test_hosts_come_in_pages_and_by_principal(made: Operated) -> None:
+    for name in ("ada", "bob"):
+        host = await made.stage.named(name)
+        await host.begin()
+        await host.begin()
+    assert {each.principal for each in await made.hosts(filter=pb.HostFilter(principals=["bob"]))} == {"bob"}
+    first = await made.api(LIST, pb.ListHostsRequest(page_size=3))
+    second = await made.api(LIST, pb.ListHostsRequest(page_size=3, page_token=first.next_page_token))
+    assert [each.principal for each in (*first.hosts, *second.hosts)] == ["bob", "bob", "ada", "ada"]
+
+
+async def test_hosts_are_shown_to_those_who_may_see_everything(made: Operated) -> None:
+    for role in Role:
+        host = await made.stage.named(role.value, role)
+        caller = Caller(made.api.channel, (("authorization", host.headers["authorization"]),))
+        if role is Role.CALLER:
+            assert (await caller.refused(LIST, pb.ListHostsRequest())).reason == "PERMISSION_DENIED"
+        else:
+            assert (await caller(LIST, pb.ListHostsRequest())).hosts == []
+
+
+async def test_words_of_a_host_are_bounded_and_can_be_shown(made: Operated) -> None:
+    odd = {"name": "x" * 5000, "version": "\ud800"}
+    hello = request(0, "initialize", protocolVersion=OLD, capabilities={}, clientInfo=odd)
+    assert (await made.stage.host().post(hello)).status_code == 200
+    (shown,) = await made.hosts()
+    assert (shown.name, shown.version) == ("x" * 100, "?")

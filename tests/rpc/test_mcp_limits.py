@@ -1,0 +1,218 @@
+"""What a host may send and have at the MCP endpoint; beyond that there is an error that says so."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+import structlog.testing
+from anyio.abc import SocketStream
+
+from hubbubd.rpc import mcp_wire
+from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
+
+from ..runtime.peer import Outcome, Sent, never
+from .conftest import LIMIT_S
+from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Stage, request, stage, tool
+
+MAX_BYTES = 128 * 1024
+DEEP = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}"
+MANY = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[' + b"[," * 50_000 + b"1]}}"
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A hub with small limits."""
+    async with stage(
+        tmp_path,
+        max_message_bytes=MAX_BYTES,
+        mcp_sessions_per_principal=3,
+        mcp_requests_per_session=2,
+        mcp_streams_per_principal=2,
+    ) as made:
+        yield made
+
+
+REFUSED: dict[str, tuple[bytes, int, int]] = {
+    "no JSON": (b"{", 400, -32700),
+    "nothing": (b"", 400, -32700),
+    "not UTF-8": (b'{"a":"\xff"}', 400, -32700),
+    "NaN": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":NaN}}', 400, -32700),
+    "nested deeply": (DEEP, 400, -32700),
+    "a batch": (json.dumps([request(1, "ping")]).encode(), 400, -32600),
+    "a number": (b"1", 400, -32600),
+    "another version of JSON-RPC": (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', 400, -32600),
+    "neither a method nor a result": (b'{"jsonrpc":"2.0","id":1}', 400, -32600),
+    "a method that is no string": (b'{"jsonrpc":"2.0","id":1,"method":1}', 400, -32600),
+    "params that are a list": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', 400, -32600),
+    "an id that is null": (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', 400, -32600),
+    "an id that is true": (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', 400, -32600),
+    "a long id": (json.dumps(request("x" * 257, "ping")).encode(), 400, -32600),
+    "_meta that is a list": (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":[]}}', 400, -32602),
+    "very many values": (MANY, 413, -32600),
+    "very many bytes": (json.dumps(request(1, "ping", a="x" * MAX_BYTES)).encode(), 413, -32600),
+}
+
+
+@pytest.mark.parametrize("bad", REFUSED)
+async def test_what_is_no_message_is_refused_with_the_reason(small: Stage, bad: str) -> None:
+    body, status, code = REFUSED[bad]
+    for headers in ({}, {"mcp_protocol_version": NEW}):
+        response = await small.host().post(body, **headers)
+        assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+    assert (await (await small.host().begin()).post(request(1, "ping"))).json()["result"] == {}
+
+
+async def test_values_are_counted_before_a_long_message_is_parsed(tmp_path: Path) -> None:
+    async with stage(tmp_path) as made:
+        host = await made.host().begin()
+        most = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":[' + b"1," * 99_000 + b"1]}}"
+        assert len(most) > JSON_AT_ONCE
+        assert (await host.post(most)).json()["result"] == {}
+        refused = await host.post(most.replace(b"1]", b"1," * 2_000 + b"1]"))
+        assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (413, "MESSAGE_TOO_LARGE")
+
+
+async def test_only_json_is_read(small: Stage) -> None:
+    assert (await small.host().post(request(1, "ping"), content_type="text/plain")).status_code == 415
+
+
+async def test_a_message_that_does_not_come_is_not_waited_for(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_wire, "REQUEST_S", 0.05)
+    head = f"POST /mcp/s/one HTTP/1.1\r\nhost: localhost\r\nauthorization: {RIGHT['authorization']}\r\n"
+    async with small.raw() as stream:
+        await stream.send(f"{head}content-type: application/json\r\ncontent-length: 10\r\n\r\n{{".encode())
+        with anyio.fail_after(LIMIT_S):
+            said = await stream.receive()
+    assert said.startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.parametrize("version", ["2023-01-01", "x" * 5000, ""])
+async def test_a_revision_that_is_not_served_is_named_with_those_that_are(small: Stage, version: str) -> None:
+    host = await small.host().begin()
+    response = await host.post(request(1, "ping"), mcp_protocol_version=version)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["code"] == -32022
+    assert {OLD, NEW} <= set(error["data"]["supported"])
+
+
+async def test_headers_that_contradict_the_body_are_refused(small: Stage) -> None:
+    host = small.host()
+    for wrong in ({"mcp_method": "tools/list"}, {"mcp_name": "other"}, {"mcp_protocol_version": OLD}):
+        response = await host.new(tool(1), **wrong)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, -32020)
+
+
+async def test_an_id_that_is_in_use_is_refused_and_the_first_request_goes_on(small: Stage) -> None:
+    small.peers["one"].behaviour = never
+    host = await small.host().begin()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(host.post, tool(7))
+        await small.arrived()
+        again = await host.post(tool(7))
+        assert (again.status_code, again.json()["error"]["code"]) == (400, -32600)
+        assert not small.peers["one"].sent[0].cancelled
+        await host.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
+    assert small.peers["one"].sent[0].cancelled
+
+
+async def cut(stream: SocketStream) -> int:
+    """Waits until the hub has given up on it; how many bytes were still on their way then."""
+    count = 0
+    with anyio.fail_after(LIMIT_S):
+        with structlog.testing.capture_logs() as logged:
+            while not any("read nothing" in each["event"] for each in logged):
+                await anyio.sleep(0.01)
+        try:
+            while True:
+                count += len(await stream.receive())
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            return count
+
+
+async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_notices(
+    small: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
+    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    small.peers["one"].behaviour = never
+    host, other = await small.host().begin(), await small.host().begin()
+    body = json.dumps(tool(1, progressToken="p")).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        sent = await small.arrived()
+        with anyio.fail_after(LIMIT_S):
+            while b"retry" not in await stream.receive():
+                pass
+        for number in range(1, 300):
+            sent.progress(number, message="x" * 100_000)
+            await anyio.sleep(0)
+        assert (await other.post(request(1, "ping"))).json()["result"] == {}
+        await cut(stream)
+    assert not sent.cancelled
+    assert (await host.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
+
+
+async def test_a_long_response_that_is_not_read_is_not_kept(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
+
+    async def long(_: Sent) -> Outcome:
+        return {"text": "x" * 16_000_000}
+
+    small.peers["one"].behaviour = long
+    host = await small.host().begin()
+    body = json.dumps(tool(1)).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        await small.arrived()
+        assert await cut(stream) < 16_000_000
+
+
+async def test_a_session_has_so_many_requests_at_a_time(small: Stage) -> None:
+    small.peers["one"].behaviour = never
+    host = await small.host().begin()
+    async with anyio.create_task_group() as tasks:
+        for number in (1, 2):
+            tasks.start_soon(host.post, tool(number))
+        await small.arrived(2)
+        refused = await host.post(tool(3))
+        assert refused.status_code == 429
+        assert refused.json()["id"] == 3
+        assert refused.json()["error"]["data"] == {"reason": "TOO_MANY_REQUESTS", "limit": "2"}
+        assert (await (await small.host().begin()).post(request(1, "ping"))).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
+async def test_one_more_session_ends_the_one_that_was_idle_for_the_longest_time(small: Stage) -> None:
+    first, second, third = [await small.host().begin() for _ in range(3)]
+    assert (await first.post(request(1, "ping"))).status_code == 200
+    await small.host().begin()
+    assert [(await host.post(request(1, "ping"))).status_code for host in (first, second, third)] == [200, 404, 200]
+
+
+async def test_sessions_at_work_are_not_ended_for_another_one(small: Stage) -> None:
+    small.peers["one"].behaviour = never
+    hosts = [await small.host().begin() for _ in range(3)]
+    other = await small.named("other")
+    async with anyio.create_task_group() as tasks:
+        for host in hosts:
+            tasks.start_soon(host.post, tool(1))
+        await small.arrived(3)
+        refused = await small.host().post(request(0, "initialize", protocolVersion=OLD, capabilities={}))
+        assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (429, "TOO_MANY_SESSIONS")
+        assert (await (await other.begin()).post(request(1, "ping"))).status_code == 200
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_principal_has_so_many_streams_in_all_its_sessions(small: Stage) -> None:
+    hosts = [await small.host().begin() for _ in range(3)]
+    async with hosts[0].stream("GET") as one, hosts[1].stream("GET"):
+        refused = await hosts[2].send("GET")
+        assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (429, "TOO_MANY_STREAMS")
+        assert one.response.status_code == 200
