@@ -189,6 +189,19 @@ async def test_a_slow_server_holds_no_acknowledgement_up(place: Opened) -> None:
         assert said(host.outlet)[0]["params"]["notifications"] == {"resourceSubscriptions": ["x://a"]}
 
 
+async def test_a_resource_that_a_slow_server_accepts_later_is_watched_from_then_on(place: Opened) -> None:
+    async def slow(sent: Sent) -> Outcome:
+        await anyio.sleep(20)
+        return {}
+
+    async with place(OLD, capabilities={"resources": {"subscribe": True}}, behaviour=slow) as at:
+        host = await listening(at, resourceSubscriptions=["x://a"])
+        said(host.outlet)
+        await settle(30)
+        at.peer.link.tell("notifications/resources/updated", {"uri": "x://a"})
+        assert [message["params"]["uri"] for message in said(host.outlet)] == ["x://a"]
+
+
 async def test_a_subscription_ends_with_its_stream(place: Opened) -> None:
     async with place(OLD, capabilities={"resources": {"subscribe": True}}) as at:
         host = at.new()

@@ -118,6 +118,20 @@ async def test_a_watched_resource_is_told_by_the_uri_that_the_host_knows(profile
     assert told["params"] == {"uri": "hubbub://s/two/file:///a/part"}
 
 
+async def test_a_resource_of_a_server_that_was_removed_meanwhile_can_be_watched_again(profile: Profile) -> None:
+    host, peer = profile.old(), profile.world.peers["three"]
+    peer.capabilities = {"resources": {"subscribe": True}}
+    for _ in range(2):
+        await profile.hub.servers.add(server("three"))
+        await until(lambda: profile.hub.servers.get("three").connection.state is State.CONNECTED)
+        await host.ask("resources/subscribe", uri="hubbub://s/three/file:///a")
+        said(host.stream)
+        peer.link.tell("notifications/resources/updated", {"uri": "file:///a"})
+        assert len(said(host.stream)) == 1
+        await profile.hub.servers.remove("three")
+        await settle()
+
+
 @pytest.mark.parametrize(("revision", "code"), [(OLD, -32002), (NEW, -32602)])
 async def test_a_resource_that_is_not_there_is_named_as_the_host_names_it(
     profile: Profile, revision: str, code: int
@@ -147,6 +161,29 @@ async def test_a_level_goes_to_every_server_and_a_hanging_one_holds_nothing_up(p
     for level in ("info", "error"):
         profile.world.peers["two"].link.tell(MESSAGE, {"level": level, "data": 1})
     assert [each["params"]["level"] for each in said(host.stream)] == ["error"]
+
+
+async def test_a_level_goes_to_a_server_that_comes_later_too(profile: Profile) -> None:
+    host = profile.old()
+    await host.ask("logging/setLevel", level="debug")
+    peer = profile.world.peers["three"]
+    peer.capabilities = {"logging": {}, "tools": {}}
+    offer(profile.world, "three", "c")
+    for _ in range(2):
+        peer.fetches.clear()
+        await profile.hub.servers.add(server("three"))
+        await until(lambda: [each.params for each in peer.fetches if each.method == "logging/setLevel"])
+        assert {"level": "debug"} in [each.params for each in peer.fetches]
+        await profile.hub.servers.remove("three")
+
+
+async def test_a_level_goes_to_a_server_that_the_profile_shows_later_too(profile: Profile) -> None:
+    profile.adopt(servers=["one"])
+    host, two = profile.old(), profile.world.peers["two"]
+    await host.ask("logging/setLevel", level="debug")
+    assert [each for each in two.fetches if each.method == "logging/setLevel"] == []
+    profile.adopt()
+    await until(lambda: [each for each in two.fetches if each.method == "logging/setLevel"])
 
 
 async def test_log_messages_of_servers_out_of_reach_are_not_shown(profile: Profile) -> None:

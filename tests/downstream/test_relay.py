@@ -9,7 +9,7 @@ from hubbubd.errors import PeerError
 from hubbubd.runtime.calls import CallSpec
 
 from ..runtime.peer import Outcome, Sent, never
-from .conftest import NEW, OLD, Opened, Refused, lists, said, settle, until
+from .conftest import NEW, OLD, Opened, Refused, lists, outcome, said, settle, until
 
 LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 WATCHED = {"resources": {"subscribe": True, "listChanged": True}, "logging": {}}
@@ -223,6 +223,42 @@ async def test_a_server_that_refuses_a_subscription_is_heard(place: Opened) -> N
             with pytest.raises(Refused) as refused:
                 await host.ask("resources/subscribe", uri=URI)
             assert (refused.value.code, refused.value.data) == (-32002, {"uri": URI})
+
+
+async def test_a_resource_that_is_refused_after_a_reconnect_can_be_asked_for_again(place: Opened) -> None:
+    accepts = [True, False, True]
+
+    async def choose(sent: Sent) -> Outcome:
+        if sent.method == "resources/subscribe" and not accepts.pop(0):
+            raise PeerError(-32002, "no such resource", {"uri": URI})
+        return {}
+
+    async with place(OLD, capabilities=WATCHED, behaviour=choose) as at:
+        host = at.old()
+        await host.ask("resources/subscribe", uri=URI)
+        at.peer.link.lose()
+        await until(lambda: len(accepts) == 1)
+        await settle(2)
+        await host.ask("resources/subscribe", uri=URI)
+        said(host.stream)
+        at.peer.link.tell(UPDATED, {"uri": URI})
+        assert len(said(host.stream, UPDATED)) == 1
+
+
+async def test_a_request_that_is_cancelled_leaves_another_for_the_same_resource_alone(place: Opened) -> None:
+    async def slow(sent: Sent) -> Outcome:
+        await anyio.sleep(5)
+        return {}
+
+    async with place(OLD, capabilities=WATCHED, behaviour=slow) as at:
+        host = at.old()
+        first = host.begin("resources/subscribe", uri=URI)
+        second = host.begin("resources/subscribe", uri=URI)
+        await until(lambda: at.peer.sent)
+        first.cancel()
+        assert outcome(await second) == {}
+        at.peer.link.tell(UPDATED, {"uri": URI})
+        assert len(said(host.stream)) == 1
 
 
 async def test_a_server_without_subscriptions_has_no_such_method(place: Opened) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Final
 
 from hubbubd.core.access import Principal
@@ -77,10 +78,22 @@ class WatchedResources:
         self._view = view
         self._who = who
         self._tell = tell
-        self._held: dict[str, tuple[asyncio.Task[None], asyncio.Future[None]]] = {}
+        self._held: dict[str, _Watched] = {}
 
     async def add(self, uri: str) -> None:
         """Begin to tell of a resource; return once its server does. Raises Refusal, HubError and PeerError."""
+        begun = self.begin(uri)
+        watched = self._held[uri]
+        watched.waiting += 1
+        try:
+            await asyncio.shield(begun)
+        finally:
+            watched.waiting -= 1
+            if not begun.done() and not watched.waiting and self._held.get(uri) is watched:
+                self.remove(uri)  # it was cancelled, and nobody else knows of it yet
+
+    def begin(self, uri: str) -> asyncio.Future[None]:
+        """Begin to tell of a resource; the future is done once its server does. Raises Refusal and HubError."""
         if uri not in self._held:
             if len(self._held) >= MAX_WATCHED:
                 raise Refusal(INVALID_PARAMS, f"{MAX_WATCHED} resources are watched; give up others first")
@@ -88,25 +101,24 @@ class WatchedResources:
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
-            self._held[uri] = loop.create_task(self._hold(uri, target, begun)), begun
-        begun = self._held[uri][1]
-        try:
-            await asyncio.shield(begun)
-        except asyncio.CancelledError:
-            if not begun.done():  # nobody knows of it yet
-                self.remove(uri)
-            raise
+            self._held[uri] = watched = _Watched(loop.create_task(self._hold(uri, target, begun)), begun)
+            watched.task.add_done_callback(lambda _: self._over(uri, watched))
+        return self._held[uri].begun
 
     def remove(self, uri: str) -> None:
         """Tell of a resource no more."""
-        held = self._held.pop(uri, None)
-        if held is not None:
-            held[0].cancel()
+        watched = self._held.pop(uri, None)
+        if watched is not None:
+            watched.task.cancel()
 
     def close(self) -> None:
         """Tell of none any more."""
         for uri in list(self._held):
             self.remove(uri)
+
+    def _over(self, uri: str, watched: "_Watched") -> None:
+        if self._held.get(uri) is watched:
+            del self._held[uri]
 
     async def _hold(self, uri: str, target: Target, begun: asyncio.Future[None]) -> None:
         prefix = uri.removesuffix(target.name)
@@ -116,14 +128,22 @@ class WatchedResources:
                 self._tell(prefix + changed)
 
         try:
-            async with self._hub.subscriptions.following(target.server, target.name, tell):
+            async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
                 begun.set_result(None)
-                await asyncio.get_running_loop().create_future()  # until cancelled
+                await failed.wait()
         except asyncio.CancelledError:
             if not begun.done():
                 begun.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
             raise
         except Exception as exc:  # noqa: BLE001 - it belongs to those who wait
-            self._held.pop(uri, None)
             if not begun.done():
                 begun.set_exception(exc)
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A resource that is watched, or will be once `begun` is done; so many requests wait for that."""
+
+    task: asyncio.Task[None]
+    begun: asyncio.Future[None]
+    waiting: int = 0

@@ -15,7 +15,7 @@ from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.standing import announces
-from hubbubd.errors import HubError, PeerError
+from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -80,18 +80,11 @@ def _wanted(given: object) -> tuple[set[str], list[str]]:
 
 
 async def _accepted(resources: WatchedResources, uris: list[str]) -> list[str]:
-    """Subscribe to resources, and return those that no server has refused."""
-    if not uris:
-        return []
-    refused: set[str] = set()
-
-    async def add(uri: str) -> None:
-        try:
-            await resources.add(uri)
-        except (HubError, PeerError, Refusal):
-            refused.add(uri)
-
-    with suppress(TimeoutError):
-        async with asyncio.timeout(ACCEPT_S):
-            await asyncio.gather(*map(add, uris))
-    return [uri for uri in uris if uri not in refused]
+    """Subscribe to resources, and return those that no server has refused within ACCEPT_S; the rest may come later."""
+    begun: dict[str, asyncio.Future[None]] = {}
+    for uri in uris:
+        with suppress(HubError, Refusal):
+            begun[uri] = resources.begin(uri)
+    if begun:
+        await asyncio.wait(begun.values(), timeout=ACCEPT_S)
+    return [uri for uri, each in begun.items() if not each.done() or each.exception() is None]

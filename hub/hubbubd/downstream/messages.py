@@ -13,6 +13,8 @@ MAX_VALUES: Final = 100_000
 MAX_ID: Final = 256
 """Characters of an id: it is repeated in answers."""
 
+_HEAD: Final = 64 + 12 * MAX_ID  # bytes before the result or error, if each character of the id is escaped
+
 Id = str | int | float
 """The id of a request. JSON-RPC 2.0, section 4; MCP has no null."""
 
@@ -129,6 +131,13 @@ def error(id_: Id | None, refusal: Refusal) -> bytes:
     if refusal.data is not None:
         said["data"] = refusal.data
     return payload.dumps({"jsonrpc": "2.0", "id": id_, "error": said})
+
+
+def error_code(response: bytes) -> int | None:
+    """Return the code of a response made here; None for one with a result, which is not parsed."""
+    # What is in an id is escaped, and so is no member.
+    before, _, _ = response[:_HEAD].partition(b',"result":')
+    return payload.loads(response)["error"]["code"] if b',"error":' in before else None
 
 
 def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.catalog import SOURCES
+from hubbubd.core.catalog import SOURCES, Kind
 from hubbubd.core.log_levels import USUAL, reaches
 from hubbubd.downstream import messages
 from hubbubd.downstream.changes import ListChanges, WatchedResources, Who
@@ -33,15 +33,14 @@ class Standing:
         self._tell = tell
         self._changes = ListChanges(hub, view, who, _announced(view.introduction(who()).capabilities), self._changed)
         self._stop = hub.events.listen(ServerEventKind.LOG, self._logged)
+        self._stop_following = hub.catalog.listen(self._shown_anew)
         self._leveled: set[str] = set()
         self._closed = False
 
     async def set_level(self, level: str) -> None:
         """Take log messages of this level and above from now on; return once the servers know it, or after LEVEL_S."""
         self.level = level
-        self._leveled |= set(self._view.servers(self._who()))
-        for server in self._leveled:
-            self._hub.log_levels.want(server, self, level)
+        self._want(level)
         await asyncio.gather(*(self._hub.log_levels.settled(server, LEVEL_S) for server in self._leveled))
 
     def wants(self, server: str, level: object) -> bool:
@@ -57,10 +56,25 @@ class Standing:
             return
         self._closed = True
         self._stop()
+        self._stop_following()
         self._changes.close()
         self.resources.close()
         for server in self._leveled:
             self._hub.log_levels.want(server, self, None)
+
+    def _want(self, level: str) -> None:
+        """Want a level of the servers that are shown, and of no others."""
+        shown = set(self._view.servers(self._who()))
+        for server in self._leveled - shown:
+            self._hub.log_levels.want(server, self, None)
+        for server in shown:
+            self._hub.log_levels.want(server, self, level)
+        self._leveled = shown
+
+    def _shown_anew(self, server: str, kind: Kind, announced: bool) -> None:
+        """Tell servers that came later the level, too; each kind is told of those, and one will do."""
+        if kind is Kind.TOOL and self.level is not None:
+            self._want(self.level)
 
     def _changed(self, method: str) -> None:
         self._tell(messages.notification(method), True)

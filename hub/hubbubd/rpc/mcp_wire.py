@@ -9,7 +9,6 @@ import anyio
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
-from hubbubd import payload
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -273,10 +272,8 @@ def _outcome(task: asyncio.Task[bytes], id_: Id | None = None) -> bytes | None:
 
 
 def _status(response: bytes) -> int:
-    if b'"error":' not in response[-4096:] and b'"error":' not in response[:256]:
-        return 200
-    error = payload.loads(response).get("error")
-    return STATUS.get(error["code"], 200) if error else 200
+    code = messages.error_code(response)
+    return 200 if code is None else STATUS.get(code, 200)
 
 
 class Stream:

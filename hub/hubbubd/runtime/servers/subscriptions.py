@@ -107,11 +107,12 @@ class Subscriptions:
             self._door.leave()
 
     @asynccontextmanager
-    async def following(self, server: str, uri: str, tell: Callable[[str], None]) -> AsyncGenerator[None]:
+    async def following(self, server: str, uri: str, tell: Callable[[str], None]) -> AsyncGenerator[anyio.Event]:
         """Tell of each change of a resource, with the uri that the server named, during the block.
 
-        Entering waits until the server has accepted the subscription. After a reconnect it is told as if it had
-        changed. It is no watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
+        Entering waits until the server has accepted the subscription, and yields what is set if it ends: the server was
+        removed, or has refused it after a reconnect. After a reconnect it is told as if it had changed. It is no
+        watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
         (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
         if server not in self._links:
@@ -122,7 +123,7 @@ class Subscriptions:
             await subscription.begun.wait()
             if subscription.failure is not None:
                 raise subscription.failure
-            yield
+            yield subscription.failed
         finally:
             subscription.followers.remove(tell)
             subscription.leave()
@@ -172,6 +173,7 @@ class _Subscription:
         """The server has accepted the subscription, or it has failed."""
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
+        self.failed = anyio.Event()
         self.pulse = Pulse()
         self._room = room
         self._stirred = anyio.Event()
@@ -219,6 +221,7 @@ class _Subscription:
     def fail(self, failure: HubError | PeerError) -> None:
         """End all watches with an error."""
         self.failure = self.failure or failure
+        self.failed.set()
         self.begun.set()
         self._scope.cancel()
         self.tell()

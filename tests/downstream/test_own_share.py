@@ -1,0 +1,148 @@
+"""Each host sees and hears what its principal may, and nothing any more once it has left."""
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.config.mcp import ProfileSettings
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.downstream import Endpoint, Exchange, Host, Merged, Outlet, Transparent
+from hubbubd.runtime.hub import Hub
+
+from ..runtime.conftest import World, server
+from .conftest import ADA, NEW, OLD, NewHost, OldHost, Opened, lists, said, settle, until
+
+TOOLS = "notifications/tools/list_changed"
+UPDATED = "notifications/resources/updated"
+MESSAGE = "notifications/message"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+ALL = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}}
+URI = "file:///a"
+
+
+def only(name: str) -> Principal:
+    return Principal(name=f"of-{name}", grants=(Grant(Role.CALLER, (name,)),), credential=name)
+
+
+@pytest.fixture
+async def hub(world: World) -> Any:
+    """A hub with the servers `one` and `two`, which offer as many tools."""
+    for name in ("one", "two"):
+        world.peers[name].capabilities = ALL
+        world.peers[name].listing = lists(tools=[{"name": "a", "description": "alike"}])
+    async with world.hub(server("one"), server("two")) as hub:
+        await until(lambda: all(hub.catalog.entries(f"{name}/tool") for name in ("one", "two")))
+        yield hub
+
+
+async def ask(endpoint: Endpoint, principal: Principal, method: str, **params: Any) -> Any:
+    host = Host(principal=principal, revision=OLD)
+    exchange = Exchange(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    return json.loads(await endpoint.serve(exchange))["result"]
+
+
+async def test_hosts_of_one_profile_list_what_is_theirs_whoever_asked_before(hub: Hub) -> None:
+    endpoint = Endpoint(hub, Merged(hub, "p", ProfileSettings))
+    for name in ("one", "two", "one"):
+        listed = await ask(endpoint, only(name), "tools/list")
+        assert [tool["name"] for tool in listed["tools"]] == [f"{name}__a"]
+
+
+async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
+    settings = ProfileSettings(tools="search")
+    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings))
+    search = {"name": "hubbub_search_tools", "arguments": {"query": "alike"}}
+    for name in ("one", "two"):
+        found = await ask(endpoint, only(name), "tools/call", **search)
+        assert [tool["name"] for tool in json.loads(found["content"][0]["text"])] == [f"{name}__a"]
+
+
+async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, world: World) -> None:
+    told: list[bytes] = []
+    endpoint = Endpoint(hub, Transparent(hub, "one"))
+    standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    world.peers["two"].link.tell(TOOLS)
+    await settle(2)
+    assert told == []
+    world.peers["one"].link.tell(TOOLS)
+    await settle(2)
+    assert len(told) == 1
+    standing.close()
+
+
+async def test_a_profile_that_changes_all_the_time_is_told_five_times_a_second_at_most(hub: Hub) -> None:
+    settings, told = [ProfileSettings()], list[bytes]()
+    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings[0]))
+    standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    began = anyio.current_time()
+    for number in range(501):
+        settings[0] = ProfileSettings(servers=("one",) if number % 2 else ("*",), instructions=str(number))
+        hub.catalog.reconsider()
+        await anyio.sleep(0.01)
+    assert 1 < len(told) <= 5 * (anyio.current_time() - began) + 1
+    standing.close()
+
+
+async def test_a_principal_that_may_no_longer_call_a_server_hears_nothing_of_its_resources(place: Opened) -> None:
+    async with place(OLD, capabilities=ALL) as at:
+        host = at.old()
+        await host.ask("resources/subscribe", uri=URI)
+        host.session.host.principal = Principal(name="ada", grants=(), credential="ada")
+        at.peer.link.tell(UPDATED, {"uri": URI})
+        assert said(host.stream) == []
+
+
+async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, world: World) -> None:
+    told: list[bytes] = []
+    endpoint, peer = Endpoint(hub, Merged(hub, "p", ProfileSettings)), world.peers["three"]
+    standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    await standing.set_level("debug")
+    peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])
+    hub.catalog.reconsider()  # it would look soon
+    standing.close()
+    await hub.servers.add(server("three"))
+    await until(lambda: hub.catalog.entries("three/tool"))
+    peer.link.tell(MESSAGE, {"level": "error", "data": 1})
+    await settle(2)
+    assert told == []
+    assert [each for each in peer.fetches if each.method == "logging/setLevel"] == []
+
+
+async def test_a_host_that_has_stopped_to_listen_is_told_nothing(place: Opened) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(tools=[])) as at:
+        host = at.new()
+        under_way = host.begin("subscriptions/listen", notifications={"toolsListChanged": True})
+        await until(lambda: not host.outlet.empty)
+        under_way.cancel()
+        await settle()
+        said(host.outlet)
+        at.peer.link.tell(TOOLS)
+        await settle(2)
+        assert said(host.outlet) == []
+
+
+async def test_the_level_of_a_request_is_wanted_no_longer_than_the_request_lasts(place: Opened) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(tools=[])) as at:
+        await at.new().ask("tools/call", name="t", _meta={LOG_LEVEL: "debug"})
+        await at.old().ask("logging/setLevel", level="error")
+        levels = [each.params["level"] for each in at.peer.fetches if each.method == "logging/setLevel"]
+        assert levels == ["debug", "error"]
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+async def test_what_a_host_says_of_itself_stays_between_it_and_the_hub(place: Opened, revision: str) -> None:
+    async with place(OLD) as at:
+        host: OldHost | NewHost = at.host(revision)
+        own = {"io.modelcontextprotocol/clientInfo": {"name": "h"}, "traceparent": "00-1", "x/own": 1}
+        await host.ask("tools/call", name="t", _meta=own)
+        assert at.peer.sent[0].params["_meta"] == {"x/own": 1}
+
+
+def test_a_host_that_reads_nothing_loses_its_stream_and_takes_no_more_memory() -> None:
+    outlet = Outlet(most_bytes=100)
+    for _ in range(1000):
+        outlet.tell(b"x" * 30)
+    assert (outlet.closed, outlet.overrun) == (True, True)
+    assert sum(map(len, outlet.take())) <= 100
