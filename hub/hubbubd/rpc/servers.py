@@ -98,8 +98,10 @@ class ServerService:
         """Stream servers: snapshot, then changes."""
         seen = access.listening()
         chosen = requests.server_filter(request.filter, access.browsing(), seen)
-        events = self._servers.watch(chosen, request.resume_token)
-        return watch.responses(events, pb.WatchServersResponse, partial(convert.server, seen=seen))
+        watched = self._servers.watch(chosen, request.resume_token)
+        return watch.responses(
+            watched, pb.WatchServersResponse, partial(convert.server, seen=seen), batches=request.allow_batches
+        )
 
 
 def _shown(record: ServerRecord) -> pb.Server:

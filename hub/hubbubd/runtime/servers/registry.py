@@ -4,7 +4,7 @@ Changes of one server are serialized and run to their end even if the caller is 
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -27,7 +27,7 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.runtime.records import Change, Ledger, Table, Watch
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.revisions import expect, following, kept_revision
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
@@ -99,7 +99,7 @@ class Servers:
         """Return all servers, by name."""
         return [self.get(name) for name in sorted(self._kept)]
 
-    def watch(self, chosen: ServerFilter, token: str = "") -> AsyncIterator[WatchEvent[ServerRecord]]:
+    def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
