@@ -1,6 +1,6 @@
 """ServerService: the configured servers."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -58,10 +58,11 @@ class ServerService:
         """Return a page of servers, by name."""
         scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         chosen = requests.server_filter(request.filter, scope, access.listening())
-        known = [record for record in self._servers.all() if chosen.matches(record)]
-        found, token = pages.page(
-            known, request, pages.by_name, _shown, of=request.filter, scope=scope, backwards=backwards
-        )
+
+        def rest(after: pages.Position | None) -> Iterator[ServerRecord]:
+            return filter(chosen.matches, self._servers.by_name(after and after[1], backwards=backwards))
+
+        found, token = pages.page_of(rest, request, pages.by_name, _shown, of=request.filter, scope=scope)
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:

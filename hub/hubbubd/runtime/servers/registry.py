@@ -4,7 +4,7 @@ Changes of one server are serialized and run to their end even if the caller is 
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -97,7 +97,13 @@ class Servers:
 
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
-        return [self.get(name) for name in sorted(self._kept)]
+        return list(self.by_name())
+
+    def by_name(self, after: str | None = None, *, backwards: bool = False) -> Iterator[ServerRecord]:
+        """Yield the servers by name, or `backwards`, from the one after a name on; lazily, as each record is made."""
+        for name in sorted(self._kept, reverse=backwards):
+            if after is None or (name < after if backwards else name > after):
+                yield self.get(name)
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""
