@@ -230,6 +230,17 @@ async def test_changes_that_come_while_nobody_reads_go_together_and_each_is_seri
     assert converted == names[5:]
 
 
+async def test_each_record_of_a_batch_is_noted_as_shown(hub: Hub) -> None:
+    names, noted = await several(hub, 5), list[str]()
+    changes = hub.servers.watch(ServerFilter())
+    responses = watch.responses(
+        changes, server_pb2.WatchServersResponse, SHOWN, shown=lambda each: noted.append(each.name), batches=True
+    )
+    async with aclosing(responses) as watched:
+        await snapshot(watched)
+    assert sorted(noted) == ["away", *names]
+
+
 async def test_a_single_change_is_the_same_response_for_all(hub: Hub) -> None:
     (name,) = await several(hub, 1)
     async with aclosing(watching(hub)) as batched, aclosing(watching(hub, batches=False)) as single:

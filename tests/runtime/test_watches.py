@@ -233,6 +233,20 @@ async def test_nothing_newer_can_be_taken_before_the_snapshot_is_whole(
         assert (await anext(watch)).record == Note("a", text="new")
 
 
+async def test_others_have_their_turns_during_a_snapshot_of_which_nothing_matches(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "SLICE", 2)
+    await notes.put(*(Note(f"n{n}") for n in range(20)))
+    async with aclosing(notes.watch("blue")) as watch:
+        first, turns = asyncio.ensure_future(anext(watch)), 0
+        while not first.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert first.result().kind is S
+    assert turns >= 10
+
+
 async def test_the_end_of_the_hub_comes_after_all_that_was_taken(notes: Notes) -> None:
     watch = notes.watch()
     assert (await anext(watch)).kind is S
