@@ -12,7 +12,7 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import calls, messages
+from hubbubd.downstream import calls, messages, own_tools
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
@@ -114,11 +114,17 @@ class Endpoint:
 
     async def _named(self, exchange: Exchange) -> bytes:
         kind, member = NAMED[exchange.method]
-        named = exchange.params.get(member)
+        params = exchange.params
+        if kind is Kind.TOOL and self.view.searched:
+            if params.get("name") == own_tools.SEARCH:
+                return of_revision(exchange, own_tools.searched(self.view, params, exchange.host.principal))
+            if params.get("name") == own_tools.CALL:
+                params = own_tools.unwrapped(params)
+        named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
         target = self.view.target(kind, named, exchange.host.principal)
-        params = {**exchange.params, member: target.name}
+        params = {**params, member: target.name}
         ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
         return of_revision(exchange, self.view.shown(target.server, calls.result_of(ended)))
 

@@ -60,7 +60,12 @@ class ServerService:
         chosen = requests.server_filter(request.filter, scope, access.listening())
 
         def rest(after: pages.Position | None) -> Iterator[ServerRecord]:
-            return filter(chosen.matches, self._servers.by_name(after and after[1], backwards=backwards))
+            """Yield the servers beyond a position; each record is made when its turn comes."""
+            for name in sorted(self._servers.names(), reverse=backwards):
+                if after is None or (name < after[1] if backwards else name > after[1]):
+                    record = self._servers.get(name)
+                    if chosen.matches(record):
+                        yield record
 
         found, token = pages.page_of(rest, request, pages.by_name, _shown, of=request.filter, scope=scope)
         return pb.ListServersResponse(servers=found, next_page_token=token)

@@ -4,7 +4,7 @@ Changes of one server are serialized and run to their end even if the caller is 
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -15,6 +15,7 @@ import structlog
 from hubbubd.clock import Clock
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
+from hubbubd.config.mcp import PROFILES
 from hubbubd.config.options import needs_connection
 from hubbubd.config.server import Roots
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
@@ -97,13 +98,11 @@ class Servers:
 
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
-        return list(self.by_name())
+        return [self.get(name) for name in self.names()]
 
-    def by_name(self, after: str | None = None, *, backwards: bool = False) -> Iterator[ServerRecord]:
-        """Yield the servers by name, or `backwards`, from the one after a name on; lazily, as each record is made."""
-        for name in sorted(self._kept, reverse=backwards):
-            if after is None or (name < after if backwards else name > after):
-                yield self.get(name)
+    def names(self) -> list[str]:
+        """Return the names of all servers, sorted."""
+        return sorted(self._kept)
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""
@@ -279,7 +278,10 @@ class Servers:
         changed = {name for name in CONFINING if getattr(before, name) != getattr(settings, name)}
         if not changed:
             return
-        self._confinement = Confinement.of(settings, os.environ)
+        if changed <= {PROFILES}:  # only names: what was found of commands stays
+            self._confinement = replace(self._confinement, hub=settings)
+        else:
+            self._confinement = Confinement.of(settings, os.environ)
         self._warn_of_missing_commands()
         for name, kept in list(self._kept.items()):
             if kept.record.source == "api":
@@ -406,11 +408,9 @@ class Servers:
 
     def _show(self, name: str) -> None:
         """Publish a server's record with the current state of connection and queue."""
-        kept = self._kept.get(name)
-        if kept is None:
-            return
-        self._assembly.follow(kept)
-        self._ledger.later(Change(self._table, name, kept.seen()))
+        if (kept := self._kept.get(name)) is not None:
+            self._assembly.follow(kept)
+            self._ledger.later(Change(self._table, name, kept.seen()))
 
     def _hasten(self, _by_s: float) -> None:
         for kept in self._kept.values():  # the clock jumped, most likely as the computer was suspended
