@@ -230,6 +230,16 @@ async def test_changes_that_come_while_nobody_reads_go_together_and_each_is_seri
     assert converted == names[5:]
 
 
+async def test_a_batch_of_a_snapshot_ends_where_others_get_their_turn(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = await several(hub, 12)
+    monkeypatch.setattr(broadcast, "SLICE", 5)
+    async with aclosing(watching(hub)) as watched:
+        sizes = [len(await next_steps(watched)) for _ in range(3)]
+    assert sizes == [5, 5, 4], f"{len(names) + 1} servers and the end of the snapshot"
+
+
 async def test_each_record_of_a_batch_is_noted_as_shown(hub: Hub) -> None:
     names, noted = await several(hub, 5), list[str]()
     changes = hub.servers.watch(ServerFilter())
