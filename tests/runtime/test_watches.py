@@ -260,6 +260,18 @@ async def test_the_end_of_the_hub_comes_after_all_that_was_taken(notes: Notes) -
     assert ended.value.metadata["resume_token"] == last.token
 
 
+async def test_the_end_of_the_hub_brings_the_token_of_a_bookmark_before_it(notes: Notes) -> None:
+    async with aclosing(notes.watch("red")) as watch:
+        assert (await anext(watch)).kind is S
+        await notes.put(Note("a", "blue"))
+        bookmark = await anext(watch)
+        assert bookmark.kind is EventKind.BOOKMARK
+        notes.ledger.close_feeds()
+        with pytest.raises(Unavailable) as ended:
+            await anext(watch)
+        assert ended.value.metadata["resume_token"] == bookmark.token
+
+
 async def test_a_listener_is_told_of_its_record_alone_and_only_while_it_listens(notes: Notes) -> None:
     feed, heard = notes.table.feed, list[tuple[Note, object]]()
     with feed.listen("a", lambda note, live: heard.append((note, live))):
