@@ -35,14 +35,14 @@ class Backlog:
 async def backlog(directory: Path, *, most: int, answers: int) -> list[Backlog]:
     """A row with few and one with many open questions, of the same hub."""
     names = [f"light{number}" for number in range(SERVERS)]
-    servers = {name: stdio_server("light_stdio.py") for name in names}
+    servers = {name: stdio_server("light_stdio.py") for name in (*names, "answered")}
     rows: list[Backlog] = []
     async with hub(servers, directory, settings={"open_requests_per_server": 1024}) as running:
         for count in (FEW, most):
             there = await _open(running)
             for name in names:
                 await running.client.call_tool(name, "ask_all", {"count": (count - there) // SERVERS})
-            await running.client.call_tool(names[0], "ask_all", {"count": answers})
+            await running.client.call_tool("answered", "ask_all", {"count": answers})
             with anyio.fail_after(LIMIT_S):
                 while await _open(running) < there + (count - there) // SERVERS * SERVERS + answers:
                     await anyio.sleep(0.1)
@@ -75,12 +75,17 @@ async def _snapshot(running: HubProcess) -> float:
     """How many seconds a new watcher waits for the end of its snapshot."""
     token = json.loads((running.data_dir / "client.json").read_text())["token"]
     open_ones = inbox_pb2.PendingRequestFilter(states=[inbox_pb2.PENDING_REQUEST_STATE_OPEN])
-    request = inbox_pb2.WatchPendingRequestsRequest(filter=open_ones).SerializeToString()
+    request = inbox_pb2.WatchPendingRequestsRequest(filter=open_ones, allow_batches=True).SerializeToString()
     async with aio.insecure_channel(running.address) as channel:
         await channel.channel_ready()
         method = cast("Any", channel).unary_stream("/hubbub.v1.InboxService/WatchPendingRequests")
         began = perf_counter()
         stream = method(request, metadata=[("authorization", f"Bearer {token}")])
-        while not inbox_pb2.WatchPendingRequestsResponse.FromString(await stream.read()).HasField("synced"):
+        while not _is_last(inbox_pb2.WatchPendingRequestsResponse.FromString(await stream.read())):
             pass
         return perf_counter() - began
+
+
+def _is_last(response: inbox_pb2.WatchPendingRequestsResponse) -> bool:
+    """Whether the snapshot ends with it."""
+    return any(step.HasField("synced") for step in (response, *response.batch))

@@ -273,7 +273,7 @@ class Calls:
         return follow(
             self._link,
             lambda hub: hub.calls.WatchCalls,
-            lambda token: call_pb2.WatchCallsRequest(filter=condition, resume_token=token),
+            call_pb2.WatchCallsRequest(filter=condition),
             read_call,
             resume_token,
         )

@@ -68,7 +68,7 @@ class Catalog:
         return follow(
             self._link,
             lambda hub: hub.catalog.WatchCatalogLists,
-            lambda token: catalog_pb2.WatchCatalogListsRequest(filter=condition, resume_token=token),
+            catalog_pb2.WatchCatalogListsRequest(filter=condition),
             lambda step: watch_events.read(CatalogList, step),
             resume_token,
         )

@@ -137,7 +137,7 @@ class Inbox:
         return follow(
             self._link,
             lambda hub: hub.inbox.WatchPendingRequests,
-            lambda token: inbox_pb2.WatchPendingRequestsRequest(filter=condition, resume_token=token),
+            inbox_pb2.WatchPendingRequestsRequest(filter=condition),
             self._event,
             resume_token,
         )

@@ -102,7 +102,7 @@ class Servers:
         return follow(
             self._link,
             lambda hub: hub.servers.WatchServers,
-            lambda token: server_pb2.WatchServersRequest(filter=condition, resume_token=token),
+            server_pb2.WatchServersRequest(filter=condition),
             lambda step: watch_events.read(Server, step),
             resume_token,
         )

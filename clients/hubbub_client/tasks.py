@@ -64,7 +64,7 @@ class Tasks:
         return follow(
             self._link,
             lambda hub: hub.tasks.WatchTasks,
-            lambda token: task_pb2.WatchTasksRequest(filter=condition, resume_token=token),
+            task_pb2.WatchTasksRequest(filter=condition),
             lambda step: watch_events.read(Task, step),
             resume_token,
         )

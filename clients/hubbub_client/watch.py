@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Callable
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Protocol, Self, TypeVar
 
 from grpc import StatusCode, aio
 
@@ -28,14 +28,24 @@ FINAL = frozenset(
 )
 
 
-class Step(Protocol):
-    """A response of a resumable watch."""
+class Request(Protocol):
+    """The request of a resumable watch."""
+
+    resume_token: str
+    allow_batches: bool
+
+
+class Response(Protocol):
+    """A response of a resumable watch: one step, or a batch of them."""
 
     resume_token: str
 
+    @property
+    def batch(self) -> Sequence[Self]: ...
 
-Q = TypeVar("Q")
-A = TypeVar("A", bound=Step)
+
+Q = TypeVar("Q", bound=Request)
+A = TypeVar("A", bound=Response)
 L = TypeVar("L")
 E = TypeVar("E")
 
@@ -43,21 +53,22 @@ E = TypeVar("E")
 async def follow(
     link: Link,
     method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]],
-    request: Callable[[str], Q],
+    request: Q,
     event: Callable[[A], E | None],
     resume_token: str | None,
 ) -> AsyncGenerator[E, None]:
     """Yield the events of a watch without end; after a break, resume from the last token.
 
-    `request` makes the RPC's request for a token. Raises HubbubError only if a retry cannot help.
+    `request` is the RPC's, but for the token. Raises HubbubError only if a retry cannot help.
     """
-    token = resume_token or ""
-    async with contextlib.aclosing(listen(link, lambda: link.stream(method, request(token)))) as steps:
-        async for step in steps:
-            token = step.resume_token or token
-            seen = event(step)
-            if seen is not None:
-                yield seen
+    request.resume_token, request.allow_batches = resume_token or "", True
+    async with contextlib.aclosing(listen(link, lambda: link.stream(method, request))) as responses:
+        async for response in responses:
+            for step in response.batch or (response,):
+                request.resume_token = step.resume_token or request.resume_token
+                seen = event(step)
+                if seen is not None:
+                    yield seen
 
 
 async def listen(link: Link, stream: Callable[[], AsyncGenerator[L, None]]) -> AsyncGenerator[L, None]:

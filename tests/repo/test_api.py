@@ -130,5 +130,8 @@ def test_every_list_and_every_watch_has_the_same_shape() -> None:
     assert len(watches) == 5
     for fields in lists.values():
         assert fields == {"filter": 1, "page_size": 2, "page_token": 3, "order": 4}
-    for fields in watches.values():
-        assert fields == {"filter": 1, "resume_token": 2}
+    for name, fields in watches.items():
+        assert fields == {"filter": 1, "resume_token": 2, "allow_batches": 3}
+        assert asked[name.removesuffix("Request") + "Response"]["batch"] == 9, (
+            "the hub puts them together without a parser"
+        )

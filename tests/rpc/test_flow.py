@@ -141,17 +141,22 @@ async def test_a_caller_that_hangs_up_ends_its_call_unless_it_is_detached(
         await until(lambda: hub.calls.get("mine").state is CallState.CANCELLED)
 
 
-async def test_a_watch_of_calls_shows_progress_and_log_lines_in_between(api: Caller, asking: str) -> None:
+@pytest.mark.parametrize("batches", [False, True])
+async def test_a_watch_of_calls_shows_progress_and_log_lines_in_between(
+    api: Caller, asking: str, batches: bool
+) -> None:
     watch = api.channel.unary_stream(
         "/hubbub.v1.CallService/WatchCalls", response_deserializer=call_pb2.WatchCallsResponse.FromString
     )
     seen: list[call_pb2.WatchCallsResponse] = []
-    call = watch(b"", metadata=api.metadata)
+    request = call_pb2.WatchCallsRequest(allow_batches=batches)
+    call = watch(request.SerializeToString(), metadata=api.metadata)
     with anyio.fail_after(LIMIT_S):
         assert (await call.read()).HasField("synced")
         await api(METHODS["StartCall"], call_pb2.StartCallRequest(spec=tool(asking, b"count", b'{"steps":2}')))
         while not (seen and seen[-1].upsert.state == call_pb2.CALL_STATE_COMPLETED):
-            seen.append(await call.read())
+            response = await call.read()
+            seen += response.batch or [response]
     call.cancel()
     progress = [(step.progress.progress, step.progress.total) for step in seen if step.HasField("progress")]
     assert (2.0, 2.0) in progress

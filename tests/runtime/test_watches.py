@@ -203,6 +203,75 @@ async def test_live_events_and_changes_come_in_the_order_in_which_they_happened(
         assert (await anext(events)).record == Note("a", text="done")
 
 
+async def test_what_is_there_already_can_be_taken_without_waiting_in_the_order_in_which_it_happened(
+    notes: Notes,
+) -> None:
+    await notes.put(Note("a"))
+    async with aclosing(notes.watch()) as watch:
+        assert [(await anext(watch)).id, watch.pop().kind] == ["a", S]
+        assert watch.pop() is None
+        await notes.put(Note("b"))
+        notes.table.feed.publish_live("a", Note("a"), "half", "half done")
+        await notes.put(Note("a", text="done"))
+        taken = [await anext(watch), watch.pop(), watch.pop()]
+        assert [event.record or event.live for event in taken] == [Note("b"), "half done", Note("a", text="done")]
+        assert watch.pop() is None
+
+
+async def test_nothing_newer_can_be_taken_before_the_snapshot_is_whole(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "SLICE", 2)
+    for name in "abc":
+        await notes.put(Note(name))
+    async with aclosing(notes.watch()) as watch:
+        assert (await anext(watch)).id == "a"
+        await notes.put(Note("a", text="new"))
+        assert watch.pop().id == "b"
+        assert watch.pop() is None
+        assert [(await anext(watch)).id, watch.pop().kind] == ["c", S]
+        assert (await anext(watch)).record == Note("a", text="new")
+
+
+async def test_others_have_their_turns_during_a_snapshot_of_which_nothing_matches(
+    notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "SLICE", 2)
+    await notes.put(*(Note(f"n{n}") for n in range(20)))
+    async with aclosing(notes.watch("blue")) as watch:
+        first, turns = asyncio.ensure_future(anext(watch)), 0
+        while not first.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert first.result().kind is S
+    assert turns >= 10
+
+
+async def test_the_end_of_the_hub_comes_after_all_that_was_taken(notes: Notes) -> None:
+    watch = notes.watch()
+    assert (await anext(watch)).kind is S
+    await notes.put(Note("a"))
+    await notes.put(Note("b"))
+    notes.ledger.close_feeds()
+    last = [await anext(watch), watch.pop()][-1]
+    assert watch.pop() is None
+    with pytest.raises(Unavailable) as ended:
+        await anext(watch)
+    assert ended.value.metadata["resume_token"] == last.token
+
+
+async def test_the_end_of_the_hub_brings_the_token_of_a_bookmark_before_it(notes: Notes) -> None:
+    async with aclosing(notes.watch("red")) as watch:
+        assert (await anext(watch)).kind is S
+        await notes.put(Note("a", "blue"))
+        bookmark = await anext(watch)
+        assert bookmark.kind is EventKind.BOOKMARK
+        notes.ledger.close_feeds()
+        with pytest.raises(Unavailable) as ended:
+            await anext(watch)
+        assert ended.value.metadata["resume_token"] == bookmark.token
+
+
 async def test_a_listener_is_told_of_its_record_alone_and_only_while_it_listens(notes: Notes) -> None:
     feed, heard = notes.table.feed, list[tuple[Note, object]]()
     with feed.listen("a", lambda note, live: heard.append((note, live))):

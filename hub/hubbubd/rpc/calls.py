@@ -47,8 +47,14 @@ class CallService:
 
     def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
         """Stream calls: snapshot, then changes, with progress and log messages in between."""
-        events = self._calls.watch(requests.call_filter(request.filter, access.reading()), request.resume_token)
-        return watch.responses(events, pb.WatchCallsResponse, partial(convert.call, seen=access.reading()), _live)
+        watched = self._calls.watch(requests.call_filter(request.filter, access.reading()), request.resume_token)
+        return watch.responses(
+            watched,
+            pb.WatchCallsResponse,
+            partial(convert.call, seen=access.reading()),
+            _live,
+            batches=request.allow_batches,
+        )
 
     async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
         call = access.call(self._calls.get(requests.identifier(request.id, "id")))

@@ -55,8 +55,13 @@ class CatalogService:
         """Stream the lists: snapshot, then changes."""
         seen = access.listening()
         chosen = replace(requests.catalog_filter(request.filter, access.browsing()), seen=seen)
-        events = self._catalog.watch(chosen, request.resume_token)
-        return watch.responses(events, pb.WatchCatalogListsResponse, partial(convert.catalog_list, seen=seen))
+        watched = self._catalog.watch(chosen, request.resume_token)
+        return watch.responses(
+            watched,
+            pb.WatchCatalogListsResponse,
+            partial(convert.catalog_list, seen=seen),
+            batches=request.allow_batches,
+        )
 
     def _rest(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
         """Yield the entries after a position. Lazy, as there may be many."""

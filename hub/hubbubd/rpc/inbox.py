@@ -27,12 +27,13 @@ class InboxService:
 
     def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
         """Stream pending requests: snapshot, then changes; notes who was shown which."""
-        events = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
+        watched = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
         return watch.responses(
-            events,
+            watched,
             pb.WatchPendingRequestsResponse,
             convert.request,
             shown=partial(self._inbox.shown, to=principal().name),
+            batches=request.allow_batches,
         )
 
     async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:

@@ -1,6 +1,6 @@
 """ServerService: the configured servers."""
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -58,10 +58,16 @@ class ServerService:
         """Return a page of servers, by name."""
         scope, backwards = access.browsing(), pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
         chosen = requests.server_filter(request.filter, scope, access.listening())
-        known = [record for record in self._servers.all() if chosen.matches(record)]
-        found, token = pages.page(
-            known, request, pages.by_name, _shown, of=request.filter, scope=scope, backwards=backwards
-        )
+
+        def rest(after: pages.Position | None) -> Iterator[ServerRecord]:
+            """Yield the servers beyond a position; each record is made when its turn comes."""
+            for name in sorted(self._servers.names(), reverse=backwards):
+                if after is None or (name < after[1] if backwards else name > after[1]):
+                    record = self._servers.get(name)
+                    if chosen.matches(record):
+                        yield record
+
+        found, token = pages.page_of(rest, request, pages.by_name, _shown, of=request.filter, scope=scope)
         return pb.ListServersResponse(servers=found, next_page_token=token)
 
     async def connect_server(self, request: pb.ConnectServerRequest) -> pb.ConnectServerResponse:
@@ -98,8 +104,10 @@ class ServerService:
         """Stream servers: snapshot, then changes."""
         seen = access.listening()
         chosen = requests.server_filter(request.filter, access.browsing(), seen)
-        events = self._servers.watch(chosen, request.resume_token)
-        return watch.responses(events, pb.WatchServersResponse, partial(convert.server, seen=seen))
+        watched = self._servers.watch(chosen, request.resume_token)
+        return watch.responses(
+            watched, pb.WatchServersResponse, partial(convert.server, seen=seen), batches=request.allow_batches
+        )
 
 
 def _shown(record: ServerRecord) -> pb.Server:

@@ -42,8 +42,8 @@ class TaskService:
 
     def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
         """Stream tasks: snapshot, then changes."""
-        events = self._tasks.watch(requests.task_filter(request.filter, access.reading()), request.resume_token)
-        return watch.responses(events, pb.WatchTasksResponse, convert.task)
+        watched = self._tasks.watch(requests.task_filter(request.filter, access.reading()), request.resume_token)
+        return watch.responses(watched, pb.WatchTasksResponse, convert.task, batches=request.allow_batches)
 
     def _known(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
         return access.task(self._tasks.get(requests.identifier(task_id, "id")), permission)

@@ -1,43 +1,81 @@
 """Converts the runtime's watch events to serialized responses, alike for all services."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar, cast
 
 from google.protobuf.message import Message
 
 from hubbub.v1 import common_pb2
-from hubbubd.runtime.records import EventKind, WatchEvent
+from hubbubd.runtime.records import EventKind, Watch, WatchEvent
 
 T = TypeVar("T")
 Step = dict[str, Message]
 
+TOGETHER_BYTES = 64 * 1024
+"""Steps that are there at once go together up to this size: gRPC takes its price per message."""
+
 _REASONS = {name.removeprefix("RESET_REASON_"): number for name, number in common_pb2.ResetReason.items() if number}
 """The API's number of each reason of a reset."""
 
+_BATCH = bytes([9 << 3 | 2])
+"""What comes before each element of the field `batch`, number 9 in all responses: its number and its kind of coding."""
+
 
 async def responses(
-    events: AsyncIterator[WatchEvent[T]],
+    watch: Watch[T],
     response: Callable[..., Message],
     upsert: Callable[[T], Message],
     live: Callable[[object], Step] | None = None,
     shown: Callable[[T], None] = lambda _: None,
+    *,
+    batches: bool = False,
 ) -> AsyncGenerator[bytes, None]:
     """Yield each event as a serialized response, cached in the event for the watchers that share it.
 
-    `shown` is called with each record before it is yielded.
+    `shown` is called with each record before it is yielded. With `batches`, events that are there at once are yielded
+    together.
     """
-    async with aclosing(cast("AsyncGenerator[WatchEvent[T], None]", events)) as steps:
-        async for event in steps:
-            if event.record is not None:
-                shown(event.record)
-            if event.encoded is None:
-                step = live(event.live) if live and event.kind is EventKind.LIVE else _step(event, upsert)
-                event.encoded = response(resume_token=event.token, **step).SerializeToString()
-            yield cast("bytes", event.encoded)
+
+    def step(event: WatchEvent[T]) -> bytes:
+        if event.record is not None:
+            shown(event.record)
+        if event.encoded is None:
+            content = live(event.live) if live and event.kind is EventKind.LIVE else _content(event, upsert)
+            event.encoded = response(resume_token=event.token, **content).SerializeToString()
+        return cast("bytes", event.encoded)
+
+    async with aclosing(watch):
+        async for event in watch:
+            steps, token = [step(event)], event.token
+            size = len(steps[0])
+            while batches and (following := watch.pop()) is not None:
+                more = step(following)
+                if size + len(more) > TOGETHER_BYTES:
+                    yield _together(steps, response, token)
+                    steps, size = [], 0
+                steps.append(more)
+                size, token = size + len(more), following.token
+            yield _together(steps, response, token)
 
 
-def _step(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
+def _together(steps: Sequence[bytes], response: Callable[..., Message], token: str) -> bytes:
+    """Return steps as one response; one step as it is, for the watchers that share it."""
+    if len(steps) == 1:
+        return steps[0]
+    whole = bytearray(response(resume_token=token).SerializeToString())
+    for step in steps:  # each as an element of the field `batch`, without being parsed for it
+        whole += _BATCH + _varint(len(step)) + step
+    return bytes(whole)
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as protocol buffers have it (https://protobuf.dev/programming-guides/encoding/#varints)."""
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _content(event: WatchEvent[T], upsert: Callable[[T], Message]) -> Step:
     match event.kind:
         case EventKind.UPSERT:
             return {"upsert": upsert(cast("T", event.record))}

@@ -6,7 +6,7 @@ due, so a storm of notifications is coalesced: one fetch more, not one each.
 """
 
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from hubbubd.core.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.runtime.records import Change, Ledger, Table, Watch
 from hubbubd.turns import turn
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
@@ -86,7 +86,7 @@ class Catalog:
         """Return the names of the servers that the hub keeps, sorted."""
         return sorted(self._servers)
 
-    def watch(self, chosen: CatalogFilter, token: str = "") -> AsyncIterator[WatchEvent[CatalogList]]:
+    def watch(self, chosen: CatalogFilter, token: str = "") -> Watch[CatalogList]:
         """Watch the lists: snapshot, then changes; `token` resumes."""
         return self._lists.feed.watch(chosen, token)
 

@@ -439,8 +439,11 @@ class WatchPendingRequestsRequest(_message.Message):
 
     FILTER_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
+    ALLOW_BATCHES_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
     """Resumes after an earlier response of the same watch; empty begins with a snapshot."""
+    allow_batches: _builtins.bool
+    """The hub may put several steps into one response, as `batch`. A long snapshot then takes far less time."""
     @_builtins.property
     def filter(self) -> Global___PendingRequestFilter:
         """The filter."""
@@ -450,10 +453,11 @@ class WatchPendingRequestsRequest(_message.Message):
         *,
         filter: Global___PendingRequestFilter | None = ...,
         resume_token: _builtins.str = ...,
+        allow_batches: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "resume_token", b"resume_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_batches", b"allow_batches", "filter", b"filter", "resume_token", b"resume_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -471,6 +475,7 @@ class WatchPendingRequestsResponse(_message.Message):
     SYNCED_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
     BOOKMARK_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
     """Resumes the watch after this step."""
     @_builtins.property
@@ -493,6 +498,12 @@ class WatchPendingRequestsResponse(_message.Message):
     def bookmark(self) -> _common_pb2.WatchBookmark:
         """Sign of life."""
 
+    @_builtins.property
+    def batch(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchPendingRequestsResponse]:
+        """Several steps, in order, instead of an event; only with `allow_batches`. `resume_token` is that of the last one.
+        Together they have at most 64 KiB, and none of them has a batch.
+        """
+
     def __init__(
         self,
         *,
@@ -502,10 +513,11 @@ class WatchPendingRequestsResponse(_message.Message):
         synced: _common_pb2.WatchSynced | None = ...,
         reset: _common_pb2.WatchReset | None = ...,
         bookmark: _common_pb2.WatchBookmark | None = ...,
+        batch: _abc.Iterable[Global___WatchPendingRequestsResponse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "resume_token", b"resume_token", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "bookmark", b"bookmark", "event", b"event", "removed", b"removed", "reset", b"reset", "resume_token", b"resume_token", "synced", b"synced", "upsert", b"upsert"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["upsert", "removed", "synced", "reset", "bookmark"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
+from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 
 DRAIN_S = 0.02
 """Seconds between looks, while draining, whether calls have ended."""
@@ -123,7 +123,7 @@ class Calls:
         """Yield the calls that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def watch(self, chosen: CallFilter, token: str = "") -> AsyncIterator[WatchEvent[Call]]:
+    def watch(self, chosen: CallFilter, token: str = "") -> Watch[Call]:
         """Watch calls: snapshot, then changes, with progress and log events in between; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 

@@ -6,7 +6,7 @@ Every change is a transaction with optimistic concurrency (`Ledger.transact`) ov
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
@@ -23,7 +23,7 @@ from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
+from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.telemetry.trace import CURRENT_RPC
 
 SHOWN = "open"
@@ -116,7 +116,7 @@ class Inbox:
         """Yield the requests that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def watch(self, chosen: RequestFilter, token: str = "") -> AsyncIterator[WatchEvent[PendingRequest]]:
+    def watch(self, chosen: RequestFilter, token: str = "") -> Watch[PendingRequest]:
         """Watch requests: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 

@@ -5,7 +5,7 @@ request and the end of the task are one commit.
 """
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, cast
 
@@ -22,7 +22,7 @@ from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import Change, Ledger, Place, Table, WatchEvent
+from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.upstream.ports import Reply, ReplyError
 
 PAGE = 50
@@ -84,7 +84,7 @@ class Tasks:
         """Yield the tasks that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 
-    def watch(self, chosen: TaskFilter, token: str = "") -> AsyncIterator[WatchEvent[Task]]:
+    def watch(self, chosen: TaskFilter, token: str = "") -> Watch[Task]:
         """Watch tasks: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 

@@ -1,6 +1,6 @@
 """Records: tables in memory over the store, commits and write-behind, watches, and the store's health."""
 
-from hubbubd.runtime.records.broadcast import EventKind, WatcherLimit, WatchEvent
+from hubbubd.runtime.records.broadcast import EventKind, Watch, WatcherLimit, WatchEvent
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
 from hubbubd.runtime.records.mending import Mending
@@ -20,6 +20,7 @@ __all__ = [
     "Pulse",
     "Stored",
     "Table",
+    "Watch",
     "WatchEvent",
     "WatcherLimit",
 ]

@@ -11,9 +11,9 @@ behind is closed, so a slow consumer slows nobody down.
 
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
-from contextlib import aclosing, contextmanager
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, fields
 from enum import StrEnum
 from itertools import count, zip_longest
@@ -36,8 +36,8 @@ Listener = Callable[[T, object], None]
 BUFFER_EVENTS = 4096
 """The most changed records buffered for a watcher; beyond that it is closed."""
 
-SLICE = 500
-"""Records of a snapshot that are matched before the event loop gets a turn."""
+SLICE = 100
+"""Records of a snapshot that are matched, and go together in a batch, before the event loop gets a turn: about 2 ms."""
 
 LIVE_EVENTS = 256
 """The most live events (progress, log lines) buffered for a watcher; the oldest are dropped."""
@@ -158,9 +158,15 @@ def _stable(chosen: object) -> object:
 
 
 class _Watcher(Generic[T]):
-    """The bounded buffers of one watcher; each event has its place in the order of occurrence."""
+    """What one watcher has yet to read: what it missed, then, once that is whole, what its bounded buffers hold.
 
-    def __init__(self) -> None:
+    In the buffers each event has its place in the order of occurrence. `last` is the token of the last event taken.
+    """
+
+    def __init__(self, token: str) -> None:
+        self.last = token
+        self.missed = deque[WatchEvent[T]]()
+        self.caught_up = False
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.live: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.pulse = Pulse()
@@ -184,16 +190,50 @@ class _Watcher(Generic[T]):
         self.pulse.beat()
 
     def pop(self) -> WatchEvent[T] | None:
-        """Remove and return the oldest event, so that a call's progress comes before its end."""
-        buffer = self.changes
-        if self.live and (not buffer or _place(self.live) < _place(buffer)):
-            buffer = self.live
-        return buffer.popitem(last=False)[1][1] if buffer else None
+        """Remove and return the oldest event, so that a call's progress comes before its end; None if there is none."""
+        if self.missed:
+            event = self.missed.popleft()
+        elif not self.caught_up or self.overrun:
+            return None
+        elif self.live and (not self.changes or _place(self.live) < _place(self.changes)):
+            return self.live.popitem(last=False)[1][1]
+        elif self.changes:
+            event = self.changes.popitem(last=False)[1][1]
+        else:
+            return None
+        self.last = event.token
+        return event
 
 
 def _place(buffer: OrderedDict[object, tuple[int, Any]]) -> int:
     """Return the place of a buffer's oldest event."""
     return next(iter(buffer.values()))[0]
+
+
+class Watch(Generic[T]):
+    """An async iterator over one watcher's events: snapshot, SYNCED, and changes; with a valid token what was missed.
+
+    It counts as a watcher from the first event until it ends or is closed. Raises ResourceExhausted (WATCHER_TOO_SLOW,
+    TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the first and the last with metadata `resume_token`.
+    """
+
+    def __init__(self, watcher: _Watcher[T], events: AsyncGenerator[WatchEvent[T]]) -> None:
+        self._watcher = watcher
+        self._events = events
+
+    def __aiter__(self) -> "Watch[T]":
+        return self
+
+    def __anext__(self) -> Awaitable[WatchEvent[T]]:
+        return self._events.__anext__()
+
+    def pop(self) -> WatchEvent[T] | None:
+        """Return the next event if it is there already, for those who pass on several at once."""
+        return self._watcher.pop()
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        await self._events.aclose()
 
 
 class WatcherLimit:
@@ -295,75 +335,74 @@ class Feed(Generic[T]):
             for watcher in group.watchers:
                 watcher.pulse.close()
 
-    async def watch(self, chosen: Filter[T], token: str = "") -> AsyncGenerator[WatchEvent[T]]:
-        """Yield snapshot, SYNCED, and changes; with a valid token only the changes since.
+    def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:
+        """Return a new watch; `token` resumes an earlier one."""
+        watcher = _Watcher[T](token)
+        return Watch(watcher, self._events(watcher, chosen, token))
 
-        Raises ResourceExhausted (WATCHER_TOO_SLOW, TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the first and
-        the last with metadata `resume_token`.
-        """
-        with self._joined(chosen) as (group, watcher):
-            last = token
-            async with aclosing(self._missed(group, token)) as missed:
-                async for event in missed:
-                    last = event.token
+    async def _events(self, watcher: _Watcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
+        with self._joined(watcher, chosen) as group:
+            for missed in self._missed(group, token):
+                watcher.missed.extend(missed)
+                while (event := watcher.pop()) is not None:
                     yield event
+                await anyio.lowlevel.checkpoint()  # if nothing matches, nothing else in this loop yields to others
+            watcher.caught_up = True
             while True:
-                event = watcher.pop()
+                while (event := watcher.pop()) is not None:
+                    yield event
                 if watcher.overrun:
                     self._door.drop()
                     raise ResourceExhausted(
                         "this watcher fell too far behind; resume with its last token",
                         reason="WATCHER_TOO_SLOW",
-                        metadata={"resume_token": last},
+                        metadata={"resume_token": watcher.last},
                     )
-                if event is None:
-                    watcher.pulse.require_open(resume_token=last)
-                    if await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
-                        continue
-                    event = WatchEvent[T](EventKind.BOOKMARK, group.token(self._revision))
-                if event.kind is not EventKind.LIVE:
-                    last = event.token
-                yield event
+                watcher.pulse.require_open(resume_token=watcher.last)
+                if not await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
+                    watcher.last = group.token(self._revision)
+                    yield WatchEvent[T](EventKind.BOOKMARK, watcher.last)
 
     @contextmanager
-    def _joined(self, chosen: Filter[T]) -> Generator[tuple[_Group[T], _Watcher[T]]]:
+    def _joined(self, watcher: _Watcher[T], chosen: Filter[T]) -> Generator[_Group[T]]:
         """Count a watcher and buffer its events during the block. Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
         self._door.enter()
         group = self._groups.get(chosen)
         if group is None:
             group = self._groups[chosen] = _Group(self._store_id, chosen)
-        watcher = _Watcher[T]()
         if self._closed:
             watcher.pulse.close()
         group.watchers.add(watcher)
         try:
-            yield group, watcher
+            yield group
         finally:
             group.watchers.discard(watcher)
             if not group.watchers:
                 self._groups.pop(chosen, None)
             self._door.leave()
 
-    async def _missed(self, group: _Group[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
-        """Yield what comes before the watcher's own buffer: the snapshot, or what changed since its token."""
+    def _missed(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
+        """Yield, in slices, what comes before the watcher's buffers: the snapshot, or what changed since its token."""
         position, refused = self._position(group, token)
         if refused:
-            yield WatchEvent(EventKind.RESET, group.token(NOTHING, syncing=True), reason=refused)
+            yield [WatchEvent(EventKind.RESET, group.token(NOTHING, syncing=True), reason=refused)]
         syncing = position is None or position.syncing
         after = position.revision if position else NOTHING
         newest = self._revision
         missed = list(self._rows.since(after))
+        events = list[WatchEvent[T]]()
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
+            if record is None or group.filter.reaches(record):  # out of scope: not even a deletion is shown
+                complete = following is None or following[0] > revision
+                event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
+                if event.kind is EventKind.UPSERT or after != NOTHING:
+                    events.append(event)
             if at % SLICE == 0:
-                await anyio.lowlevel.checkpoint()  # if nothing matches, nothing else in this loop yields to others
-            if record is not None and not group.filter.reaches(record):
-                continue  # out of scope: not even a deletion is shown
-            complete = following is None or following[0] > revision
-            event = group.event(revision if complete else revision - 1, record_id, record, syncing=syncing)
-            if event.kind is EventKind.UPSERT or after != NOTHING:
-                yield event
+                yield events
+                events = []
         if syncing:
-            yield WatchEvent(EventKind.SYNCED, group.token(newest))
+            events.append(WatchEvent(EventKind.SYNCED, group.token(newest)))
+        yield events
 
     def _position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
         if not token:

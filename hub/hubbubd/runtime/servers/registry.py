@@ -4,7 +4,7 @@ Changes of one server are serialized and run to their end even if the caller is 
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -28,7 +28,7 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
+from hubbubd.runtime.records import Change, Ledger, Table, Watch
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.revisions import expect, following, kept_revision
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
@@ -102,9 +102,13 @@ class Servers:
 
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
-        return [self.get(name) for name in sorted(self._kept)]
+        return [self.get(name) for name in self.names()]
 
-    def watch(self, chosen: ServerFilter, token: str = "") -> AsyncIterator[WatchEvent[ServerRecord]]:
+    def names(self) -> list[str]:
+        """Return the names of all servers, sorted."""
+        return sorted(self._kept)
+
+    def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""
         return self._table.feed.watch(chosen, token)
 
@@ -408,11 +412,9 @@ class Servers:
 
     def _show(self, name: str) -> None:
         """Publish a server's record with the current state of connection and queue."""
-        kept = self._kept.get(name)
-        if kept is None:
-            return
-        self._assembly.follow(kept)
-        self._ledger.later(Change(self._table, name, kept.seen()))
+        if (kept := self._kept.get(name)) is not None:
+            self._assembly.follow(kept)
+            self._ledger.later(Change(self._table, name, kept.seen()))
 
     def _hasten(self, _by_s: float) -> None:
         for kept in self._kept.values():  # the clock jumped, most likely as the computer was suspended
