@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import import_module
@@ -102,6 +102,7 @@ def _import_offered(settings: HubSettings) -> None:
     offered = {
         "hubbubd.rpc.jwt": settings.oidc_issuer,
         "hubbubd.rpc.connect": settings.connect_listen,
+        "hubbubd.rpc.mcp_http": settings.mcp_listen,
         "hubbubd.rpc.metrics": settings.metrics_listen,
     }
     for module, setting in offered.items():
@@ -169,6 +170,7 @@ async def _serve_api(
     async with anyio.create_task_group() as ending:
         async with (
             _connect(hub, settings, gate) as connect,  # outermost: it serves until `serve` has drained
+            _mcp(hub, settings, gate) as mcp,
             serve(
                 hub,
                 listen=settings.listen,
@@ -185,7 +187,7 @@ async def _serve_api(
                 token=token,
                 connect=connect,
             )
-            _say_ready(address, connect, metrics, settings, path)
+            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, settings, path)
             await anext(signals)
             ending.start_soon(_hear, signals, hurry)
         ending.cancel_scope.cancel()
@@ -269,6 +271,26 @@ async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerato
 
 
 @asynccontextmanager
+async def _mcp(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
+    """Serve hosts if configured, and yield the URL of their endpoint."""
+    if settings.mcp_listen is None:
+        yield None
+        return
+    from hubbubd.rpc.mcp_http import serve_mcp  # lazy: see `_import_offered`
+
+    async with serve_mcp(
+        hub,
+        listen=settings.mcp_listen,
+        gate=gate,
+        tls=settings.tls,
+        origins=lambda: hub.configuration.settings.mcp_origins,
+        hosts=lambda: hub.configuration.settings.mcp_hosts,
+        max_message_bytes=settings.max_message_bytes,
+    ) as url:
+        yield url
+
+
+@asynccontextmanager
 async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
     """Serve Prometheus metrics if configured, and yield their URL."""
     if settings.metrics_listen is None:
@@ -304,12 +326,10 @@ async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> N
     hurry.set()
 
 
-def _say_ready(address: str, connect: str | None, metrics: str | None, settings: HubSettings, client: Path) -> None:
+def _say_ready(served: Mapping[str, str | None], settings: HubSettings, client: Path) -> None:
     line = {
         "event": "ready",
-        "grpc": address,
-        **({"connect": connect} if connect else {}),
-        **({"metrics": metrics} if metrics else {}),
+        **{name: where for name, where in served.items() if where is not None},
         "pid": os.getpid(),
         "version": __version__,
         "data_dir": str(settings.data_dir),

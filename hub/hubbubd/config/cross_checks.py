@@ -12,7 +12,7 @@ def check(hub: HubSettings) -> None:
         raise ConfigError(there, f"needs {missing}, too")
     if hub.tls_client_ca is not None and hub.tls is None:
         raise ConfigError("tls_client_ca", "needs tls_cert and tls_key, too")
-    for key, listen in (("listen", hub.listen), ("connect_listen", hub.connect_listen)):
+    for key, listen in (("listen", hub.listen), ("connect_listen", hub.connect_listen), ("mcp_listen", hub.mcp_listen)):
         if listen is not None and hub.tls is None and not is_local(listen):
             raise ConfigError(key, off_loopback(listen))
     _check_oidc(hub)

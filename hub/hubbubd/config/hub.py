@@ -21,7 +21,16 @@ CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables")
 LIVE = frozenset(
     {
         *CONFINING,
-        *("connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
+        *(
+            "connect_origins",
+            "mcp_hosts",
+            "mcp_origins",
+            "grants",
+            "help_base_url",
+            "log_level",
+            "trace_content",
+            "watch_config",
+        ),
         *("max_servers", "max_tokens", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
         *("calls_per_principal", "claims_per_principal", "streams_per_principal"),
         *("rpcs_per_s_per_principal", "refused_credentials_per_s", "shutdown_grace_s"),
@@ -68,6 +77,15 @@ class HubSettings(BaseSettings):
 
     connect_origins: tuple[Origin, ...] = ()
     """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""
+
+    mcp_listen: ConnectListen = None
+    """Where the hub is an MCP server for hosts (streamable HTTP, at /mcp): HOST:PORT, as `listen`."""
+
+    mcp_hosts: tuple[str, ...] = ()
+    """Names under which hosts reach `mcp_listen`, besides those of loopback."""
+
+    mcp_origins: tuple[Origin, ...] = ()
+    """Origins whose pages may use `mcp_listen`, besides those of loopback."""
 
     tls_cert: ExpandedPath | None = None
     """PEM file of the hub's certificate followed by the intermediate ones; turns TLS on, together with `tls_key`."""
@@ -202,4 +220,6 @@ class HubSettings(BaseSettings):
     @property
     def networked(self) -> bool:
         """Whether the API is reachable from other machines."""
-        return not all(is_local(listen) for listen in (self.listen, self.connect_listen) if listen is not None)
+        return not all(
+            is_local(listen) for listen in (self.listen, self.connect_listen, self.mcp_listen) if listen is not None
+        )

@@ -75,7 +75,7 @@ async def before_start(settings: Settings, store_file: Path, environ: Mapping[st
         *await to_thread.run_sync(_directory, hub.data_dir),
         store,
     ]
-    for setting in ("listen", "connect_listen", "metrics_listen"):
+    for setting in ("listen", "connect_listen", "mcp_listen", "metrics_listen"):
         listen: str | None = getattr(hub, setting)
         if listen is not None:
             found.append(_address(setting, listen, hub.data_dir, in_use=in_use))

@@ -1,0 +1,18 @@
+"""The hub as an MCP server: what hosts ask, whatever carries their messages."""
+
+from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.profiles import Transparent
+from hubbubd.downstream.sessions import Session, Sessions
+
+__all__ = [
+    "HANDSHAKE_REVISIONS",
+    "STATELESS_REVISIONS",
+    "Endpoint",
+    "Exchange",
+    "Host",
+    "Outlet",
+    "Session",
+    "Sessions",
+    "Transparent",
+]

@@ -1,0 +1,115 @@
+"""Who is connected, and one request of theirs."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hubbubd.core.access import Principal
+from hubbubd.downstream.messages import Id
+
+HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Revisions with a handshake, the newest first."""
+
+STATELESS_REVISIONS: Final = ("2026-07-28",)
+"""Revisions without one: each request says who asks."""
+
+OUTLET_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
+
+
+class Outlet:
+    """Messages on their way to a host, on one stream. Bounded: a host that reads nothing loses the stream only."""
+
+    def __init__(self, most_bytes: int = OUTLET_BYTES) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._most = most_bytes
+        self._news = asyncio.Event()
+        self.closed = False
+        self.overrun = False
+
+    def tell(self, message: bytes) -> None:
+        """Put a message into the stream; dropped once it is closed."""
+        if self.closed:
+            return
+        if self._bytes + len(message) > self._most and self._waiting:
+            self.overrun = True
+            self.close()
+            return
+        self._waiting.append(message)
+        self._bytes += len(message)
+        self._news.set()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._waiting
+
+    def close(self) -> None:
+        """End the stream, after what waits in it."""
+        self.closed = True
+        self._news.set()
+
+    def take(self) -> list[bytes]:
+        """Return what waits, without waiting."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        self._news.clear()
+        return taken
+
+    async def news(self, within_s: float | None = None) -> bool:
+        """Wait until there is something to take or the stream is closed; False if not within that many seconds."""
+        if self._waiting or self.closed:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+@dataclass(slots=True, kw_only=True)
+class Host:
+    """A connected MCP client. What it says of itself (`info`) is text of a stranger."""
+
+    principal: Principal
+    revision: str
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
+    via: str = "http"
+
+    @property
+    def stateless(self) -> bool:
+        """Whether its revision has no handshake, and so no requests of the hub."""
+        return self.revision in STATELESS_REVISIONS
+
+    @property
+    def name(self) -> str:
+        """Its own name and version, for people."""
+        words = (self.info.get("name"), self.info.get("version"))
+        return " ".join(word[:100] for word in words if isinstance(word, str)) or "an unnamed host"
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request of a host, being served.
+
+    `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
+    send a request again, is the same both times.
+    """
+
+    id: Id
+    method: str
+    params: dict[str, Any]
+    host: Host
+    tell: Callable[[bytes], None]
+    call_key: str | None = None
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The request's `_meta`."""
+        return self.params.get("_meta") or {}

@@ -1,0 +1,147 @@
+"""JSON-RPC messages of hosts: read from bytes, written as bytes around results that are bytes already."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
+
+MAX_ID: Final = 256
+"""Characters of an id: it is repeated in answers."""
+
+Id = str | int | float
+"""The id of a request. JSON-RPC 2.0, section 4; MCP has no null."""
+
+
+class Refusal(Exception):
+    """A JSON-RPC error for the host."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of a host."""
+
+    id: Id
+    method: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """A notification of a host."""
+
+    method: str
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A host's response to a request of the hub: a result, or the error instead."""
+
+    id: Id
+    result: dict[str, Any] | None
+    error: Mapping[str, Any] | None = None
+
+
+Message = Request | Notification | Response
+
+
+def read(body: bytes) -> Message:
+    """Parse one message. Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message."""
+    try:
+        value = payload.loads(body)
+    except ValueError:
+        raise Refusal(PARSE_ERROR, "the message is not valid JSON, or is nested too deeply") from None
+    if isinstance(value, list):
+        raise Refusal(INVALID_REQUEST, "batches are not part of this protocol: send one message at a time")
+    if not isinstance(value, dict):
+        raise Refusal(INVALID_REQUEST, "a message is a JSON object")
+    message = cast("dict[str, Any]", value)
+    if message.get("jsonrpc") != "2.0":
+        raise Refusal(INVALID_REQUEST, 'a message has "jsonrpc": "2.0"')
+    if "method" not in message:
+        return _response(message)
+    method, given = message["method"], message.get("params", {})
+    if not isinstance(method, str):
+        raise Refusal(INVALID_REQUEST, "method must be a string")
+    if not isinstance(given, dict):
+        raise Refusal(INVALID_REQUEST, "params must be an object")
+    params = cast("dict[str, Any]", given)
+    if not isinstance(params.get("_meta", {}), dict):
+        raise Refusal(INVALID_PARAMS, "params._meta must be an object")
+    if "id" not in message:
+        return Notification(method, params)
+    return Request(_id(message), method, params)
+
+
+def _response(message: dict[str, Any]) -> Response:
+    result, error = message.get("result"), message.get("error")
+    if isinstance(error, dict):
+        return Response(_id(message), None, cast("dict[str, Any]", error))
+    if isinstance(result, dict):
+        return Response(_id(message), cast("dict[str, Any]", result))
+    raise Refusal(INVALID_REQUEST, "a message has a method, a result or an error")
+
+
+def _id(message: Mapping[str, Any]) -> Id:
+    id_ = message.get("id")
+    if isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
+        raise Refusal(INVALID_REQUEST, f"id must be a string or a number of at most {MAX_ID} characters")
+    return id_
+
+
+def asked_id(body: bytes) -> Id | None:
+    """Return the id of a request that could not be served, if it has a valid one. Never raises."""
+    try:
+        message = payload.loads(body)
+        return _id(cast("dict[str, Any]", message)) if isinstance(message, dict) and "method" in message else None
+    except (ValueError, Refusal):
+        return None
+
+
+def result(id_: Id, raw: bytes) -> bytes:
+    """Return the response with a result, which is a JSON object already."""
+    return b'{"jsonrpc":"2.0","id":' + payload.dumps(id_) + b',"result":' + raw + b"}"
+
+
+def error(id_: Id | None, refusal: Refusal) -> bytes:
+    """Return the response with an error."""
+    said: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
+    if refusal.data is not None:
+        said["data"] = refusal.data
+    return payload.dumps({"jsonrpc": "2.0", "id": id_, "error": said})
+
+
+def notification(method: str, params: Mapping[str, Any]) -> bytes:
+    """Return a notification of the hub."""
+    return payload.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:
+    """Return a request of the hub."""
+    return payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": params})
+
+
+def with_members(raw: bytes, **members: Any) -> bytes:
+    """Return a JSON object with members put before its own, which it must not have. It is not parsed."""
+    if not members:
+        return raw
+    first = payload.dumps(members)
+    return first if raw == b"{}" else first[:-1] + b"," + raw[1:]
+
+
+def unknown_method(method: str) -> Refusal:
+    """Return the error for a method that this endpoint does not have."""
+    return Refusal(METHOD_NOT_FOUND, f"there is no method {method[:100]!r} here")
+
+
+def internal(what: str) -> Refusal:
+    """Return the error for a fault of the hub's own."""
+    return Refusal(INTERNAL_ERROR, f"the hub failed: {what}")

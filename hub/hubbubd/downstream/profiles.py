@@ -1,0 +1,102 @@
+"""What one endpoint shows of the hub's servers.
+
+A server's own endpoint is transparent: its names, URIs, order and capabilities are the server's.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hubbubd import payload
+from hubbubd.core.access import Permission, Principal
+from hubbubd.core.catalog import SOURCES, Kind, list_id
+from hubbubd.errors import NotFound
+from hubbubd.runtime.hub import Hub
+
+PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "extensions", "experimental")
+"""Capabilities of a server that a host may use through the hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where something that a host names is: the server, and the server's own name or URI for it."""
+
+    server: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What an endpoint says of itself. The dicts are MCP JSON."""
+
+    server_info: dict[str, Any]
+    capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+
+
+class View(Protocol):
+    """What an endpoint shows to a principal. What it may not call does not exist for it."""
+
+    @property
+    def name(self) -> str:
+        """The name that sessions are bound to: no other view has it."""
+        ...
+
+    def servers(self, principal: Principal) -> list[str]:
+        """Return the names of the servers shown, in order."""
+        ...
+
+    def introduction(self, principal: Principal) -> Introduction:
+        """Return what the endpoint says of itself."""
+        ...
+
+    def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
+        """Return all entries of a kind, in order: MCP objects as JSON."""
+        ...
+
+    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
+        """Return where a tool, prompt or resource is. Raises NotFound."""
+        ...
+
+    def shown(self, server: str, result: bytes) -> bytes:
+        """Return a server's result as this endpoint shows it."""
+        ...
+
+
+class Transparent:
+    """The endpoint of one server."""
+
+    def __init__(self, hub: Hub, server: str) -> None:
+        self.name = f"s/{server}"
+        self._hub = hub
+        self._server = server
+
+    def servers(self, principal: Principal) -> list[str]:
+        """As `View.servers`."""
+        return [self._server] if principal.may(Permission.CALL, self._server) else []
+
+    def introduction(self, principal: Principal) -> Introduction:
+        """As `View.introduction`: the server's own. Raises NotFound."""
+        record = self._hub.servers.get(self._server)
+        own: dict[str, Any] = payload.loads(record.capabilities or b"{}")
+        capabilities = {name: own[name] for name in PASSED_ON if name in own}
+        info = payload.loads(record.server_info) if record.server_info else {"name": self._server, "version": "0"}
+        return Introduction(info, capabilities)
+
+    def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
+        """As `View.entries`."""
+        return self._hub.catalog.entries(list_id(self._server, kind)) if self.servers(principal) else ()
+
+    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
+        """As `View.target`: whatever it names, the server knows best whether there is such a thing."""
+        if not self.servers(principal):
+            raise NotFound("server", self._server)
+        return Target(self._server, named)
+
+    def shown(self, server: str, result: bytes) -> bytes:
+        """As `View.shown`: unchanged."""
+        return result
+
+
+def member_of(kind: Kind) -> str:
+    """Return the member of a result that has a list of this kind."""
+    return SOURCES[kind].member
