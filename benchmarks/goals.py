@@ -30,11 +30,18 @@ MEDIAN, P99, RATE = "median", "99th percentile", "calls per second, 32 in flight
 ASK = "question to end of call, median"
 CPU, CPU_32, MEMORY = "processor per call", "processor per call, 32 in flight", "memory"
 FIGURES = (MEDIAN, P99, RATE, ASK, CPU, CPU_32, MEMORY)
-GOALS: Mapping[str, Mapping[str, float]] = {
-    "stdio": {MEDIAN: 1.0, P99: 1.2, RATE: 1.0, ASK: 1.4, CPU: 0.6, CPU_32: 0.6},
-    "HTTP": {MEDIAN: 0.8, P99: 1.2, RATE: 1.2, ASK: 1.4, CPU: 1.0, CPU_32: 1.0},
+ENDPOINT, BRIDGE = "Hubbub's endpoint", "hubbub mcp"
+GOALS: Mapping[tuple[str, str], Mapping[str, float]] = {
+    ("stdio", HUBBUB): {MEDIAN: 1.0, P99: 1.2, RATE: 1.0, ASK: 1.4, CPU: 0.6, CPU_32: 0.6},
+    ("HTTP", HUBBUB): {MEDIAN: 0.8, P99: 1.2, RATE: 1.2, ASK: 1.4, CPU: 1.0, CPU_32: 1.0},
+    ("HTTP", ENDPOINT): {MEDIAN: 1.2, RATE: 0.9},
+    ("stdio", BRIDGE): {MEDIAN: 1.3},
 }
-"""For the hub: of the first four, the ratio to the direct way."""
+"""By transport and way: of the first four, the ratio to the direct way."""
+
+
+Target = Callable[[], Any]
+"""Returns what a client of the SDK connects to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Compared:
     @property
     def goal(self) -> Figure | None:
         """What is to be held against the hub's goal."""
-        goal = GOALS[self.transport].get(self.what) if self.way == HUBBUB else None
+        goal = GOALS.get((self.transport, self.way), {}).get(self.what)
         found = self.value if self.ratio is None else self.ratio
         return None if goal is None or found is None else Figure(self.what, found, "", goal, self.what == RATE)
 
@@ -66,7 +73,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class Way:
     """A way to the server's tools. `ask` returns when the server asked; `process` is what stands in the way."""
 
     name: str
@@ -92,19 +99,19 @@ async def compare(
             folder = directory / transport
             async with AsyncExitStack() as open_:
                 ways = [
-                    await open_.enter_async_context(_direct(options)),
+                    await open_.enter_async_context(direct(options)),
                     await open_.enter_async_context(_hub(HUBBUB, options, folder / HUBBUB, {})),
                 ]
                 if base:
                     ways.append(await open_.enter_async_context(_hub(BASE, options, folder / BASE, of_base(base))))
                 for name in against:
                     try:
-                        ways.append(await open_.enter_async_context(_rival(name, options, folder / name)))
+                        ways.append(await open_.enter_async_context(rival(name, options, folder / name)))
                     except rivals.MissingError as exc:
                         rows += [Compared(transport, what, name, note=str(exc)) for what in FIGURES]
                     except Exception:
                         rows += [Compared(transport, what, name, note="does not start") for what in FIGURES]
-                rows += await _measured(transport, ways, rounds, calls, most_s)
+                rows += await measured_ways(transport, ways, rounds, calls, most_s)
     return rows
 
 
@@ -113,7 +120,9 @@ def of_base(checkout: Path) -> dict[str, str]:
     return {"PYTHONPATH": ":".join(str(checkout / root) for root in ("hub", "clients", "protos"))}
 
 
-async def _measured(transport: str, ways: Sequence[_Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
+async def measured_ways(transport: str, ways: Sequence[Way], rounds: int, calls: int, most_s: float) -> list[Compared]:
+    """The figures of each way; the first is what the others are compared with."""
+
     async def measured(works: Sequence[Work], calls: int, in_flight: int, clocks: Clocks | None = None) -> list[Series]:
         return await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight, clocks=clocks, most_s=most_s)
 
@@ -143,14 +152,14 @@ async def _measured(transport: str, ways: Sequence[_Way], rounds: int, calls: in
 
 
 def _against(
-    transport: str, what: str, way: _Way, ours: Series, direct: Series, of: Callable[[Round], float]
+    transport: str, what: str, way: Way, ours: Series, direct: Series, of: Callable[[Round], float]
 ) -> Compared:
     value = statistics.median(of(each) for each in ours.rounds)
     ratio = statistics.median(of(a) / of(b) for a, b in zip(ours.rounds, direct.rounds, strict=True))
     return Compared(transport, what, way.name, value, "/s" if what == RATE else "ms", ratio)
 
 
-async def _asks(way: _Way) -> bool:
+async def _asks(way: Way) -> bool:
     """Whether a rival relays questions of servers; what is raised when not is different for each."""
     try:
         with anyio.fail_after(ASK_LIMIT_S):
@@ -162,26 +171,38 @@ async def _asks(way: _Way) -> bool:
 
 
 @asynccontextmanager
-async def _direct(options: Mapping[str, Any]) -> AsyncGenerator[_Way]:
+async def direct(options: Mapping[str, Any]) -> AsyncGenerator[Way]:
+    """Calls of a client of the SDK that is connected to the server itself."""
     url = options.get("url")
-    target = url or StdioServerParameters(command=options["command"], args=options["args"])
-    async with _client(DIRECT, target, None) as way:
+    command = {"command": options["command"], "args": options["args"]} if url is None else {}
+    async with through_client(DIRECT, lambda: url or StdioServerParameters(**command), None) as way:
         yield way
 
 
 @asynccontextmanager
-async def _rival(name: str, options: Mapping[str, Any], directory: Path) -> AsyncGenerator[_Way]:
+async def rival(name: str, options: Mapping[str, Any], directory: Path) -> AsyncGenerator[Way]:
+    """Calls of a client of the SDK through a rival. Raises rivals.MissingError."""
     directory.mkdir(parents=True)
-    async with rivals.running(name, options, directory) as (url, process), _client(name, url, process) as way:
+    async with (
+        rivals.running(name, options, directory) as (url, process),
+        through_client(name, lambda: url, process) as way,
+    ):
         yield way
 
 
 @asynccontextmanager
-async def _client(name: str, target: StdioServerParameters | str, process: Process | None) -> AsyncGenerator[_Way]:
+async def through_client(
+    name: str, target: Target, process: Process | None, asking: Target | None = None
+) -> AsyncGenerator[Way]:
+    """Calls of a client of the SDK; `asking` is where a server of a revision with a handshake is, if not there, too."""
+
     async def answer(context: object, params: object) -> mcp_types.ElicitResult:
         return mcp_types.ElicitResult(action="accept", content={**ANSWER})
 
-    async with mcp.Client(target) as client, mcp.Client(target, mode="legacy", elicitation_callback=answer) as answers:
+    async with (
+        mcp.Client(target()) as client,
+        mcp.Client((asking or target)(), mode="legacy", elicitation_callback=answer) as answers,
+    ):
 
         async def echo() -> None:
             result = await client.call_tool("echo", {"text": TEXT})
@@ -190,7 +211,7 @@ async def _client(name: str, target: StdioServerParameters | str, process: Proce
         async def ask() -> float:
             return float(_text(await answers.call_tool("ask", {})))
 
-        yield _Way(name, echo, ask, process)
+        yield Way(name, echo, ask, process)
 
 
 def _text(result: mcp_types.CallToolResult) -> str:
@@ -202,7 +223,7 @@ def _text(result: mcp_types.CallToolResult) -> str:
 @asynccontextmanager
 async def _hub(
     name: str, options: Mapping[str, Any], directory: Path, environ: Mapping[str, str]
-) -> AsyncGenerator[_Way]:
+) -> AsyncGenerator[Way]:
     directory.mkdir(parents=True)
     servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
     async with hub(servers, directory, environ=environ) as running:
@@ -214,4 +235,4 @@ async def _hub(
         async def ask() -> float:
             return float((await running.client.call_tool("ask", "ask", on_form=lambda _: ANSWER)).text)
 
-        yield _Way(name, echo, ask, running)
+        yield Way(name, echo, ask, running)

@@ -45,6 +45,13 @@ class HubProcess(Process):
     address: str
     data_dir: Path
     client: hubbub_client.Hub
+    endpoint: str = ""
+    """The URL for hosts, where there is one."""
+
+    @property
+    def token(self) -> str:
+        """The hub's own token."""
+        return json.loads((self.data_dir / "client.json").read_text())["token"]
 
 
 def cpu_s(pid: int) -> float:
@@ -118,7 +125,7 @@ async def hub(
             with anyio.fail_after(START_LIMIT_S):
                 while connected and any(server.state != "connected" for server in await client.servers.list()):
                     await anyio.sleep(0.05)
-            yield HubProcess(ready["pid"], ready["grpc"], data_dir, client)
+            yield HubProcess(ready["pid"], ready["grpc"], data_dir, client, ready.get("mcp", ""))
 
 
 @asynccontextmanager

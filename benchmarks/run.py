@@ -25,6 +25,7 @@ import calls
 import flood
 import goals
 import history
+import hosts
 import many
 import questions
 import rivals
@@ -78,6 +79,16 @@ async def _goals(run: Run) -> Sequence[Row]:
     return await goals.compare(
         run.directory, rounds=rounds, calls=calls, most_s=most_s, against=against, base=options.base
     )
+
+
+async def _hosts(run: Run) -> Sequence[Row]:
+    options = run.options
+    against = [*rivals.RIVALS] if options.rivals else []
+    return await hosts.compare(run.directory, rounds=4, calls=run.some(400), most_s=4 / options.less, against=against)
+
+
+async def _crowds(run: Run) -> Sequence[Row]:
+    return await hosts.crowds(run.directory, sessions=run.some(100), lists=run.some(200))
 
 
 async def _start(run: Run) -> Sequence[Row]:
@@ -139,6 +150,8 @@ async def _history(run: Run) -> Sequence[Row]:
 
 PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "goals": ("Through the hub, and directly", _goals),
+    "hosts": ("Through the endpoint for hosts, and directly", _hosts),
+    "crowds": ("Many hosts, and long lists", _crowds),
     "start": ("Processor time of a start", _start),
     "calls": ("Calls of servers that only answer", _calls),
     "stream": ("Calls by how they are made", _stream),
@@ -233,16 +246,16 @@ def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
     ways = list(dict.fromkeys(row.way for row in sorted(rows, key=_place)))
     table = _table(title, "what", "goal", "", *ways)
     cells = {(row.transport, row.what, row.way): row for row in rows}
-    for transport, what in dict.fromkeys((row.transport, row.what) for row in rows if row.way == goals.HUBBUB):
+    for transport, what in dict.fromkeys((row.transport, row.what) for row in rows):
         found = [cells.get((transport, what, way)) for way in ways]
-        goal = cells[transport, what, goals.HUBBUB].goal
-        is_ratio = cells[transport, what, goals.HUBBUB].ratio is not None
-        table.add_row(f"{transport}, {what}", *_goal(goal, "x" if is_ratio else "ms"), *map(_compared, found))
+        held = next((row for row in found if row is not None and row.goal is not None), None)
+        goal = _goal(held and held.goal, "ms" if held is None or held.ratio is None else "x")
+        table.add_row(f"{transport}, {what}", *goal, *map(_compared, found))
     console.print(table)
 
 
 def _place(row: goals.Compared) -> int:
-    return (goals.DIRECT, goals.HUBBUB, goals.BASE, *rivals.RIVALS).index(row.way)
+    return (goals.DIRECT, goals.HUBBUB, goals.ENDPOINT, goals.BRIDGE, goals.BASE, *rivals.RIVALS).index(row.way)
 
 
 def _compared(row: goals.Compared | None) -> str:

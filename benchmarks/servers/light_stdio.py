@@ -13,7 +13,10 @@ from typing import Any
 
 import orjson
 
-TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "ask", "ask_all", "flood")]
+MORE = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+"""How many more tools it has, for a long list."""
+NAMES = ("echo", "ask", "ask_all", "flood", *(f"tool_{number}" for number in range(MORE)))
+TOOLS = [{"name": name, "description": "x" * 200, "inputSchema": {"type": "object"}} for name in NAMES]
 ONE_AT_A_TIME = Lock()
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 

@@ -249,6 +249,7 @@ class McpApplication:
         gone = asyncio.create_task(request.gone())
         try:
             await stream.pass_on(session.outlet, until=gone)
+            await stream.end()
         finally:
             gone.cancel()
 
