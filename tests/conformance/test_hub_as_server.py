@@ -109,7 +109,6 @@ NOT_YET = {
     "2026-07-28": {
         "completion-complete": RELAY,
         "server-stateless": RELAY,
-        "http-custom-header-server-validation": "headers of arguments are not compared yet",
         "input-required-result-basic-elicitation": QUESTIONS,
         "input-required-result-basic-sampling": QUESTIONS,
         "input-required-result-basic-list-roots": QUESTIONS,

@@ -41,6 +41,11 @@ LISTS: Final = {
     "resources/templates/list": Kind.TEMPLATE,
 }
 
+OF_THE_HANDSHAKE: Final = frozenset(
+    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
+)
+"""Methods that 2026-07-28 has no more (changes since 2025-11-25)."""
+
 log = structlog.get_logger(__name__)
 
 Handler = Callable[[Exchange], Awaitable[bytes]]
@@ -64,7 +69,7 @@ class Endpoint:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
         try:
             handler = self._methods.get(exchange.method)
-            if handler is None:
+            if handler is None or (exchange.host.stateless and exchange.method in OF_THE_HANDSHAKE):
                 raise messages.unknown_method(exchange.method)
             return messages.result(exchange.id, await handler(exchange))
         except Refusal as refusal:
