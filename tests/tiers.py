@@ -20,7 +20,15 @@ HERE = Path(__file__).parent
 WHOLE_PLACES = ("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py")
 """The public suite (Node), what ships for running the hub (Debian), inputs by the thousand, kills in a row; figures."""
 
-WHOLE_FIXTURES = {"browser", "everything_command", "conformance_command", "go_library", "installed_typescript"}
+WHOLE_FIXTURES = {
+    "browser",
+    "conformance_command",
+    "everything_command",
+    "go_library",
+    "hosts_python",
+    "installed_typescript",
+    "npm_hosts",
+}
 
 REAL_PLACES = (
     "e2e/",
