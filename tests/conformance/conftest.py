@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,11 +35,18 @@ class Suite:
 
     async def run(self, url: str, revision: str) -> Checks:
         """Everything that a revision has for servers, required or not."""
-        kept = self.kept / f"{urlsplit(url).port}-{revision}"
-        command = [*self.command, "server", "--url", url, "--requirements", revision, "-o", str(kept)]
+        return await self._checks(url, "--requirements", revision)
+
+    async def one(self, url: str, revision: str, scenario: str) -> list[dict[str, Any]]:
+        """What the suite found in one scenario."""
+        return (await self._checks(url, "--scenario", scenario, "--spec-version", revision, "--force"))[scenario]
+
+    async def _checks(self, url: str, *chosen: str) -> Checks:
+        kept = Path(mkdtemp(dir=self.kept))
         with anyio.fail_after(SUITE_LIMIT_S):
+            command = [*self.command, "server", "--url", url, *chosen, "-o", str(kept)]
             await anyio.run_process(command, check=False, stderr=subprocess.STDOUT)
-        found = {}
+        found: Checks = {}
         for checks in kept.glob("*/checks.json"):
             named = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z", checks.parent.name)
             assert named is not None, checks

@@ -5,7 +5,8 @@ Behind the hub is a server that passes all of them by itself. The suite runs onc
 
 import re
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +93,19 @@ BEYOND = {
 }
 """What no revision requires, and the hub does all the same. `server-sse-polling` wants a server that hangs up."""
 
+TASKS = (
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-required-task-error",
+)
+"""Those of the tasks extension that FastMCP passes by itself. `tasks-mrtr-composition` it fails, and for
+`tasks-status-notifications` the suite has no checks."""
+
 QUESTIONS = "a host is not asked yet"
 RELAY = "not passed on yet"
 NOT_YET = {
@@ -126,14 +140,18 @@ NOT_YET = {
 """What fails, and why; a scenario that passes is not to be here."""
 
 
+TASKS_NOT_YET = dict.fromkeys(TASKS, "tasks are not offered yet")
+
+
 def scenarios(revision: str) -> list[Any]:
     """The scenarios of a revision, those marked that fail."""
-    return [
-        pytest.param(
-            name, marks=pytest.mark.xfail(strict=True, reason=reason) if (reason := NOT_YET[revision].get(name)) else ()
-        )
-        for name in (*REQUIRED[revision], *BEYOND[revision])
-    ]
+    return marked((*REQUIRED[revision], *BEYOND[revision]), NOT_YET[revision])
+
+
+def marked(names: Iterable[str], failing: Mapping[str, str]) -> list[Any]:
+    """Parameters of a test, those marked that fail."""
+    reasons = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in failing.items()}
+    return [pytest.param(name, marks=reasons.get(name, ())) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +164,18 @@ async def before(suite: Suite, endpoint: Callable[..., Awaitable[str]], conforma
 async def now(suite: Suite, endpoint: Callable[..., Awaitable[str]], conformance_peer: str) -> Checks:
     """What the suite says of an endpoint before a server of 2026-07-28."""
     return await suite.run(await endpoint(conformance_peer, "2026-07-28"), "2026-07-28")
+
+
+@pytest.fixture(scope="module")
+def tasks_peer(shared_http_peer: Callable[..., Any], peer_scripts: Path, hosts_python: str) -> str:
+    """The URL of a server whose tools run as tasks."""
+    return f"{shared_http_peer([hosts_python, str(peer_scripts / 'fastmcp_tasks_server.py')]).url}/mcp"
+
+
+@pytest.fixture(scope="module")
+async def tasks_endpoint(endpoint: Callable[..., Awaitable[str]], tasks_peer: str) -> str:
+    """The URL of an endpoint before that server."""
+    return await endpoint(tasks_peer, "2026-07-28")
 
 
 @pytest.mark.parametrize("revision", REQUIRED)
@@ -172,6 +202,16 @@ async def test_the_hub_passes_of_2025_11_25(scenario: str, before: Checks) -> No
 @pytest.mark.parametrize("scenario", scenarios("2026-07-28"))
 async def test_the_hub_passes_of_2026_07_28(scenario: str, now: Checks) -> None:
     assert complaints(now[scenario]) == []
+
+
+@pytest.mark.parametrize("scenario", marked(TASKS, TASKS_NOT_YET))
+async def test_the_hub_passes_of_tasks(scenario: str, suite: Suite, tasks_endpoint: str) -> None:
+    assert complaints(await suite.one(tasks_endpoint, "2026-07-28", scenario)) == []
+
+
+@pytest.mark.parametrize("scenario", TASKS)
+async def test_the_server_with_tasks_passes_by_itself(scenario: str, suite: Suite, tasks_peer: str) -> None:
+    assert complaints(await suite.one(tasks_peer, "2026-07-28", scenario)) == []
 
 
 @pytest.mark.parametrize("revision", REQUIRED)
