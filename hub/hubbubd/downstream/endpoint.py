@@ -12,7 +12,7 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import calls, messages
+from hubbubd.downstream import calls, messages, own_tools
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
@@ -41,11 +41,6 @@ LISTS: Final = {
     "resources/templates/list": Kind.TEMPLATE,
 }
 
-OF_THE_HANDSHAKE: Final = frozenset(
-    {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
-)
-"""Methods that 2026-07-28 has no more (changes since 2025-11-25)."""
-
 log = structlog.get_logger(__name__)
 
 Handler = Callable[[Exchange], Awaitable[bytes]]
@@ -69,7 +64,7 @@ class Endpoint:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
         try:
             handler = self._methods.get(exchange.method)
-            if handler is None or (exchange.host.stateless and exchange.method in OF_THE_HANDSHAKE):
+            if handler is None:
                 raise messages.unknown_method(exchange.method)
             return messages.result(exchange.id, await handler(exchange))
         except Refusal as refusal:
@@ -119,11 +114,17 @@ class Endpoint:
 
     async def _named(self, exchange: Exchange) -> bytes:
         kind, member = NAMED[exchange.method]
-        named = exchange.params.get(member)
+        params = exchange.params
+        if kind is Kind.TOOL and self.view.searched:
+            if params.get("name") == own_tools.SEARCH:
+                return of_revision(exchange, own_tools.searched(self.view, params, exchange.host.principal))
+            if params.get("name") == own_tools.CALL:
+                params = own_tools.unwrapped(params)
+        named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
         target = self.view.target(kind, named, exchange.host.principal)
-        params = {**exchange.params, member: target.name}
+        params = {**params, member: target.name}
         ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
         return of_revision(exchange, self.view.shown(target.server, calls.result_of(ended)))
 
