@@ -26,7 +26,7 @@ from ..e2e.conftest import RunningHub, child, environment, toml
 from .conftest import LIMIT_S, ROOT, installed
 
 INSTALL_LIMIT_S = 600
-EXTRAS = ("connect", "keyring", "telemetry", "tui", "web")
+EXTRAS = ("connect", "keyring", "mcp", "telemetry", "tui", "web")
 # What an environment of Python begins with.
 GIVEN = {"pip", "setuptools"}
 EXAMPLE = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)

@@ -7,6 +7,7 @@ from typing import Any
 from tests.e2e.conftest import toml
 
 from hubbubd.config import HubSettings, ServerConfig, load_settings
+from hubbubd.config.mcp import ProfileSettings
 from hubbubd.errors import ConfigError
 
 from .chance import Chance
@@ -25,6 +26,11 @@ HUB: dict[str, Any] = {
     "oidc_issuer": "https://login.example.com",
     "oidc_audience": "hub",
 }
+PROFILES: dict[str, Any] = {
+    "default": {"max_tool_name": 40, "alias": {"a": "al"}, "questions": {"form": "host"}, "hold_s": 5},
+    "x": {"servers": ["b*"], "tools": "search", "always": ["b__*"], "hold_s": "auto"},
+}
+OF_PROFILE = sorted(ProfileSettings.model_fields)
 OF_HUB, OF_SERVER = sorted(HubSettings.model_fields), sorted(ServerConfig.model_fields)
 LINES = ("[", "[hub", "[[hub]]", "a = ", '"', "'''", "a.b.c = 1", "[servers.a]", "x = 1979-05-27", "\x00", "= 1", "{")
 
@@ -61,7 +67,11 @@ def _file(chance: Chance, suffix: str) -> bytes:
     for options in list(servers.values()):
         if chance.one_in(6):
             servers[chance.text()] = {**options, chance.of(OF_SERVER): chance.value(2)}
-    content = chance.maybe_changed({"hub": hub, "servers": servers})
+    profiles = {name: PROFILES[name] for name in PROFILES if chance.one_in(2)}
+    for options in list(profiles.values()):
+        if chance.one_in(4):
+            profiles[chance.text()] = {**options, chance.of(OF_PROFILE): chance.value(2)}
+    content = chance.maybe_changed({"hub": hub, "servers": servers, "mcp": {"profiles": profiles}})
     if suffix != ".toml":
         if isinstance(content, dict) and chance.one_in(2):
             content["mcpServers"] = content.pop("servers", {})

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.mcp import taken_by_alias
+from hubbubd.config.server import OWN_NAME, ServerConfig
 
 SHORTEST_PAUSE_S: Final = 0.1
 """The shortest backoff, in seconds, of a server added over the API."""
@@ -95,6 +96,13 @@ def _waits(shortest: float) -> Allowance:
     return check
 
 
+def _name(value: Any, hub: HubSettings) -> Problem:
+    if value == OWN_NAME:
+        return "is the hub's own, to its hosts"
+    alias = taken_by_alias(hub.mcp_profiles, value)
+    return f"is the alias of another server: mcp.profiles.{alias}" if alias else None
+
+
 def _ping(value: Any, _hub: HubSettings) -> Problem:
     fits = value == 0 or SHORTEST_PING_S <= value <= LONGEST_S
     return None if fits else f"must be 0, or {SHORTEST_PING_S:g} to {LONGEST_S:.0f} s"
@@ -106,7 +114,8 @@ def _default(name: str) -> float:
 
 ALLOWANCES: Final[Mapping[str, Allowance]] = MappingProxyType(
     {
-        **dict.fromkeys(("name", "transport", "protocol", "resume", "retries", "roots", "timeout_message"), _free),
+        "name": _name,
+        **dict.fromkeys(("transport", "protocol", "resume", "retries", "roots", "timeout_message"), _free),
         **dict.fromkeys(("allow_tools", "deny_tools", "retryable_errors", "one_question_at_a_time"), _free),
         **dict.fromkeys(("sampling", "elicitation", "receiver_tasks"), _free),
         **dict.fromkeys(("auto_reject_on_timeout", "progress_resets_timeout"), _free),

@@ -1,12 +1,18 @@
 """Checks across settings, and of the TLS files that they name. Called when settings are loaded or reloaded."""
 
+from collections.abc import Iterable
+
 from hubbubd.config.hub import HubSettings
+from hubbubd.config.mcp import check_profiles
 from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, is_local, off_loopback
 from hubbubd.errors import ConfigError
 
 
-def check(hub: HubSettings) -> None:
-    """Raise ConfigError, with the setting's name as its key, for the first contradiction."""
+def check(hub: HubSettings, servers: Iterable[str]) -> None:
+    """Raise ConfigError, with the setting's name as its key, for the first contradiction.
+
+    `servers` are the names of the servers of all files.
+    """
     if (hub.tls_cert is None) is not (hub.tls_key is None):
         there, missing = ("tls_key", "tls_cert") if hub.tls_cert is None else ("tls_cert", "tls_key")
         raise ConfigError(there, f"needs {missing}, too")
@@ -17,6 +23,7 @@ def check(hub: HubSettings) -> None:
             raise ConfigError(key, off_loopback(listen))
     _check_oidc(hub)
     _check_grants(hub)
+    check_profiles(hub.mcp_profiles, servers)
     if hub.tls is not None:
         hub.tls.read()
 

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from hubbubd import payload
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.mcp import PROFILE_NAME, PROFILES, ProfileSettings
+from hubbubd.config.server import OWN_NAME, ServerConfig
 from hubbubd.config.validation import config_error, unknown_key
 from hubbubd.errors import ConfigError
 
@@ -30,18 +31,20 @@ FOREIGN_TRANSPORTS = {
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """One parsed file: the raw `hub` table, not validated, and its validated servers."""
+    """One parsed file: the raw `hub` table, not validated, its validated servers, and its validated profiles."""
 
     path: Path
     hub: dict[str, Any]
     servers: tuple[ServerConfig, ...]
+    profiles: Mapping[str, ProfileSettings]
 
 
 def read_file(path: Path) -> FileContent:
     """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
-    TOML has `[hub]` and `[servers.NAME]`, and nothing else. JSON has `mcpServers` or `servers`, and may have `hub`;
-    other top-level keys belong to the program that the file was written for and are ignored.
+    TOML has `[hub]`, `[mcp.profiles.NAME]` and `[servers.NAME]`, and nothing else. JSON has `mcpServers` or `servers`,
+    and may have `hub` and an `mcp` with `profiles`; other top-level keys belong to the program that the file was
+    written for and are ignored.
     """
     where = str(path)
     try:
@@ -51,25 +54,31 @@ def read_file(path: Path) -> FileContent:
     match path.suffix.lower():
         case ".toml":
             root = _parse(where, "TOML", lambda: tomllib.loads(raw))
-            tables = {"hub", "servers"}
+            tables = {"hub", "mcp", "servers"}
             section = "servers"
             for name in root.keys() - tables:
                 raise unknown_key(f"{where}: {name}", name, tables)
             servers = _table(root, section, f"{where}: {section}")
+            mcp = _table(root, "mcp", f"{where}: mcp")
         case ".json":
             root = _parse(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"
             if "mcpServers" in root and "servers" in root:
                 raise ConfigError(f"{where}: servers", "stands beside mcpServers; keep one of them")
-            if section not in root and "hub" not in root:
+            mcp: Any = root.get("mcp")
+            mcp = cast("dict[str, Any]", mcp) if isinstance(mcp, dict) and "profiles" in mcp else {}
+            if section not in root and "hub" not in root and not mcp:
                 raise ConfigError(where, "has none of mcpServers, servers and hub")
             servers = _adopt(_table(root, section, f"{where}: {section}"), f"{where}: {section}")
         case ending:
             raise ConfigError(where, f"a configuration file ends in .toml or .json, not {ending!r}")
     hub = _table(root, "hub", f"{where}: hub")
+    if PROFILES in hub:
+        raise ConfigError(f"{where}: hub.{PROFILES}", "in a file, each profile is a table [mcp.profiles.NAME]")
     for name in hub.keys() - HubSettings.model_fields.keys():
         raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
-    return FileContent(path, hub, tuple(_servers(servers, f"{where}: {section}")))
+    profiles = dict(_profiles(mcp, f"{where}: mcp"))
+    return FileContent(path, hub, tuple(_servers(servers, f"{where}: {section}")), profiles)
 
 
 def _parse(where: str, form: str, parse: Any) -> dict[str, Any]:
@@ -94,12 +103,29 @@ def _servers(table: Mapping[str, Any], key: str) -> Iterable[ServerConfig]:
         options = _table(table, name, f"{key}.{name}")
         if "name" in options:
             raise ConfigError(f"{key}.{name}.name", "a server is named by its table")
+        if name == OWN_NAME:
+            raise ConfigError(f"{key}.{name}", "is the hub's own name, to its hosts; give the server another")
         try:
             yield ServerConfig.model_validate({**options, "name": name})
         except ValidationError as exc:
             if exc.errors()[0]["loc"] == ("name",):
                 raise ConfigError(f"{key}.{name}", "a name has letters, digits, '.', '_', '-', at most 64") from None
             raise config_error(exc, options, f"{key}.{name}", SERVER_KEYS) from None
+
+
+def _profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, ProfileSettings]]:
+    for name in mcp.keys() - {"profiles"}:
+        raise unknown_key(f"{key}.{name}", name, {"profiles"})
+    table = _table(mcp, "profiles", f"{key}.profiles")
+    for name in table:
+        where = f"{key}.profiles.{name}"
+        if not PROFILE_NAME.fullmatch(name):
+            raise ConfigError(where, "a name has letters, digits, '.', '_', '-', at most 64")
+        options = _table(table, name, where)
+        try:
+            yield name, ProfileSettings.model_validate(options)
+        except ValidationError as exc:
+            raise config_error(exc, options, where, ProfileSettings.model_fields) from None
 
 
 def _adopt(table: Mapping[str, Any], key: str) -> dict[str, Any]:

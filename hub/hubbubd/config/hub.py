@@ -9,28 +9,32 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hubbubd.config.commands import AllowedCommand
 from hubbubd.config.hosts import PUBLIC, check_rule
-from hubbubd.config.network import ConnectListen, GrantSettings, Listen, MetricsListen, Origin, Url, is_local
+from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
+from hubbubd.config.network import (
+    ConnectListen,
+    GrantSettings,
+    Host,
+    Listen,
+    McpListen,
+    MetricsListen,
+    Origin,
+    Url,
+    is_local,
+)
 from hubbubd.config.server import Count, PerSecond, Seconds
 from hubbubd.config.tls import TlsFiles
 
 ENV_PREFIX = "HUBBUBD_"
 
-CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables")
-"""The settings that make up `Confinement`: what servers added over the API may do."""
+CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", PROFILES)
+"""The settings that make up `Confinement`: what servers added over the API may do, and what they may be called."""
 
 LIVE = frozenset(
     {
         *CONFINING,
-        *(
-            "connect_origins",
-            "mcp_hosts",
-            "mcp_origins",
-            "grants",
-            "help_base_url",
-            "log_level",
-            "trace_content",
-            "watch_config",
-        ),
+        *("connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
+        *("mcp_hosts", "mcp_origins", "mcp_sessions_per_principal", "mcp_requests_per_session"),
+        *("mcp_streams_per_principal", "mcp_events_per_session", "mcp_event_bytes_per_session", "mcp_session_idle_s"),
         *("max_servers", "max_tokens", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
         *("calls_per_principal", "claims_per_principal", "streams_per_principal"),
         *("rpcs_per_s_per_principal", "refused_credentials_per_s", "shutdown_grace_s"),
@@ -78,14 +82,35 @@ class HubSettings(BaseSettings):
     connect_origins: tuple[Origin, ...] = ()
     """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""
 
-    mcp_listen: ConnectListen = None
+    mcp_listen: McpListen = None
     """Where the hub is an MCP server for hosts (streamable HTTP, at /mcp): HOST:PORT, as `listen`."""
 
-    mcp_hosts: tuple[str, ...] = ()
-    """Names under which hosts reach `mcp_listen`, besides those of loopback."""
+    mcp_hosts: tuple[Host, ...] = ()
+    """Names under which hosts reach `mcp_listen`, besides those of loopback; without a port."""
 
     mcp_origins: tuple[Origin, ...] = ()
     """Origins whose pages may use `mcp_listen`, besides those of loopback."""
+
+    mcp_profiles: Profiles = Field(default_factory=dict[str, ProfileSettings])
+    """What hosts see at /mcp (`default`) and /mcp/p/NAME; in a file these are the tables `[mcp.profiles.NAME]`."""
+
+    mcp_sessions_per_principal: Count = 100
+    """The most sessions of hosts of one principal; one more ends the one that was idle for the longest time."""
+
+    mcp_requests_per_session: Count = 100
+    """The most requests of one session that are served at a time."""
+
+    mcp_streams_per_principal: Count = 100
+    """The most streams of one principal on which hosts wait for notifications (GET, `subscriptions/listen`)."""
+
+    mcp_events_per_session: Count = 1000
+    """The most events of one session that are kept for a host whose stream broke off."""
+
+    mcp_event_bytes_per_session: Annotated[int, Field(ge=1024, le=2**40)] = 4 * 1024 * 1024
+    """The most bytes of these events."""
+
+    mcp_session_idle_s: Seconds = 1800
+    """After so long without a request a session ends."""
 
     tls_cert: ExpandedPath | None = None
     """PEM file of the hub's certificate followed by the intermediate ones; turns TLS on, together with `tls_key`."""
@@ -216,6 +241,11 @@ class HubSettings(BaseSettings):
         if self.tls_cert is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    @property
+    def profiles(self) -> Mapping[str, ProfileSettings]:
+        """The profiles by name; `default` is always there."""
+        return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}
 
     @property
     def networked(self) -> bool:

@@ -15,6 +15,7 @@ from hubbubd import __version__
 from hubbubd.config.cross_checks import check
 from hubbubd.config.files import FileContent, read_file
 from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_data_dir
+from hubbubd.config.mcp import PROFILES, ProfileSettings
 from hubbubd.config.references import resolve
 from hubbubd.config.server import ServerConfig
 from hubbubd.config.validation import config_error
@@ -46,7 +47,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
             _check_references(server, environ, file.path)
     command_line = {name: value for name in ("listen", "data_dir") if (value := getattr(options, name)) is not None}
     return Settings(
-        hub=_layer(command_line, environ, files),
+        hub=_layer(command_line, environ, files, servers),
         servers=servers,
         files=tuple(file.path for file in files),
         check_config=options.check_config,
@@ -81,6 +82,16 @@ def _merge_servers(files: Sequence[FileContent]) -> tuple[ServerConfig, ...]:
     return tuple(server for server, _ in found.values())
 
 
+def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
+    found: dict[str, tuple[ProfileSettings, Path]] = {}
+    for file in files:
+        for name, profile in file.profiles.items():
+            if name in found:
+                raise ConfigError(f"{file.path}: mcp.profiles.{name}", f"is also in {found[name][1]}")
+            found[name] = profile, file.path
+    return {name: profile for name, (profile, _) in found.items()}
+
+
 def _check_references(server: ServerConfig, environ: Mapping[str, str], path: Path) -> None:
     try:
         resolve(server, environ)
@@ -88,15 +99,22 @@ def _check_references(server: ServerConfig, environ: Mapping[str, str], path: Pa
         raise ConfigError(f"{path}: {exc.key}", exc.problem) from None
 
 
-def _layer(command_line: dict[str, Any], environ: Mapping[str, str], files: Sequence[FileContent]) -> HubSettings:
+def _layer(
+    command_line: dict[str, Any],
+    environ: Mapping[str, str],
+    files: Sequence[FileContent],
+    servers: Sequence[ServerConfig],
+) -> HubSettings:
     environment = EnvSettingsSource(HubSettings)
     environment.env_vars = {name.lower(): value for name, value in environ.items()}
     values: dict[str, Any] = {"data_dir": default_data_dir(environ)}
+    if profiles := _merge_profiles(files):
+        values[PROFILES] = profiles
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
             values |= layer
         hub = HubSettings(**values)
-        check(hub)
+        check(hub, [server.name for server in servers])
     except SettingsError as exc:
         raise ConfigError(_blame_environment(exc), 'is not valid JSON, which lists are here: ["a", "b"]') from None
     except ValidationError as exc:
@@ -124,5 +142,7 @@ def _origin(
     variable = f"{ENV_PREFIX}{name}".upper()
     if any(known.upper() == variable for known in environ):
         return variable
+    if name == PROFILES:
+        return f"{[file.path for file in files if file.profiles][-1]}: mcp.profiles"
     paths = [file.path for file in files if name in file.hub]
     return f"{paths[-1]}: hub.{name}" if paths else f"hub.{name}"

@@ -20,6 +20,10 @@ CERT, OIDC, OIDC_ROLE = "cert", "oidc", "oidc-role"
 # sun_path of sockaddr_un has 108 bytes, the last one a NUL.
 _UNIX_PATH_MAX = 107
 
+# RFC 9110, section 7.2, without the port.
+_HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9_.-]+")
+_HOST_MAX = 253  # RFC 1035, section 2.3.4
+
 # RFC 6454, section 6.2, for http and https.
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?")
 
@@ -98,6 +102,10 @@ def _check_connect_listen(text: str | None) -> str | None:
     return None if text is None else _check_port(text, "connect", ("connectrpc", "starlette", "uvicorn"))
 
 
+def _check_mcp_listen(text: str | None) -> str | None:
+    return None if text is None else _check_port(text, "mcp", ("starlette", "uvicorn"))
+
+
 def _check_metrics_listen(text: str | None) -> str | None:
     if text is None:
         return None
@@ -121,6 +129,13 @@ def _check_origin(text: str) -> str:
     return text
 
 
+def _check_host(text: str) -> str:
+    host = text.lower()
+    if len(host) > _HOST_MAX or not _HOST.fullmatch(host):
+        raise ValueError(f"{text!r} is not a host: a name or an address, an IPv6 one in brackets, without a port")
+    return host
+
+
 def check_url(text: str) -> str:
     """Return the URL if its answers can be trusted (https, or http on loopback). Raises ValueError."""
     parts = urlsplit(text)
@@ -131,6 +146,8 @@ def check_url(text: str) -> str:
 
 Listen = Annotated[str, AfterValidator(_check_listen)]
 ConnectListen = Annotated[str | None, AfterValidator(_check_connect_listen)]
+McpListen = Annotated[str | None, AfterValidator(_check_mcp_listen)]
 MetricsListen = Annotated[str | None, AfterValidator(_check_metrics_listen)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
+Host = Annotated[str, AfterValidator(_check_host)]
 Url = Annotated[str, AfterValidator(check_url)]

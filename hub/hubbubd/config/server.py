@@ -18,6 +18,9 @@ Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+OWN_NAME: Final = "hubbub"
+"""The hub itself, to its hosts: no server can have this name, nor an alias of one."""
+
 TransportName = Literal["stdio", "http", "sse"]
 Revision = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 REVISIONS: Final[tuple[str, ...]] = get_args(Revision)

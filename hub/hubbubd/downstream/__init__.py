@@ -2,6 +2,7 @@
 
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
+from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.sessions import Session, Sessions
 
@@ -11,6 +12,7 @@ __all__ = [
     "Endpoint",
     "Exchange",
     "Host",
+    "Merged",
     "Outlet",
     "Session",
     "Sessions",

@@ -61,6 +61,15 @@ class View(Protocol):
         """Return a server's result as this endpoint shows it."""
         ...
 
+    @property
+    def searched(self) -> bool:
+        """Whether tools are searched for instead of listed."""
+        ...
+
+    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+        """Return the entries of the tools that fit a query best, the best first."""
+        ...
+
 
 class Transparent:
     """The endpoint of one server."""
@@ -95,6 +104,12 @@ class Transparent:
     def shown(self, server: str, result: bytes) -> bytes:
         """As `View.shown`: unchanged."""
         return result
+
+    searched = False
+
+    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+        """As `View.search`: never asked."""
+        return []
 
 
 def member_of(kind: Kind) -> str:

@@ -61,6 +61,8 @@ class Catalog:
         self._clock = clock
         self._background = background
         self._servers: dict[str, ServerCatalog] = {}
+        self.version = 0
+        """Grows with every change of any list's entries, and of the servers that there are."""
 
     # Reading
 
@@ -75,6 +77,10 @@ class Catalog:
         """Return a list's entries, MCP objects as JSON, in the server's order."""
         found = self._entries.record(list_id)
         return found.entries if found is not None else ()
+
+    def servers(self) -> list[str]:
+        """Return the names of the servers that the hub keeps, sorted."""
+        return sorted(self._servers)
 
     def watch(self, chosen: CatalogFilter, token: str = "") -> AsyncIterator[WatchEvent[CatalogList]]:
         """Watch the lists: snapshot, then changes; `token` resumes."""
@@ -103,6 +109,7 @@ class Catalog:
         if config.limits_tools:
             self._hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
+        self.version += 1
         opened.follow(None)
         return opened
 
@@ -116,6 +123,7 @@ class Catalog:
     def close(self, server: str) -> None:
         """Stop keeping a server; its lists stay in the store."""
         self._servers.pop(server).follow(None)
+        self.version += 1
 
     def forget(self, server: str) -> None:
         """Delete a server's lists."""
@@ -133,6 +141,7 @@ class Catalog:
             self._ledger.later(Change(self._lists, record.id, record))
         if entries is not None and entries != self.entries(record.id):
             self._ledger.later(Change(self._entries, record.id, CatalogEntries(id=record.id, entries=entries)))
+            self.version += 1
 
     def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
         """Delete the lists of kinds that the server no longer declares."""
@@ -141,6 +150,7 @@ class Catalog:
                 self._ledger.later(Change(self._lists, record.id, None))
                 if self._entries.record(record.id) is not None:
                     self._ledger.later(Change(self._entries, record.id, None))
+                    self.version += 1
 
 
 class ServerCatalog:

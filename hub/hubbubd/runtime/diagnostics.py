@@ -189,7 +189,7 @@ def _space(path: Path) -> Iterator[Finding]:
 def _permissions(path: Path) -> Iterator[Finding]:
     if not path.is_dir():
         return
-    names = ("", "client.json", "tokens.json", "hubbub.db")
+    names = ("", "client.json", "tokens.json", "state_keys.json", "hubbub.db")
     open_to_others = [each for each in (path / name for name in names) if each.exists() and each.stat().st_mode & 0o077]
     if open_to_others:
         paths = " ".join(map(str, open_to_others))

@@ -15,6 +15,7 @@ import structlog
 from hubbubd.clock import Clock
 from hubbubd.config import Confinement, HubSettings, ServerConfig
 from hubbubd.config.hub import CONFINING
+from hubbubd.config.mcp import PROFILES
 from hubbubd.config.options import needs_connection
 from hubbubd.config.server import Roots
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
@@ -273,7 +274,10 @@ class Servers:
         changed = {name for name in CONFINING if getattr(before, name) != getattr(settings, name)}
         if not changed:
             return
-        self._confinement = Confinement.of(settings, os.environ)
+        if changed <= {PROFILES}:  # only names: what was found of commands stays
+            self._confinement = replace(self._confinement, hub=settings)
+        else:
+            self._confinement = Confinement.of(settings, os.environ)
         self._warn_of_missing_commands()
         for name, kept in list(self._kept.items()):
             if kept.record.source == "api":

@@ -1,0 +1,163 @@
+"""Settings of the MCP endpoint: its profiles, `[mcp.profiles.NAME]`, each of which says what a host sees of the hub."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from hubbubd.config.server import OWN_NAME, ServerName
+from hubbubd.errors import ConfigError
+
+DEFAULT: Final = "default"
+"""The profile of /mcp. It is there without being configured."""
+
+MAX_PATTERNS: Final = 1000
+"""The most patterns of a list, and aliases of a profile: each is compared with each name."""
+
+PROFILES: Final = "mcp_profiles"
+"""The setting that has the profiles."""
+
+PROFILE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+"""A profile's name is a part of its endpoint's path, /mcp/p/NAME."""
+
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*")
+_LONGEST_HOLD_S = 10_000_000  # as any other time of the settings
+_LONGEST_ALIAS = 14  # what `host_names` leaves to a prefix where `max_tool_name` is least
+
+
+def _check_alias(text: str) -> str:
+    if not _ALIAS.fullmatch(text) or len(text) > _LONGEST_ALIAS:
+        raise ValueError(
+            f"{text!r} is not an alias: letters, digits, '-' and single '_' between them, at most {_LONGEST_ALIAS}"
+        )
+    if text == OWN_NAME:
+        raise ValueError(f"{OWN_NAME!r} is the hub itself, whose own tools are {OWN_NAME}_*")
+    return text
+
+
+def _check_hold(value: object) -> object:
+    seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_HOLD_S
+    if value != "auto" and not seconds:
+        raise ValueError(f'must be "auto", or seconds from 0 to {_LONGEST_HOLD_S}')
+    return value
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=256)]
+ProfileName = Annotated[str, Field(pattern=PROFILE_NAME.pattern)]
+Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MAX_PATTERNS)]
+Alias = Annotated[str, AfterValidator(_check_alias)]
+Asked = Literal["both", "host-first", "host", "inbox"]
+"""Who is asked: host and inbox, of whom the first answer counts; the host if it can, else the inbox; one of them."""
+
+
+class QuestionSettings(BaseModel):
+    """Who is asked what a server asks, by kind of pending request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    form: Asked = "both"
+    url: Asked = "both"
+    sampling: Asked = "host-first"
+    roots: Asked = "host-first"
+
+
+class ProfileSettings(BaseModel):
+    """What one endpoint shows to hosts, within what their principal may call. `*_s` are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    servers: Annotated[Patterns, Field(min_length=1)] = ("*",)
+    """Patterns of the names of the servers that are shown."""
+
+    allow_tools: Patterns = ("*",)
+    """Patterns of the tools that are shown, by the names that hosts see."""
+
+    deny_tools: Patterns = ()
+    """Patterns of those that are not, whatever `allow_tools` says."""
+
+    prefix: Literal["always", "never"] = "always"
+    """Whether names of tools and prompts begin with their server's."""
+
+    max_tool_name: Annotated[int, Field(ge=32, le=128)] = 50
+    """The most characters of such a name; longer ones are cut. Hosts put their own prefix before it."""
+
+    tools: Literal["all", "search"] = "all"
+    """Whether all tools are listed, or tools to search for them and call them."""
+
+    always: Patterns = ()
+    """Patterns of the tools that are listed even so."""
+
+    resources: bool = True
+    """Whether resources are shown."""
+
+    prompts: bool = True
+    """Whether prompts are shown."""
+
+    instructions: Annotated[str, Field(max_length=2000)] = ""
+    """Put before what servers say of themselves."""
+
+    questions: QuestionSettings = QuestionSettings()
+    """Who is asked what servers ask: `both`, `host-first`, `host` or `inbox`, for each kind."""
+
+    unattended_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 1.0
+    """An answer of a host within so long that needs no person counts as none; 0 counts all."""
+
+    hold_s: Annotated[Literal["auto"] | float, BeforeValidator(_check_hold)] = "auto"
+    """How long a request is held while a person is asked; `auto` is as long as the host is known to wait."""
+
+    on_hold_end: Literal["ticket", "error", "wait"] = "ticket"
+    """What the host gets then: a result that says how to fetch the real one, an error, or nothing yet."""
+
+    alias: Annotated[Mapping[ServerName, Alias], Field(max_length=MAX_PATTERNS)] = Field(default_factory=dict[str, str])
+    """Shorter names of servers, for the names of their tools and prompts."""
+
+    def has_server(self, name: str) -> bool:
+        """Return whether a server is shown."""
+        return _matches(self.servers, name)
+
+    def has_tool(self, shown: str) -> bool:
+        """Return whether a tool is shown, by the name that hosts see. They have ASCII letters only, and case counts."""
+        return _matches(self.allow_tools, shown) and not _matches(self.deny_tools, shown)
+
+    def pins_tool(self, shown: str) -> bool:
+        """Return whether a tool is listed though tools are searched for."""
+        return _matches(self.always, shown)
+
+
+DEFAULT_PROFILE: Final = ProfileSettings()
+"""What the profile `default` is unless it is configured."""
+
+Profiles = Annotated[Mapping[ProfileName, ProfileSettings], Field(max_length=MAX_PATTERNS)]
+
+
+def taken_by_alias(profiles: Mapping[str, ProfileSettings], name: str) -> str | None:
+    """Return the key of the alias that a server of this name would be confused with; None if there is none."""
+    for profile, settings in profiles.items():
+        for server, alias in settings.alias.items():
+            if alias == name != server:
+                return f"{profile}.alias.{server}"
+    return None
+
+
+def check_profiles(profiles: Mapping[str, ProfileSettings], servers: Iterable[str]) -> None:
+    """Raise ConfigError, with the key `mcp_profiles`, for the first contradiction within a profile or with a server."""
+    for name, settings in profiles.items():
+        if settings.always and settings.tools != "search":
+            raise ConfigError(PROFILES, f'{name}.always: needs tools = "search"; all tools are listed')
+        owners: dict[str, str] = {}
+        for server, alias in settings.alias.items():
+            key = f"{name}.alias.{server}"
+            if not settings.has_server(server):
+                raise ConfigError(PROFILES, f"{key}: the profile's servers do not include it")
+            if alias in owners:
+                raise ConfigError(PROFILES, f"{key}: {alias!r} is the alias of {owners[alias]}, too")
+            owners[alias] = server
+    for server in servers:
+        if key := taken_by_alias(profiles, server):
+            raise ConfigError(PROFILES, f"{key}: {server!r} is the name of another server")
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

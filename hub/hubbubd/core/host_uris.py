@@ -1,0 +1,166 @@
+"""URIs of resources as hosts see them: `hubbub://s/SERVER/` before the server's own, verbatim.
+
+A pure prefix: a template stays a template of RFC 6570, and taking it off gives exactly what the server said. Servers of
+other hubs have it several times. A server's name has no slash, so the prefix has one reading.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+Json = dict[str, Any]
+
+PREFIX: Final = "hubbub://s/"
+
+MAX_CONTENT_DEPTH: Final = 8
+"""How deep content is looked into: a message of a sampling request has results of tools, and these have content."""
+
+_SERVER = re.compile(r"hubbub://s/([A-Za-z0-9][A-Za-z0-9._-]{0,63})/")
+
+# No serializer escapes an ASCII letter unless it means to.
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
+
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_OPERATOR = re.compile(r"\{[+#./;?&]")
+
+Rewrite = Callable[[str], str]
+
+
+def added(server: str, uri: str) -> str:
+    """Return the URI, or template, of a server's resource as hosts see it."""
+    return f"{PREFIX}{server}/{uri}"
+
+
+def stripped(uri: str) -> tuple[str, str] | None:
+    """Return the server and its own URI for one that hosts see; None for any other."""
+    found = _SERVER.match(uri)
+    return (found[1], uri[found.end() :]) if found else None
+
+
+def may_have_uris(document: bytes) -> bool:
+    """Return whether a JSON document may have a place that `rewritten` changes. False is certain."""
+    names = b'uri"' in document or b'Uri"' in document or b'uriTemplate"' in document
+    return names or (b"\\u00" in document and _ESCAPED_LETTER.search(document) is not None)
+
+
+def rewritten(document: Mapping[str, Any], server: str) -> Json:
+    """Return a result, or the params of a sampling request, with all of the server's URIs as hosts see them.
+
+    Those of the entries of lists, of contents, of links and embedded resources wherever content is, of the user
+    interface in `_meta`, and of what a round asks. Not those in `structuredContent`, in schemas or in text: nobody
+    knows that they are URIs. The document itself stays as it is.
+    """
+    return _Rewriting(lambda uri: added(server, uri)).document(document)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """One pass over a document. What has another shape than MCP says is left alone."""
+
+    uri: Rewrite
+
+    def document(self, found: Mapping[str, Any]) -> Json:
+        done = self._ui({**found})
+        for name in ("tools", "prompts"):
+            self._each(done, name, self._ui)
+        for name in ("resources", "contents"):
+            self._each(done, name, lambda each: self._ui(self._member(each, "uri")))
+        self._each(done, "resourceTemplates", lambda each: self._ui(self._member(each, "uriTemplate")))
+        self._content(done, 0)
+        self._each(done, "messages", lambda each: self._content({**each}, 0))
+        self._asked(done)
+        return done
+
+    def _asked(self, done: Json) -> None:
+        """Rewrite the requests of a round (2026-07-28): a sampling's messages have content."""
+        asked = done.get("inputRequests")
+        if not isinstance(asked, Mapping):
+            return
+        done["inputRequests"] = {key: self._request(each) for key, each in cast("Json", asked).items()}
+
+    def _request(self, asked: object) -> object:
+        request = cast("Json", asked) if isinstance(asked, Mapping) else {}
+        params = request.get("params")
+        if not isinstance(params, Mapping):
+            return cast("object", asked)
+        inner: Json = {**cast("Json", params)}
+        self._each(inner, "messages", lambda each: self._content({**each}, 0))
+        return {**request, "params": inner}
+
+    def _content(self, holder: Json, depth: int) -> Json:
+        """Rewrite a `content` in place, which is one block or a list of them."""
+        content = holder.get("content")
+        if isinstance(content, Mapping):
+            holder["content"] = self._block(cast("Json", content), depth)
+        else:
+            self._each(holder, "content", lambda each: self._block(each, depth))
+        return holder
+
+    def _block(self, block: Json, depth: int) -> Json:
+        match block.get("type"):
+            case "resource_link":
+                return self._ui(self._member(block, "uri"))
+            case "resource" if isinstance(resource := block.get("resource"), Mapping):
+                return self._ui({**block, "resource": self._ui(self._member(cast("Json", resource), "uri"))})
+            case "tool_result" if depth < MAX_CONTENT_DEPTH:
+                return self._content({**block}, depth + 1)
+            case _:
+                return block
+
+    def _ui(self, owner: Json) -> Json:
+        """Rewrite what an entry or result says of its user interface (MCP Apps), in both of its spellings."""
+        meta = owner.get("_meta")
+        if not isinstance(meta, Mapping):
+            return owner
+        done = self._member(cast("Json", meta), "ui/resourceUri")
+        if isinstance(ui := done.get("ui"), Mapping):
+            done = {**done, "ui": self._member(cast("Json", ui), "resourceUri")}
+        return {**owner, "_meta": done}
+
+    def _member(self, owner: Json, name: str) -> Json:
+        value = owner.get(name)
+        return {**owner, name: self.uri(value)} if isinstance(value, str) else owner
+
+    def _each(self, owner: Json, name: str, change: Callable[[Json], Json]) -> None:
+        """Change each object of a list in place."""
+        entries = owner.get(name)
+        if isinstance(entries, list):
+            owner[name] = [
+                change(cast("Json", each)) if isinstance(each, Mapping) else each
+                for each in cast("list[object]", entries)
+            ]
+
+
+def owners(uri: str, uris: Mapping[str, Collection[str]], templates: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return the servers that list this URI of their own, sorted; if none does, those with a template that fits.
+
+    For a host that asks with an original URI, which its model copied out of some text. `uris` and `templates` are the
+    lists by server.
+    """
+    listed = tuple(sorted(server for server, known in uris.items() if uri in known))
+    return listed or tuple(sorted(name for name, known in templates.items() if any(fits(uri, each) for each in known)))
+
+
+def fits(uri: str, template: str) -> bool:
+    """Return whether a URI may be an expansion of a template (RFC 6570).
+
+    An expression without an operator stands for any text without a slash. Where one has an operator, all stand for any
+    text. Takes time in proportion to the URI for each expression, whatever a server writes.
+    """
+    literals = _EXPRESSION.split(template)
+    if len(literals) == 1:
+        return uri == template
+    within = "" if _OPERATOR.search(template) else "/"
+    head, *middle, tail = literals
+    at, end = len(head), len(uri) - len(tail)
+    if at > end or not uri.startswith(head) or not uri.endswith(tail):
+        return False
+    # The first place of each literal is the right one: a later one leaves nothing to the next expression that an
+    # earlier one would not.
+    for literal in middle:
+        found = uri.find(literal, at, end)
+        if found < 0 or (within and within in uri[at:found]):
+            return False
+        at = found + len(literal)
+    return not (within and within in uri[at:end])

@@ -1,0 +1,129 @@
+"""The keys that seal request states: a file in the data directory, kept over restarts.
+
+There are two at most. The newer one seals, both open. A key is replaced after ROTATE_S and then opens for as long
+again, so a state that lives no longer than that does not outlive its key.
+"""
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Final
+
+import anyio
+import structlog
+from anyio import to_thread
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+
+from hubbubd import files
+from hubbubd.bounds import Moment
+from hubbubd.clock import Clock
+from hubbubd.store import StoreError
+
+NAME: Final = "state_keys.json"
+
+KEY_BYTES: Final = 32
+"""AES-256."""
+
+ROTATE_S: Final = 30 * 86_400.0
+"""Seconds until a key is replaced. A thousand states a second stay below the 2^32 for which a key with random nonces is
+good (NIST SP 800-38D, section 8.3)."""
+
+LOOK_S: Final = 3600.0
+"""Seconds between looks at the key's age: the clock may be set, and the computer suspended."""
+
+_FILE_MAX: Final = 4096  # bytes; two keys take 200
+
+log = structlog.get_logger(__name__)
+
+
+class StateKey(BaseModel):
+    """A key, and when it was made in epoch seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    secret: Annotated[Base64Bytes, Field(min_length=KEY_BYTES, max_length=KEY_BYTES, repr=False)]
+    made_at: Moment
+
+
+class StateKeys(BaseModel):
+    """What the file has: the keys, the newest first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys: Annotated[tuple[StateKey, ...], Field(max_length=2)] = ()
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """The keys themselves, the newest first."""
+        return tuple(key.secret for key in self.keys)
+
+    def due(self, now: float) -> bool:
+        """Return whether a new key is due, as it is when the newest is of the far future: the clock was set back."""
+        return not self.keys or abs(now - self.keys[0].made_at) >= ROTATE_S
+
+    def rotated(self, now: float) -> "StateKeys":
+        """Return the keys with a new one, without the oldest of two."""
+        # Keys are bytes here, and Base64Bytes would decode them.
+        new = StateKey.model_construct(secret=secrets.token_bytes(KEY_BYTES), made_at=now)
+        return StateKeys.model_construct(keys=(new, *self.keys[:1]))
+
+
+class KeyRing:
+    """The keys of a data directory, as they are now."""
+
+    def __init__(self, path: Path, clock: Clock, keys: StateKeys) -> None:
+        self._path = path
+        self._clock = clock
+        self._keys = keys
+
+    @classmethod
+    def open(cls, data_dir: Path, clock: Clock) -> "KeyRing":
+        """Read the keys, or make the first. Blocks. Raises OSError, and StoreError for a damaged file."""
+        path = data_dir / NAME
+        ring = cls(path, clock, _read(path))
+        if not ring.secrets:
+            ring.rotate()
+        return ring
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """The keys that open states; the first one seals."""
+        return self._keys.secrets
+
+    def rotate(self) -> None:
+        """Make a new key; durable before it is used. Blocks. Raises OSError, and then the keys stay."""
+        keys = self._keys.rotated(self._clock.now())
+        files.put(self._path, keys.model_dump_json().encode() + b"\n")
+        self._keys = keys
+
+    def rotate_if_due(self) -> None:
+        """Replace an old key. Blocks. If it cannot be written, the key stays, and the next look tries again."""
+        if not self._keys.due(self._clock.now()):
+            return
+        try:
+            self.rotate()
+        except OSError as exc:
+            log.warning("request state key not replaced; retried", error=str(exc))
+
+    async def follow(self) -> None:
+        """Replace keys as they get old, until cancelled."""
+        while True:
+            await to_thread.run_sync(self.rotate_if_due)
+            await anyio.sleep(LOOK_S)
+
+
+def _read(path: Path) -> StateKeys:
+    try:
+        path.chmod(0o600)
+        with path.open("rb") as file:
+            raw = file.read(_FILE_MAX + 1)
+        if len(raw) > _FILE_MAX:
+            raise ValueError
+        return StateKeys.model_validate_json(raw)
+    except FileNotFoundError:
+        return StateKeys()
+    except ValueError:  # pydantic's is one
+        # The error would quote the keys.
+        raise StoreError(
+            f"{path} is damaged. Delete it, and the hub makes a new one: hosts that wait for an answer then get an "
+            "error when they ask again, and nothing else is lost"
+        ) from None
