@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from ..e2e.conftest import start_shared_hub
+from ..e2e.conftest import RunningHub, start_shared_hub
 
 __all__ = ["start_shared_hub"]
 
@@ -63,13 +63,21 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-async def place(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) -> Place:
-    """The endpoint for one server, which is the one that the conformance suite is run against."""
+async def hub(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) -> RunningHub:
+    """A hub with the server that the conformance suite is run against."""
     server = f"{shared_http_peer([sys.executable, str(peer_scripts / 'conformance_server.py'), 'http']).url}/mcp"
     hub = await start_shared_hub({"tested": {"url": server}}, hub={"mcp_listen": "127.0.0.1:0"})
     await hub.connected("tested")
+    return hub
+
+
+@pytest.fixture(params=["all", "one"])
+async def place(request: pytest.FixtureRequest, hub: RunningHub) -> Place:
+    """The endpoint for all servers, and the one for one server."""
     token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     tools = tuple([tool.name for tool in await hub.client.catalog.tools("tested")])
+    if request.param == "all":
+        return Place(hub.ready["mcp"], token, "tested__", f"hubbub://s/tested/{RESOURCE}", tools)
     return Place(f"{hub.ready['mcp']}/s/tested", token, "", RESOURCE, tools)
 
 
@@ -105,7 +113,10 @@ async def test_the_clients_of_npm(place: Place, npm_hosts: Path, which: str, rev
     assert await place.host(npm_hosts / "node", HERE / "npm.cjs", which, env=env) == place.used(revision)
 
 
-@pytest.mark.parametrize("era", ["legacy", "modern"])
+LEVELS = pytest.mark.xfail(strict=True, reason="it sets a level, which is not passed on yet")
+
+
+@pytest.mark.parametrize("era", [pytest.param("legacy", marks=LEVELS), "modern"])
 async def test_the_command_line_of_the_inspector(place: Place, npm_hosts: Path, tmp_path: Path, era: str) -> None:
     async def inspect(*words: str, status: int = 0) -> Any:
         program = [str(npm_hosts / "node"), str(npm_hosts / "node_modules/.bin/inspector"), "--cli", place.url]
