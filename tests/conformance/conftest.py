@@ -22,6 +22,11 @@ __all__ = ["start_shared_hub"]
 
 SUITE_LIMIT_S = 150
 
+HOST_ALONE = {
+    "profiles": {"default": {"questions": dict.fromkeys(("form", "url", "sampling", "roots"), "host")}},
+}
+"""The host alone is asked, and servers are told of its capabilities, as if nobody were in between."""
+
 Checks = dict[str, list[dict[str, Any]]]
 """What the suite found, by scenario."""
 
@@ -80,7 +85,7 @@ async def endpoint(start_shared_hub: Callable[..., Awaitable[Any]]) -> AsyncIter
 
         async def start(url: str, revision: str) -> str:
             server = {"url": url, "protocol": revision, "max_in_flight": 16}
-            hub = await start_shared_hub({"tested": server}, hub={"mcp_listen": "127.0.0.1:0"})
+            hub = await start_shared_hub({"tested": server}, hub={"mcp_listen": "127.0.0.1:0"}, mcp=HOST_ALONE)
             await hub.connected("tested")
             token = json.loads((hub.data_dir / "client.json").read_text())["token"]
             served = urlsplit(hub.ready["mcp"])
