@@ -84,7 +84,7 @@ async def endpoint(start_shared_hub: Callable[..., Awaitable[Any]]) -> AsyncIter
     async with AsyncExitStack() as stack:
 
         async def start(url: str, revision: str) -> str:
-            server = {"url": url, "protocol": revision, "max_in_flight": 16}
+            server = {"url": url, "protocol": revision, "max_in_flight": 16, "roots": "ask"}
             hub = await start_shared_hub({"tested": server}, hub={"mcp_listen": "127.0.0.1:0"}, mcp=HOST_ALONE)
             await hub.connected("tested")
             token = json.loads((hub.data_dir / "client.json").read_text())["token"]
