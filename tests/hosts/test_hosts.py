@@ -36,13 +36,13 @@ USED = {
 
 @dataclass(frozen=True)
 class Place:
-    """An endpoint; `prefix` is what it puts before the names of the server."""
+    """An endpoint with its tools; `prefix` is what it puts before the names of the server that is used."""
 
     url: str
     token: str
     prefix: str
     resource: str
-    tools: tuple[str, ...]
+    tools: Sequence[str]
 
     async def host(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Any:
         """What a host reports that is started so."""
@@ -59,26 +59,31 @@ class Place:
 
     def used(self, revision: str) -> dict[str, Any]:
         """What every host reports that negotiated this revision."""
-        return {"revision": revision, "tools": [self.prefix + tool for tool in self.tools], **USED}
+        return {"revision": revision, "tools": self.tools, **USED}
 
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) -> RunningHub:
-    """A hub with the server that the conformance suite is run against."""
-    server = f"{shared_http_peer([sys.executable, str(peer_scripts / 'conformance_server.py'), 'http']).url}/mcp"
-    hub = await start_shared_hub({"tested": {"url": server}}, hub={"mcp_listen": "127.0.0.1:0"})
-    await hub.connected("tested")
+    """A hub that knows one server twice: as one of each revision."""
+    url = f"{shared_http_peer([sys.executable, str(peer_scripts / 'conformance_server.py'), 'http']).url}/mcp"
+    servers = {
+        "before": {"url": url, "protocol": "2025-11-25"},
+        "now": {"url": url, "protocol": "2026-07-28"},
+    }
+    hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
+    await hub.connected(*servers)
     return hub
 
 
 @pytest.fixture(params=["all", "one"])
 async def place(request: pytest.FixtureRequest, hub: RunningHub) -> Place:
-    """The endpoint for all servers, and the one for one server."""
+    """The endpoint for all servers, where the one of 2025-11-25 is used; and the endpoint for that of 2026-07-28."""
     token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-    tools = tuple([tool.name for tool in await hub.client.catalog.tools("tested")])
-    if request.param == "all":
-        return Place(hub.ready["mcp"], token, "tested__", f"hubbub://s/tested/{RESOURCE}", tools)
-    return Place(f"{hub.ready['mcp']}/s/tested", token, "", RESOURCE, tools)
+    if request.param == "one":
+        tools = [tool.name for tool in await hub.client.catalog.tools("now")]
+        return Place(f"{hub.ready['mcp']}/s/now", token, "", RESOURCE, tools)
+    tools = [f"{name}__{tool.name}" for name in ("before", "now") for tool in await hub.client.catalog.tools(name)]
+    return Place(hub.ready["mcp"], token, "before__", f"hubbub://s/before/{RESOURCE}", tools)
 
 
 @pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
@@ -99,7 +104,7 @@ async def test_an_agent_of_pydantic_ai(place: Place, hosts_python: str) -> None:
     told = json.loads(await place.run([hosts_python, str(HERE / "agent.py"), place.url, place.prefix]))
     assert told == {
         "ended": "done",
-        "tools": [place.prefix + tool for tool in place.tools],
+        "tools": place.tools,
         "echo": USED["echo"],
         "failed": USED["failed"],
     }
@@ -125,7 +130,7 @@ async def test_the_command_line_of_the_inspector(place: Place, npm_hosts: Path, 
         return json.loads(await place.run([*program, *options, "--method", *words], env, status))
 
     tools = (await inspect("tools/list"))["tools"]
-    assert [tool["name"] for tool in tools] == [place.prefix + tool for tool in place.tools]
+    assert [tool["name"] for tool in tools] == place.tools
     echoed = await inspect("tools/call", "--tool-name", f"{place.prefix}echo", "--tool-arg", f"text={USED['echo']}")
     assert echoed["content"] == [{"type": "text", "text": USED["echo"]}]
     failed = await inspect("tools/call", "--tool-name", f"{place.prefix}test_error_handling", status=5)
