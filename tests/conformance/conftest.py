@@ -87,6 +87,7 @@ async def endpoint(start_shared_hub: Callable[..., Awaitable[Any]]) -> AsyncIter
             server = {"url": url, "protocol": revision, "max_in_flight": 16, "roots": "ask"}
             hub = await start_shared_hub({"tested": server}, hub={"mcp_listen": "127.0.0.1:0"}, mcp=HOST_ALONE)
             await hub.connected("tested")
+            await hub.client.catalog.refresh("tested")
             token = json.loads((hub.data_dir / "client.json").read_text())["token"]
             served = urlsplit(hub.ready["mcp"])
             origin = await stack.enter_async_context(adding_token(f"{served.scheme}://{served.netloc}", token))

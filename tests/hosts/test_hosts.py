@@ -72,6 +72,8 @@ async def hub(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) 
     }
     hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
     await hub.connected(*servers)
+    for name in servers:
+        await hub.client.catalog.refresh(name)
     return hub
 
 
