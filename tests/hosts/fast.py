@@ -32,7 +32,7 @@ async def main(url: str, prefix: str, resource: str, mode: str) -> dict[str, Any
 
         tools = await client.list_tools()
         echoed, failed = await call("echo", text="e" * 1024), await call("test_error_handling")
-        asked = await call("test_elicitation", message="Who?") if "--ask" in sys.argv else None
+        asked = await call("test_elicitation", message="Who?")
         await call("test_tool_with_progress", note)
         read = await client.read_resource(resource)
         prompt = await client.get_prompt(f"{prefix}test_prompt_with_arguments", {"arg1": "1", "arg2": "2"})
@@ -41,7 +41,7 @@ async def main(url: str, prefix: str, resource: str, mode: str) -> dict[str, Any
             "tools": [tool.name for tool in tools],
             "echo": echoed.content[0].text,
             "failed": failed.content[0].text if failed.is_error else None,
-            "asked": asked and asked.content[0].text,
+            "asked": asked.content[0].text,
             "progress": progress,
             "resource": read[0].text,
             "prompt": prompt.messages[0].content.text,

@@ -6,7 +6,6 @@
 // a revision is what it insists on.
 
 const [url, prefix, resource, which] = process.argv.slice(2);
-const asks = process.argv.includes("--ask");
 const v1 = which === "v1";
 
 const { Client, StreamableHTTPClientTransport } = v1
@@ -37,7 +36,7 @@ async function main() {
   const { tools } = await client.listTools();
   const echoed = await call("echo", { text: "e".repeat(1024) });
   const failed = await call("test_error_handling", {});
-  const asked = asks ? await call("test_elicitation", { message: "Who?" }) : null;
+  const asked = await call("test_elicitation", { message: "Who?" });
   await call("test_tool_with_progress", {}, { onprogress: (told) => progress.push(told.progress) });
   const read = await client.readResource({ uri: resource });
   const prompt = await client.getPrompt({
@@ -49,7 +48,7 @@ async function main() {
     tools: tools.map((tool) => tool.name),
     echo: echoed.content[0].text,
     failed: failed.isError ? failed.content[0].text : null,
-    asked: asked && asked.content[0].text,
+    asked: asked.content[0].text,
     progress,
     resource: read.contents[0].text,
     prompt: prompt.messages[0].content.text,

@@ -36,7 +36,7 @@ async def main(url: str, prefix: str, resource: str, mode: str) -> dict[str, Any
                 return await client.call_tool(prefix + name, arguments, progress_callback=progress_callback)
 
             echoed, failed = await call("echo", text="e" * 1024), await call("test_error_handling")
-            asked = await call("test_elicitation", message="Who?") if "--ask" in sys.argv else None
+            asked = await call("test_elicitation", message="Who?")
             await call("test_tool_with_progress", note)
             read = await client.read_resource(resource)
             prompt = await client.get_prompt(f"{prefix}test_prompt_with_arguments", {"arg1": "1", "arg2": "2"})
@@ -45,7 +45,7 @@ async def main(url: str, prefix: str, resource: str, mode: str) -> dict[str, Any
                 "tools": [tool.name for tool in tools],
                 "echo": echoed.content[0].text,
                 "failed": failed.content[0].text if failed.is_error else None,
-                "asked": asked and asked.content[0].text,
+                "asked": asked.content[0].text,
                 "progress": progress,
                 "resource": read.contents[0].text,
                 "prompt": prompt.messages[0].content.text,

@@ -26,7 +26,7 @@ RESOURCE = "test://static-text"
 USED = {
     "echo": "e" * 1024,
     "failed": "This tool intentionally returns an error for testing",
-    "asked": None,
+    "asked": 'User response: action=accept, content={"username": "ada", "email": "ada@example.org"}',
     "progress": [0, 50, 100],
     "resource": "This is the content of the static text resource.",
     "prompt": "Prompt with arguments: arg1='1', arg2='2'",
@@ -45,7 +45,7 @@ class Place:
     tools: Sequence[str]
 
     async def host(self, *words: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        """What a host reports that is started so."""
+        """What a host reports that is started so, and that answers what it is asked."""
         command = [*map(str, words[:2]), self.url, self.prefix, self.resource, *map(str, words[2:])]
         return json.loads(await self.run(command, env))
 
@@ -120,10 +120,7 @@ async def test_the_clients_of_npm(place: Place, npm_hosts: Path, which: str, rev
     assert await place.host(npm_hosts / "node", HERE / "npm.cjs", which, env=env) == place.used(revision)
 
 
-LEVELS = pytest.mark.xfail(strict=True, reason="it sets a level, which is not passed on yet")
-
-
-@pytest.mark.parametrize("era", [pytest.param("legacy", marks=LEVELS), "modern"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_command_line_of_the_inspector(place: Place, npm_hosts: Path, tmp_path: Path, era: str) -> None:
     async def inspect(*words: str, status: int = 0) -> Any:
         program = [str(npm_hosts / "node"), str(npm_hosts / "node_modules/.bin/inspector"), "--cli", place.url]
