@@ -107,22 +107,15 @@ TASKS = (
 `tasks-status-notifications` the suite has no checks."""
 
 QUESTIONS = "a host is not asked yet"
-RELAY = "not passed on yet"
 NOT_YET = {
     "2025-11-25": {
-        "logging-set-level": RELAY,
-        "completion-complete": RELAY,
-        "tools-call-with-logging": RELAY,
-        "resources-subscribe": RELAY,
-        "resources-unsubscribe": RELAY,
         "tools-call-sampling": QUESTIONS,
         "tools-call-elicitation": QUESTIONS,
         "elicitation-sep1034-defaults": QUESTIONS,
         "elicitation-sep1330-enums": QUESTIONS,
     },
     "2026-07-28": {
-        "completion-complete": RELAY,
-        "server-stateless": RELAY,
+        "server-stateless": QUESTIONS,
         "input-required-result-basic-elicitation": QUESTIONS,
         "input-required-result-basic-sampling": QUESTIONS,
         "input-required-result-basic-list-roots": QUESTIONS,
