@@ -186,6 +186,7 @@ async def _serve_api(
                 address=f"{UNIX}{local}" if local else address,
                 token=token,
                 connect=connect,
+                mcp=mcp,
             )
             _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, settings, path)
             await anext(signals)

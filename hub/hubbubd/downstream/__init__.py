@@ -1,6 +1,8 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
+from hubbubd.downstream.bridged import BridgedHost, BridgedHosts
 from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.endpoints import Endpoints
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
 from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.profiles import Transparent
@@ -9,7 +11,10 @@ from hubbubd.downstream.sessions import Session, Sessions
 __all__ = [
     "HANDSHAKE_REVISIONS",
     "STATELESS_REVISIONS",
+    "BridgedHost",
+    "BridgedHosts",
     "Endpoint",
+    "Endpoints",
     "Exchange",
     "Host",
     "Merged",

@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config.network import UNIX
 from hubbubd.config.tls import TlsFiles
 from hubbubd.rpc import health
@@ -23,6 +23,7 @@ from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.mcp_bridge import McpService
 from hubbubd.rpc.methods import RpcSettings, generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
@@ -30,7 +31,7 @@ from hubbubd.rpc.tls import grpc_credentials
 from hubbubd.rpc.tracing import tracing
 from hubbubd.runtime.hub import Hub
 
-_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
+_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
     name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
 }
@@ -88,7 +89,7 @@ async def serve(
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
-    carried = RpcSettings(max_message_bytes, (oversight.charged, *around))
+    carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit)
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight)],
         options=_options(max_message_bytes),
@@ -120,6 +121,7 @@ def servicers(hub: Hub, carried: RpcSettings) -> list[tuple[ServiceDescriptor, o
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
         "InboxService": InboxService(hub.inbox, hub.work),
+        "McpService": McpService(hub, carried.charge, carried.max_message_bytes),
         "ServerService": ServerService(hub.servers),
         "TaskService": TaskService(hub.tasks),
     }

@@ -25,6 +25,7 @@ from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     HEADER_MISMATCH,
+    LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
@@ -108,7 +109,10 @@ class HandshakeRevision:
     era: Era = Era.HANDSHAKE
 
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
-        """Return the params unchanged, and the header that names the revision."""
+        """Return the params, and the header that names the revision. The level of log messages is the connection's."""
+        meta: dict[str, Any] = (params or {}).get("_meta") or {}
+        if params is not None and LOG_LEVEL_META_KEY in meta:
+            params = {**params, "_meta": {key: value for key, value in meta.items() if key != LOG_LEVEL_META_KEY}}
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
     def complete(self, result: dict[str, Any]) -> None:
