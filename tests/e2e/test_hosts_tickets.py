@@ -23,7 +23,7 @@ async def hub(start_shared_hub: Callable[..., Awaitable[RunningHub]], peer_scrip
         for name, revision in (("asking", "2025-11-25"), ("mrtr", "2026-07-28"))
     }
     profiles = {"quick": {"hold_s": 0}}
-    running = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, profiles=profiles)
+    running = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, mcp={"profiles": profiles})
     await running.connected(*TOOLS)
     return running
 

@@ -8,7 +8,6 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
+from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     HUB_FAILED,
@@ -52,6 +52,7 @@ from hubbubd.rpc.context import amend
 from hubbubd.rpc.http import connection, serving
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_access import METADATA, PATH, RPC, Admission, preflight, status_of
+from hubbubd.rpc.mcp_headers import ArgumentHeaders, decoded
 from hubbubd.rpc.mcp_wire import (
     SESSION,
     STALL_S,
@@ -135,6 +136,7 @@ class McpApplication:
             secure=secure,
         )
         self._endpoints = Endpoints(hub, handles)
+        self._argument_headers: dict[str, ArgumentHeaders] = {}
         self._streams = Quota(
             "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
@@ -345,6 +347,11 @@ class McpApplication:
             await request.answer(202)
             return
         host = _host_of_request(request, message, caller)
+        if message.method == "tools/call":
+            listed = endpoint.view.entries(Kind.TOOL, caller)
+            self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
+                listed, message.params, request.headers
+            )
         outlet = Outlet()
         exchange = Exchange(id=message.id, method=message.method, params=message.params, host=host, tell=outlet.tell)
         with self._stream(caller) if message.method == LISTEN else nullcontext():
@@ -402,18 +409,9 @@ def _host_of_request(request: Received, message: Request, caller: Principal) -> 
 
 def _check_header(request: Received, key: bytes, said: str) -> None:
     """Raise Refusal unless a header repeats what the body says."""
-    if _decoded(request.text(key)) != said:
+    sent = request.headers.get(key)
+    if sent is None or decoded(sent) != said:
         raise Refusal(HEADER_MISMATCH, f"the header {key.decode()} must repeat what the body says")
-
-
-def _decoded(value: str | None) -> str | None:
-    """Return a header's value; what no header can express comes as `=?base64?...?=` (2026-07-28, transports)."""
-    if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
-        return value
-    try:
-        return base64.b64decode(value[9:-2], validate=True).decode()
-    except ValueError:
-        return None
 
 
 def _unsupported(version: str) -> Refusal:
