@@ -21,6 +21,9 @@ from hubbubd.bounds import Millis, Moment
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.telemetry.trace import Trace
 
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""The tasks extension (2026-07-28, SEP-2663)."""
+
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 TTL_FLOOR_S = 300.0

@@ -12,11 +12,14 @@ from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.host_tasks import HostTasks
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.policy import declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import Lost, Rounds
+from hubbubd.downstream.task_extension import Shown, TaskExtension
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
@@ -32,10 +35,13 @@ _RESTARTS: Final = frozenset({"HUB_RESTARTED", "SHUTTING_DOWN"})
 class Conversations:
     """The calls that hosts make at one endpoint."""
 
-    def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
+    def __init__(self, hub: Hub, view: View, handles: Handles, shown: Shown) -> None:
+        """`shown` returns a server's result of a tool as a host sees it."""
         self._hub = hub
         self._questions = Questions(hub, lambda: view.policy)
         self._rounds = Rounds(self._questions, handles, view.name)
+        self.tasks = HostTasks(view, self._questions)
+        self.extension = TaskExtension(self.tasks, shown)
 
     async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
@@ -46,7 +52,9 @@ class Conversations:
         spec, handle = attached or (self._new(exchange, server, method, params), None)
         assert spec.call_id is not None, "a host's call has an id"
         with calls.followed(self._hub.calls, exchange, spec.call_id):
-            if exchange.host.stateless:
+            if handle is None and _may_become_task(exchange, method):
+                outcome = await self.extension.result(exchange, spec)
+            elif exchange.host.stateless:
                 outcome = await self._rounds.result(exchange, spec, handle)
             else:
                 outcome = await self._with_requests(exchange, spec, spec.call_id)
@@ -58,7 +66,10 @@ class Conversations:
 
     def _new(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         sent = self._questions.stamped(exchange, calls.passed_on(params))
+        sent.pop("task", None)  # between the host and the hub
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
+        if _may_become_task(exchange, method):
+            call_id = self.tasks.new_id(exchange)
         return CallSpec(server=server, method=method, params=payload.dumps(sent), call_id=call_id)
 
     async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str) -> Call:
@@ -74,6 +85,10 @@ class Conversations:
         ):
             async with requests.asked():
                 return await self._hub.calls.call(spec, principal)
+
+
+def _may_become_task(exchange: Exchange, method: str) -> bool:
+    return method == "tools/call" and declares_tasks(exchange.host)
 
 
 def _lost(method: str) -> bytes:

@@ -16,6 +16,7 @@ from hubbubd.downstream import calls, messages, own_tools
 from hubbubd.downstream.conversations import Conversations
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
+from hubbubd.downstream.host_tasks import with_tasks
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View, member_of
 from hubbubd.errors import HubError
@@ -53,19 +54,27 @@ class Endpoint:
 
     def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
         self.view = view
-        self._conversations = Conversations(hub, view, handles)
-        self._methods: dict[str, Handler] = {
-            "initialize": self._initialize,
-            "server/discover": self._discover,
-            "ping": self._ping,
+        self._conversations = Conversations(hub, view, handles, self._result)
+        common: dict[str, Handler] = {
             **dict.fromkeys(LISTS, self._list),
             **dict.fromkeys(NAMED, self._named),
+        }
+        self._handshake: dict[str, Handler] = {
+            **common,
+            "initialize": self._initialize,
+            "ping": self._ping,
+        }
+        self._stateless: dict[str, Handler] = {
+            **common,
+            "server/discover": self._discover,
+            **self._conversations.extension.methods,
         }
 
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
         try:
-            handler = self._methods.get(exchange.method)
+            methods = self._stateless if exchange.host.stateless else self._handshake
+            handler = methods.get(exchange.method)
             if handler is None:
                 raise messages.unknown_method(exchange.method)
             return messages.result(exchange.id, await handler(exchange))
@@ -81,7 +90,7 @@ class Endpoint:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "protocolVersion": exchange.host.revision,
-            "capabilities": about.capabilities,
+            "capabilities": with_tasks(about.capabilities, exchange.host),
             "serverInfo": about.server_info,
         }
         if about.instructions:
@@ -92,7 +101,7 @@ class Endpoint:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": about.capabilities,
+            "capabilities": with_tasks(about.capabilities, exchange.host),
             "_meta": {"io.modelcontextprotocol/serverInfo": about.server_info},
             **_cached(exchange),
         }
@@ -128,7 +137,11 @@ class Endpoint:
         target = self.view.target(kind, named, exchange.host.principal)
         params = {**params, member: target.name}
         result = await self._conversations.call(exchange, target.server, exchange.method, params)
-        return of_revision(exchange, self.view.shown(target.server, result))
+        return self._result(exchange, target.server, result)
+
+    def _result(self, exchange: Exchange, server: str, result: bytes) -> bytes:
+        """Return a server's result as the host sees it."""
+        return of_revision(exchange, self.view.shown(server, result))
 
 
 def _cached(exchange: Exchange) -> dict[str, Any]:

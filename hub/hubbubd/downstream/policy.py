@@ -13,6 +13,7 @@ from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given, Refuse, Result
 from hubbubd.core.inbox import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
+from hubbubd.core.tasks import EXTENSION
 from hubbubd.downstream.host import Host
 
 ELICITATIONS: Final = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
@@ -86,6 +87,8 @@ class Policy:
             able["sampling"] = host.capabilities["sampling"]
         if self.roots != "host" or "roots" in host.capabilities:
             able["roots"] = {}
+        if declares_tasks(host):
+            able["extensions"] = {EXTENSION: {}}
         return able
 
 
@@ -109,6 +112,11 @@ Verdict = Given | Nobody | Left
 def can(host: Host, kind: RequestKind, params: Mapping[str, Any]) -> bool:
     """Return whether a host has declared that it answers such a request. `params` is the MCP params."""
     return serves(host.capabilities, kind, params)
+
+
+def declares_tasks(host: Host) -> bool:
+    """Return whether a host has declared that it follows tasks (2026-07-28, tasks extension)."""
+    return host.stateless and EXTENSION in _object(host.capabilities.get("extensions"))
 
 
 def judge(

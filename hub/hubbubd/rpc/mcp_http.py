@@ -312,7 +312,12 @@ _ENVELOPE_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _ENVELOPE_INFO: Final = "io.modelcontextprotocol/clientInfo"
 _ENVELOPE_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 
-_NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMES: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
 """The param that Mcp-Name repeats."""
 
 

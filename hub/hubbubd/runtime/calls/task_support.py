@@ -13,11 +13,10 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import Freshness, Kind, list_id
+from hubbubd.core.tasks import EXTENSION
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, UpstreamError
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.upstream.ports import Era, Hello
-
-EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 class TaskSupport:

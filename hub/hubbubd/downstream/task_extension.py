@@ -1,0 +1,142 @@
+"""Tasks of hosts by the tasks extension (2026-07-28, SEP-2663).
+
+tools/call ──> result, or a task ──> tasks/get: status, questions, result    tasks/update: answers    tasks/cancel
+
+A call becomes a task as soon as its server makes one of it, or as soon as people are asked. One that needs neither has
+its result at once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from hubbubd import payload
+from hubbubd.core.calls import Call
+from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
+from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
+from hubbubd.downstream import calls
+from hubbubd.downstream.following import Following
+from hubbubd.downstream.host import Exchange, Host
+from hubbubd.downstream.host_tasks import HostTasks
+from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.policy import METHODS, declares_tasks, judge
+from hubbubd.downstream.rounds import given_answers
+from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
+from hubbubd.runtime.calls import CallSpec
+
+_ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
+
+Shown = Callable[[Exchange, str, bytes], bytes]
+"""Returns a server's result of a tool as the host sees it."""
+
+
+class TaskExtension:
+    """The calls of hosts that declare the extension, and the methods with which they follow them."""
+
+    def __init__(self, tasks: HostTasks, shown: Shown) -> None:
+        self._tasks = tasks
+        self._hub = tasks.hub
+        self._shown = shown
+        self.methods: dict[str, Callable[[Exchange], Awaitable[bytes]]] = {
+            "tasks/get": self._get,
+            "tasks/update": self._update,
+            "tasks/cancel": self._cancel,
+        }
+
+    async def result(self, exchange: Exchange, spec: CallSpec) -> Call | bytes:
+        """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
+        assert spec.call_id is not None, "a host's call has an id"
+        principal, created = exchange.host.principal.name, None
+        following = Following(self._hub, spec.call_id)
+        self._tasks.keep(exchange.host, spec.call_id)
+        with following.following():
+            running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
+            try:
+                while True:
+                    await asyncio.wait({running, following.news}, return_when=asyncio.FIRST_COMPLETED)
+                    following.seen()
+                    if running.done():
+                        return running.result()
+                    if following.open() or self._is_task(spec.call_id):
+                        created = await self._hub.calls.start(spec, principal)
+                        return self._created(exchange.host, created)
+            finally:
+                running.cancel()
+                await asyncio.wait({running})
+                if created is None:
+                    self._tasks.drop(spec.call_id)
+
+    def _is_task(self, call_id: str) -> bool:
+        """Return whether a server has made a task of a call."""
+        with suppress(NotFound):
+            return self._hub.calls.get(call_id).task_id is not None
+        return False
+
+    def _created(self, host: Host, call: Call) -> bytes:
+        task = self._tasks.as_task(host, call)
+        return payload.dumps({"resultType": "task", **_wire(task)})
+
+    async def _get(self, exchange: Exchange) -> bytes:
+        host, call = exchange.host, self._found(exchange)
+        task = self._tasks.as_task(host, call)
+        said: dict[str, Any] = {"resultType": "complete", **_wire(task)}
+        match task.status:
+            case TaskStatus.INPUT_REQUIRED:
+                said["inputRequests"] = {
+                    request.id: {
+                        "method": METHODS[request.kind],
+                        "params": self._tasks.questions.shown(host, request),
+                    }
+                    for request in self._tasks.asked(host, call)
+                }
+            case TaskStatus.FAILED:
+                assert call.fault is not None, "a call that has failed has a fault"
+                refusal = calls.of_fault(call.fault)
+                said["error"] = {"code": refusal.code, "message": refusal.message}
+                if refusal.data is not None:
+                    said["error"]["data"] = refusal.data
+            case TaskStatus.COMPLETED:
+                result = self._shown(exchange, call.server, call.result or b"{}")
+                return payload.dumps(said)[:-1] + b',"result":' + result + b"}"
+            case _:
+                pass
+        return payload.dumps(said)
+
+    async def _update(self, exchange: Exchange) -> bytes:
+        host, call = exchange.host, self._found(exchange)
+        answers, questions = given_answers(exchange), self._tasks.questions
+        for request in self._tasks.asked(host, call):
+            if request.id not in answers:
+                continue
+            params = payload.loads(request.request)
+            took_s = self._tasks.took_s(call, request)
+            verdict = judge(questions.policy, request.kind, params, answers[request.id], took_s)
+            try:
+                await questions.take(host, request.id, verdict)
+            except InvalidArgument as exc:
+                raise Refusal(INVALID_PARAMS, f"inputResponses.{request.id}: {exc.message}") from None
+        return _ACKNOWLEDGED
+
+    async def _cancel(self, exchange: Exchange) -> bytes:
+        call = self._found(exchange)
+        with suppress(FailedPrecondition):  # it has ended: that is no error here
+            await self._hub.calls.cancel(call.id, abort=True)
+        return _ACKNOWLEDGED
+
+    def _found(self, exchange: Exchange) -> Call:
+        if not declares_tasks(exchange.host):
+            needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
+        call = self._tasks.find(exchange)
+        if not call.state.ended:
+            self._tasks.keep(exchange.host, call.id)
+        return call
+
+
+def _wire(task: Task) -> dict[str, Any]:
+    """Return the extension's Task object."""
+    said = on_the_wire(task)
+    said["ttlMs"] = said.pop("ttl")
+    said["pollIntervalMs"] = said.pop("pollInterval")
+    return said
