@@ -70,7 +70,8 @@ class Conversations:
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
         if _may_become_task(exchange, method):
             call_id = self.tasks.new_id(exchange)
-        return CallSpec(server=server, method=method, params=payload.dumps(sent), call_id=call_id)
+        as_task = method == "tools/call" and self._hub.calls.task_support(server, str(params.get("name"))) == "required"
+        return CallSpec(server=server, method=method, params=payload.dumps(sent), call_id=call_id, as_task=as_task)
 
     async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str) -> Call:
         principal = exchange.host.principal.name

@@ -60,6 +60,10 @@ class TaskSupport:
         if fault is not None:
             raise UpstreamError(fault)
 
+    def of(self, hello: Hello, server: str, tool: str) -> str | None:
+        """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server does."""
+        return self._of(server, tool) if hello.era is Era.HANDSHAKE and _declared(hello) else None
+
     def _is_whole(self, server: str) -> bool:
         tools = self._catalog.record(server, Kind.TOOL)
         return tools is not None and tools.freshness in (Freshness.FRESH, Freshness.EMPTY)
