@@ -25,6 +25,9 @@ from hubbubd.legible import clean
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
+ENDPOINT = {"HUBBUBD_MCP_LISTEN": "127.0.0.1:7881"}
+"""Where hosts find the demo, unless the environment says otherwise."""
+
 NEXT = """
 Hubbub serves its API on {address}. In a second terminal, in this folder, type
 
@@ -35,6 +38,10 @@ and answer the form there, or see it and answer it in a browser or from a third 
     {client} web
     {client} inbox watch
 
+Let an MCP host use all of it, for example Claude Code:
+
+    claude mcp add hubbub -- {host}
+
 Ctrl-C here ends the hub and all its servers.
 """
 
@@ -43,7 +50,9 @@ async def main() -> int:
     """Runs the hub until it ends; returns its exit code."""
     command = [BIN / "hubbubd", "--config", "docs/demo/hubbub.toml", "--data-dir", ".hubbub", *sys.argv[1:]]
     # In a session of its own, so that Ctrl-C reaches the hub once: from here.
-    hub = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, start_new_session=True)
+    hub = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdin=DEVNULL, stdout=PIPE, start_new_session=True, env=ENDPOINT | os.environ
+    )
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(signum, _end, hub)
     assert hub.stdout is not None
@@ -54,7 +63,10 @@ async def main() -> int:
         ready = _ready(text)
         if ready is not None:
             client = f"{os.path.relpath(BIN, ROOT)}/hubbub --data-dir {os.path.relpath(ready['data_dir'], ROOT)}"
-            _say(NEXT.format(address=ready["grpc"], client=client))
+            host = f"{BIN / 'hubbub'} --data-dir {ready['data_dir']} mcp"  # absolute: a host starts it from elsewhere
+            _say(NEXT.format(address=ready["grpc"], client=client, host=host))
+            if "mcp" in ready:
+                _say(f"Hosts that speak HTTP find it at {ready['mcp']}; they need a token.")
             telling = asyncio.create_task(_tell(ready["data_dir"]))
     status = await hub.wait()
     if telling is not None:

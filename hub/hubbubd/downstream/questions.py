@@ -22,6 +22,9 @@ from hubbubd.runtime.hub import Hub
 MAX_SILENT: Final = 1000
 """Hosts without sessions of which it is remembered that nobody is there: the latest."""
 
+SILENT_S: Final = 1800.0
+"""Seconds for which it is remembered, as long as an idle session lasts: somebody may have come back."""
+
 MAX_LEFT: Final = 10_000
 """Questions of which it is remembered that their host has left them to others: the latest."""
 
@@ -36,7 +39,7 @@ class Questions:
         self.hub = hub
         self._policy = policy
         self._left: OrderedDict[str, None] = OrderedDict()
-        self._silent: OrderedDict[tuple[str, str], set[RequestKind]] = OrderedDict()
+        self._silent: OrderedDict[tuple[str, str, RequestKind], float] = OrderedDict()
 
     @property
     def policy(self) -> Policy:
@@ -58,7 +61,7 @@ class Questions:
             and self.policy.of(kind) != "inbox"
             and request.origin is not Origin.AUTHORIZATION
             and request.id not in self._left
-            and kind not in self._silence(host)
+            and not self._is_silent(host, kind)
             and can(host, kind, payload.loads(request.request))
             and self.hub.calls.certain(request)
         )
@@ -88,7 +91,7 @@ class Questions:
             return await self._answer(host, request_id, verdict)
         request = self.hub.inbox.get(request_id)
         if isinstance(verdict, Nobody):
-            self._silence(host).add(request.kind)
+            self._silence(host, request.kind)
         await self.leave(host, request_id, verdict.what)
         return False
 
@@ -128,13 +131,19 @@ class Questions:
                         return False
                 await changed.wait()
 
-    def _silence(self, host: Host) -> set[RequestKind]:
-        """Return the kinds for which nobody answers at a host: of its session, or of the program where it has none."""
+    def _is_silent(self, host: Host, kind: RequestKind) -> bool:
+        """Return whether nobody answers at a host: in its session, or at such a program where it has none."""
         if not host.stateless:
-            return host.silent
-        key = (host.principal.name, host.name)
-        found = self._silent.setdefault(key, set())
-        self._silent.move_to_end(key)
+            return kind in host.silent
+        since = self._silent.get((host.principal.name, host.name, kind))
+        return since is not None and self.hub.clock.steady() - since < SILENT_S
+
+    def _silence(self, host: Host, kind: RequestKind) -> None:
+        if not host.stateless:
+            host.silent.add(kind)
+            return
+        key = (host.principal.name, host.name, kind)
+        self._silent.pop(key, None)
+        self._silent[key] = self.hub.clock.steady()
         if len(self._silent) > MAX_SILENT:
             self._silent.popitem(last=False)
-        return found
