@@ -103,7 +103,7 @@ odd: $(VENV)/dev.stamp
 # A package that cannot be looked up fails it: that nothing was found must mean that something was searched.
 audit: $(HUBBUB_PEERS)/audit/stamp $(VENV)/node22.stamp
 	@unsafe=; \
-	for list in constraints.txt tests/peers/mcp1.txt; do \
+	for list in constraints.txt tests/peers/mcp1.txt tests/peers/hosts.txt; do \
 	  echo "audit: $$list"; \
 	  $(HUBBUB_PEERS)/audit/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement $$list || \
 	  unsafe="$$unsafe $$list"; \
@@ -186,7 +186,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -194,6 +194,12 @@ mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 $(HUBBUB_PEERS)/mcp1/stamp: tests/peers/mcp1.txt
 	@$(SAY) 'An environment for the demo servers' $(PYTHON) -m venv $(@D)
 	@$(SAY) 'The demo servers' $(@D)/bin/python -m pip install --requirement $<
+	@touch $@
+
+# MCP clients that others wrote, and FastMCP as a server; what they need is not the hub's.
+$(HUBBUB_PEERS)/hosts/stamp: tests/peers/hosts.txt
+	@$(SAY) 'An environment for MCP hosts' $(PYTHON) -m venv $(@D)
+	@$(SAY) 'MCP hosts of Python' $(@D)/bin/python -m pip install --requirement $<
 	@touch $@
 
 # Apart, as the first generation of the SDK is: what searches for holes brings many packages that nothing else needs.
@@ -214,6 +220,14 @@ $(RIVALS:%=$(HUBBUB_PEERS)/%/stamp): $(HUBBUB_PEERS)/%/stamp: benchmarks/rivals/
 $(HUBBUB_PEERS)/node/stamp: tests/peers/node/package-lock.json tests/peers/node/package.json $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp tests/peers/node/package.json tests/peers/node/package-lock.json tests/peers/node/.npmrc $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
+
+NPM_HOSTS := $(addprefix tests/peers/npm-hosts/,package-lock.json package.json .npmrc)
+$(HUBBUB_PEERS)/npm-hosts/stamp: $(NPM_HOSTS) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(NPM_HOSTS) $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@

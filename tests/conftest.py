@@ -95,6 +95,18 @@ def mcp1_python() -> str:
 
 
 @pytest.fixture(scope="session")
+def hosts_python() -> str:
+    """A Python with FastMCP and with agents that are MCP hosts."""
+    return str(_installed("hosts/bin/python"))
+
+
+@pytest.fixture(scope="session")
+def npm_hosts() -> Path:
+    """Where MCP clients from npm and a node for them are."""
+    return _installed("npm-hosts/node").parent
+
+
+@pytest.fixture(scope="session")
 def installed_typescript() -> Path:
     """Where the TypeScript example's packages, its generated code and a node for them are."""
     return _installed("typescript/node").parent

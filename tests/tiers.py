@@ -25,7 +25,15 @@ WHOLE_PLACES = (
 figures.
 """
 
-WHOLE_FIXTURES = {"browser", "everything_command", "conformance_command", "go_library", "installed_typescript"}
+WHOLE_FIXTURES = {
+    "browser",
+    "conformance_command",
+    "everything_command",
+    "go_library",
+    "hosts_python",
+    "installed_typescript",
+    "npm_hosts",
+}
 
 REAL_PLACES = (
     "e2e/",

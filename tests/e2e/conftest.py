@@ -192,6 +192,8 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 async def start_hub(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     """Starts a hub with these servers: `await start_hub({"name": {...}}, hub={...})`; one data directory per test.
 
+    Further tables of its configuration are given by name.
+
     A hub that still runs when the test ends is ended as `terminate` does. Its log is shown when the test fails.
     """
     for name in THERE_TO_THE_END:
@@ -219,12 +221,13 @@ async def starter(directory: Path, *, apart: bool) -> AsyncIterator[Callable[...
             servers: Mapping[str, Any] | None = None,
             hub: Mapping[str, Any] | None = None,
             listen: str | None = "127.0.0.1:0",
+            **tables: Mapping[str, Any],
         ) -> RunningHub:
             number = next(numbers)
             config = directory / f"hub-{number}.toml"
             # What a test leaves under way is not worth the time that it usually gets.
             quick = {name: forks.quick(server) for name, server in (servers or {}).items()}
-            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": quick}))
+            config.write_text(toml({"hub": {"shutdown_grace_s": 1, **(hub or {})}, "servers": quick, **tables}))
             arguments = [
                 "--config",
                 str(config),

@@ -138,7 +138,7 @@ def test_the_check_sees_a_number_without_a_word() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("constraints.txt", "tests/peers/mcp1.txt", "tests/peers/audit.txt"),
+        *("constraints.txt", "tests/peers/mcp1.txt", "tests/peers/audit.txt", "tests/peers/hosts.txt"),
         *(f"benchmarks/rivals/{rival}.txt" for rival in ("envoy", "fastmcp", "mcp-proxy")),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_list_of_dependencies_has_only_names_and_versions(name: str) -> None:
     assert [line for _, line in lines(REPOSITORY / name) if not pinned.fullmatch(line)] == []
 
 
-@pytest.mark.parametrize("place", ["tests/peers/node", "clients/typescript"])
+@pytest.mark.parametrize("place", ["tests/peers/node", "tests/peers/npm-hosts", "clients/typescript"])
 def test_a_lock_file_has_versions_and_digests_but_no_addresses(place: str) -> None:
     lock = (REPOSITORY / place / "package-lock.json").read_text()
     assert '"integrity"' in lock

@@ -8,7 +8,6 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 """
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
@@ -21,6 +20,7 @@ from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
+from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     HUB_FAILED,
@@ -49,6 +49,7 @@ from hubbubd.rpc import auth
 from hubbubd.rpc.context import Peer, amend, principal
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.mcp_headers import ArgumentHeaders, decoded
 from hubbubd.rpc.mcp_wire import SESSION, STATUS, VERSION, Answered, Received, Stream, reply
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS
 from hubbubd.rpc.tls import ssl_context
@@ -118,6 +119,7 @@ class McpApplication:
         self._oversight = Oversight(hub.audit, hub.quotas)
         self._handles = handles
         self._endpoints: dict[str, Endpoint] = {}
+        self._argument_headers: dict[str, ArgumentHeaders] = {}
 
     def close(self) -> None:
         """End all sessions."""
@@ -292,6 +294,11 @@ class McpApplication:
             await request.answer(202)
             return
         host = _host_of_request(request, message, caller)
+        if message.method == "tools/call":
+            listed = endpoint.view.entries(Kind.TOOL, caller)
+            self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
+                listed, message.params, request.headers
+            )
         outlet = Outlet()
         exchange = Exchange(id=message.id, method=message.method, params=message.params, host=host, tell=outlet.tell)
         task = asyncio.create_task(endpoint.serve(exchange))
@@ -350,18 +357,9 @@ def _host_of_request(request: Received, message: Request, caller: Principal) -> 
 
 def _check_header(request: Received, key: bytes, said: str) -> None:
     """Raise Refusal unless a header repeats what the body says."""
-    if _decoded(request.text(key)) != said:
+    sent = request.headers.get(key)
+    if sent is None or decoded(sent) != said:
         raise Refusal(HEADER_MISMATCH, f"the header {key.decode()} must repeat what the body says")
-
-
-def _decoded(value: str | None) -> str | None:
-    """Return a header's value; what no header can express comes as `=?base64?...?=` (2026-07-28, transports)."""
-    if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
-        return value
-    try:
-        return base64.b64decode(value[9:-2], validate=True).decode()
-    except ValueError:
-        return None
 
 
 def _unsupported(version: str) -> Refusal:

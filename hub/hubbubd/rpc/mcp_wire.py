@@ -31,6 +31,11 @@ STALL_S: Final = 60.0
 
 VERSION: Final = b"mcp-protocol-version"
 SESSION: Final = b"mcp-session-id"
+ARGUMENT: Final = b"mcp-param-"
+"""What the headers begin with that repeat arguments."""
+
+_ONCE: Final = (VERSION, SESSION, b"mcp-method", b"mcp-name")
+"""Headers that may be there once: else each reader could take another one for the right one."""
 
 STATUS: Final = {
     PARSE_ERROR: 400,
@@ -69,7 +74,7 @@ class Received:
         headers: dict[bytes, bytes] = {}
         doubled: bytes | None = None
         for key, value in scope["headers"]:
-            if key in headers and key in (VERSION, b"mcp-method", b"mcp-name", SESSION):
+            if key in headers and (key in _ONCE or key.startswith(ARGUMENT)):
                 doubled = key
             headers[key] = value
         return cls(scope, receive, send, headers, doubled)

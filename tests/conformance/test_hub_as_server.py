@@ -1,0 +1,220 @@
+"""Every server scenario of the public conformance suite, with a hub as the server: one of its endpoints, transparent.
+
+Behind the hub is a server that passes all of them by itself. The suite runs once for each revision.
+"""
+
+import re
+import subprocess
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import SUITE_LIMIT_S, Checks, Suite, complaints
+
+REQUIRED = {
+    "2025-11-25": (
+        "server-initialize",
+        "logging-set-level",
+        "ping",
+        "completion-complete",
+        "tools-list",
+        "tools-call-simple-text",
+        "tools-call-image",
+        "tools-call-audio",
+        "tools-call-embedded-resource",
+        "tools-call-mixed-content",
+        "tools-call-with-logging",
+        "tools-call-error",
+        "tools-call-with-progress",
+        "tools-call-sampling",
+        "tools-call-elicitation",
+        "elicitation-sep1034-defaults",
+        "server-sse-multiple-streams",
+        "elicitation-sep1330-enums",
+        "resources-list",
+        "resources-read-text",
+        "resources-read-binary",
+        "resources-templates-read",
+        "resources-subscribe",
+        "resources-unsubscribe",
+        "prompts-list",
+        "prompts-get-simple",
+        "prompts-get-with-args",
+        "prompts-get-embedded-resource",
+        "prompts-get-with-image",
+        "dns-rebinding-protection",
+    ),
+    "2026-07-28": (
+        "server-stateless",
+        "completion-complete",
+        "tools-list",
+        "tools-call-simple-text",
+        "tools-call-image",
+        "tools-call-audio",
+        "tools-call-embedded-resource",
+        "tools-call-mixed-content",
+        "tools-call-error",
+        "tools-call-with-progress",
+        "server-sse-multiple-streams",
+        "resources-list",
+        "resources-read-text",
+        "resources-read-binary",
+        "resources-templates-read",
+        "sep-2164-resource-not-found",
+        "prompts-list",
+        "prompts-get-simple",
+        "prompts-get-with-args",
+        "prompts-get-embedded-resource",
+        "prompts-get-with-image",
+        "dns-rebinding-protection",
+        "caching",
+        "input-required-result-basic-elicitation",
+        "input-required-result-basic-sampling",
+        "input-required-result-basic-list-roots",
+        "input-required-result-request-state",
+        "input-required-result-multiple-input-requests",
+        "input-required-result-multi-round",
+        "input-required-result-missing-input-response",
+        "input-required-result-non-tool-request",
+        "input-required-result-result-type",
+        "input-required-result-unsupported-methods",
+        "input-required-result-tampered-state",
+        "input-required-result-capability-check",
+        "input-required-result-ignore-extra-params",
+        "input-required-result-validate-input",
+    ),
+}
+
+BEYOND = {
+    "2025-11-25": ("server-session-lifecycle", "json-schema-2020-12"),
+    "2026-07-28": ("json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"),
+}
+"""What no revision requires, and the hub does all the same. `server-sse-polling` wants a server that hangs up."""
+
+TASKS = (
+    "tasks-lifecycle",
+    "tasks-capability-negotiation",
+    "tasks-wire-fields",
+    "tasks-request-state-removal",
+    "tasks-mrtr-input",
+    "tasks-request-headers",
+    "tasks-dispatch-and-envelope",
+    "tasks-required-task-error",
+)
+"""Those of the tasks extension that FastMCP passes by itself. `tasks-mrtr-composition` it fails, and for
+`tasks-status-notifications` the suite has no checks."""
+
+QUESTIONS = "a host is not asked yet"
+RELAY = "not passed on yet"
+NOT_YET = {
+    "2025-11-25": {
+        "logging-set-level": RELAY,
+        "completion-complete": RELAY,
+        "tools-call-with-logging": RELAY,
+        "resources-subscribe": RELAY,
+        "resources-unsubscribe": RELAY,
+        "tools-call-sampling": QUESTIONS,
+        "tools-call-elicitation": QUESTIONS,
+        "elicitation-sep1034-defaults": QUESTIONS,
+        "elicitation-sep1330-enums": QUESTIONS,
+    },
+    "2026-07-28": {
+        "completion-complete": RELAY,
+        "server-stateless": RELAY,
+        "input-required-result-basic-elicitation": QUESTIONS,
+        "input-required-result-basic-sampling": QUESTIONS,
+        "input-required-result-basic-list-roots": QUESTIONS,
+        "input-required-result-request-state": QUESTIONS,
+        "input-required-result-multiple-input-requests": QUESTIONS,
+        "input-required-result-multi-round": QUESTIONS,
+        "input-required-result-missing-input-response": QUESTIONS,
+        "input-required-result-non-tool-request": QUESTIONS,
+        "input-required-result-result-type": QUESTIONS,
+        "input-required-result-tampered-state": QUESTIONS,
+        "input-required-result-capability-check": QUESTIONS,
+        "input-required-result-validate-input": QUESTIONS,
+    },
+}
+"""What fails, and why; a scenario that passes is not to be here."""
+
+
+TASKS_NOT_YET = dict.fromkeys(TASKS, "tasks are not offered yet")
+
+
+def scenarios(revision: str) -> list[Any]:
+    """The scenarios of a revision, those marked that fail."""
+    return marked((*REQUIRED[revision], *BEYOND[revision]), NOT_YET[revision])
+
+
+def marked(names: Iterable[str], failing: Mapping[str, str]) -> list[Any]:
+    """Parameters of a test, those marked that fail."""
+    reasons = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in failing.items()}
+    return [pytest.param(name, marks=reasons.get(name, ())) for name in names]
+
+
+@pytest.fixture(scope="module")
+async def before(suite: Suite, endpoint: Callable[..., Awaitable[str]], conformance_peer: str) -> Checks:
+    """What the suite says of an endpoint before a server of 2025-11-25."""
+    return await suite.run(await endpoint(conformance_peer, "2025-11-25"), "2025-11-25")
+
+
+@pytest.fixture(scope="module")
+async def now(suite: Suite, endpoint: Callable[..., Awaitable[str]], conformance_peer: str) -> Checks:
+    """What the suite says of an endpoint before a server of 2026-07-28."""
+    return await suite.run(await endpoint(conformance_peer, "2026-07-28"), "2026-07-28")
+
+
+@pytest.fixture(scope="module")
+def tasks_peer(shared_http_peer: Callable[..., Any], peer_scripts: Path, hosts_python: str) -> str:
+    """The URL of a server whose tools run as tasks."""
+    return f"{shared_http_peer([hosts_python, str(peer_scripts / 'fastmcp_tasks_server.py')]).url}/mcp"
+
+
+@pytest.fixture(scope="module")
+async def tasks_endpoint(endpoint: Callable[..., Awaitable[str]], tasks_peer: str) -> str:
+    """The URL of an endpoint before that server."""
+    return await endpoint(tasks_peer, "2026-07-28")
+
+
+@pytest.mark.parametrize("revision", REQUIRED)
+def test_the_scenarios_are_those_that_the_revision_requires_of_servers(
+    revision: str, conformance_command: list[str]
+) -> None:
+    listed = subprocess.run(
+        [*conformance_command, "list", "--server", "--requirements", revision],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=SUITE_LIMIT_S,
+    ).stdout
+    required = re.search(r"^Server scenarios.*\n((?:  - .*\n)+)", listed, re.MULTILINE)
+    assert required is not None, listed
+    assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
+
+
+@pytest.mark.parametrize("scenario", scenarios("2025-11-25"))
+async def test_the_hub_passes_of_2025_11_25(scenario: str, before: Checks) -> None:
+    assert complaints(before[scenario]) == []
+
+
+@pytest.mark.parametrize("scenario", scenarios("2026-07-28"))
+async def test_the_hub_passes_of_2026_07_28(scenario: str, now: Checks) -> None:
+    assert complaints(now[scenario]) == []
+
+
+@pytest.mark.parametrize("scenario", marked(TASKS, TASKS_NOT_YET))
+async def test_the_hub_passes_of_tasks(scenario: str, suite: Suite, tasks_endpoint: str) -> None:
+    assert complaints(await suite.one(tasks_endpoint, "2026-07-28", scenario)) == []
+
+
+@pytest.mark.parametrize("scenario", TASKS)
+async def test_the_server_with_tasks_passes_by_itself(scenario: str, suite: Suite, tasks_peer: str) -> None:
+    assert complaints(await suite.one(tasks_peer, "2026-07-28", scenario)) == []
+
+
+@pytest.mark.parametrize("revision", REQUIRED)
+async def test_the_server_behind_it_passes_all_by_itself(revision: str, suite: Suite, conformance_peer: str) -> None:
+    found = await suite.run(conformance_peer, revision)
+    assert [name for name in (*REQUIRED[revision], *BEYOND[revision]) if complaints(found[name])] == []
