@@ -1,4 +1,4 @@
-"""Tasks of hosts that declare the tasks extension (2026-07-28): made, followed, answered, cancelled, and found again."""
+"""Tasks of hosts that declare the tasks extension (2026-07-28): made, followed, answered, cancelled."""
 
 import asyncio
 from typing import Any
@@ -10,6 +10,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.downstream import Policy
 from hubbubd.errors import PeerError
+from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, settle, spec, until
@@ -24,9 +25,9 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 DECLARED: dict[str, Any] = {**ABLE, "extensions": {EXTENSION: {}}}
 
 
-def host_with_tasks(hub: Any, **options: Any) -> ScriptedHost:
+def host_with_tasks(hub: Hub, capabilities: dict[str, Any] = DECLARED, **options: Any) -> ScriptedHost:
     """A host of 2026-07-28 that declares the extension."""
-    return host_at(hub, Era.STATELESS, **{"capabilities": DECLARED, **options})
+    return host_at(hub, Era.STATELESS, capabilities=capabilities, **options)
 
 
 async def result(host: ScriptedHost, method: str, **params: Any) -> dict[str, Any]:
@@ -288,7 +289,7 @@ async def test_a_task_goes_on_without_its_host(world: World) -> None:
     async with connected(world) as hub:
         host = host_with_tasks(hub)
         task_id = await made(host)
-        await settle(300)
+        await settle(200)
         tasks.end(result=RESULT)
         await settle(2)
         assert hub.calls.get(task_id).state is CallState.COMPLETED

@@ -12,14 +12,14 @@ from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.host_tasks import HostTasks
+from hubbubd.downstream.host_tasks import HostTasks, Shown, may_become_task, requests_task
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import Lost, Rounds
-from hubbubd.downstream.task_extension import Shown, TaskExtension
+from hubbubd.downstream.session_tasks import SessionTasks
+from hubbubd.downstream.task_extension import TaskExtension
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
@@ -42,6 +42,7 @@ class Conversations:
         self._rounds = Rounds(self._questions, handles, view.name)
         self.tasks = HostTasks(view, self._questions)
         self.extension = TaskExtension(self.tasks, shown)
+        self.session_tasks = SessionTasks(self.tasks, shown)
 
     async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
@@ -51,8 +52,10 @@ class Conversations:
             return _lost(method)
         spec, handle = attached or (self._new(exchange, server, method, params), None)
         assert spec.call_id is not None, "a host's call has an id"
+        if requests_task(exchange):
+            return await self.session_tasks.begin(exchange, spec)
         with calls.followed(self._hub.calls, exchange, spec.call_id):
-            if handle is None and _may_become_task(exchange, method):
+            if handle is None and may_become_task(exchange):
                 outcome = await self.extension.result(exchange, spec)
             elif exchange.host.stateless:
                 outcome = await self._rounds.result(exchange, spec, handle)
@@ -68,10 +71,20 @@ class Conversations:
         sent = self._questions.stamped(exchange, calls.passed_on(params))
         sent.pop("task", None)  # between the host and the hub
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
-        if _may_become_task(exchange, method):
+        if requests_task(exchange) or may_become_task(exchange):
             call_id = self.tasks.new_id(exchange)
-        as_task = method == "tools/call" and self._hub.calls.task_support(server, str(params.get("name"))) == "required"
-        return CallSpec(server=server, method=method, params=payload.dumps(sent), call_id=call_id, as_task=as_task)
+        return CallSpec(
+            server=server,
+            method=method,
+            params=payload.dumps(sent),
+            call_id=call_id,
+            as_task=method == "tools/call" and self._as_task(exchange, server, str(params.get("name"))),
+        )
+
+    def _as_task(self, exchange: Exchange, server: str, tool: str) -> bool:
+        """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
+        support = self._hub.calls.task_support(server, tool)
+        return support == "required" or (support == "optional" and requests_task(exchange))
 
     async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str) -> Call:
         principal = exchange.host.principal.name
@@ -86,10 +99,6 @@ class Conversations:
         ):
             async with requests.asked():
                 return await self._hub.calls.call(spec, principal)
-
-
-def _may_become_task(exchange: Exchange, method: str) -> bool:
-    return method == "tools/call" and declares_tasks(exchange.host)
 
 
 def _lost(method: str) -> bytes:

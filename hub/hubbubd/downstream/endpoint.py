@@ -63,6 +63,7 @@ class Endpoint:
             **common,
             "initialize": self._initialize,
             "ping": self._ping,
+            **self._conversations.session_tasks.methods,
         }
         self._stateless: dict[str, Handler] = {
             **common,

@@ -108,6 +108,7 @@ class Exchange:
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
     send a request again, is the same both times. `ask` sends a request of the hub and returns the host's response, and
     tells the host if it is cancelled; None where its revision has no such requests.
+    `tell_apart` sends what belongs to no request; None where there is no session.
     """
 
     id: Id
@@ -117,6 +118,7 @@ class Exchange:
     tell: Callable[[bytes], None]
     call_key: str | None = None
     ask: Ask | None = None
+    tell_apart: Callable[[bytes], None] | None = None
 
     @property
     def meta(self) -> dict[str, Any]:

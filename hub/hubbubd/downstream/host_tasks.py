@@ -4,10 +4,12 @@ A task of a host is a detached call, so it goes on as its call does: without its
 call is the id of the task. It says at which endpoint the task was made, and nobody can guess it.
 """
 
+import asyncio
 import hashlib
+import math
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
@@ -17,11 +19,19 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
-from hubbubd.downstream.host import Exchange, Host
+from hubbubd.downstream.following import Following
+from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.policy import declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.errors import NotFound
+
+Shown = Callable[[Exchange, str, bytes], bytes]
+"""Returns a server's result of a tool as the host sees it."""
+
+WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
+"""The one revision with a handshake that has tasks."""
 
 AWAY_S: Final = 60.0
 """Seconds without a request about a task, after which its questions are no longer kept for its host."""
@@ -79,6 +89,12 @@ class HostTasks:
 
     # Questions
 
+    def heard(self, host: Host, call: Call) -> None:
+        """Note that a host asks about a task: it is there, and wants to know no less than if it asked the server."""
+        if not call.state.ended:
+            self.keep(host, call.id)
+            self.hub.calls.hasten(call)
+
     def keep(self, host: Host, call_id: str) -> None:
         """Note that the host of a call that has not ended is there, so that its questions are kept for this host."""
         now = self.hub.clock.steady()
@@ -93,11 +109,48 @@ class HostTasks:
             return present and self.questions.reserves(kept.host, request)
 
         def changed(call: Call, _live: object) -> None:
-            if call.state.ended:
-                self.drop(call_id)
+            if call.state.ended:  # not at once: others are still to be told of the end
+                asyncio.get_running_loop().call_soon(self.drop, call_id)
 
         kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
+
+    @contextmanager
+    def present(self, host: Host, call_id: str) -> Generator[None]:
+        """Keep the questions of a call for its host during the block, however long that is."""
+        self.keep(host, call_id)
+        kept = self._kept[call_id]
+        kept.seen_at = math.inf
+        try:
+            yield
+        finally:
+            kept.seen_at = self.hub.clock.steady()
+
+    @contextmanager
+    def watched(self, host: Host, task: Task, tell: Callable[[Task], None]) -> Generator[None]:
+        """Tell of a task whenever it is no longer as it was told before, `task` first, during the block."""
+        latest = task.status, task.status_message
+
+        def look(*_changed: object) -> None:
+            nonlocal latest
+            with suppress(NotFound):
+                now = self.as_task(host, self.hub.calls.get(task.id))
+                if (now.status, now.status_message) != latest:
+                    latest = now.status, now.status_message
+                    tell(now)
+
+        def changed(_call: Call, live: object) -> None:
+            if live is None:
+                look()
+
+        with self.hub.calls.listen(task.id, changed), Following(self.hub, task.id, look).following():
+            look()
+            yield
+
+    def watch_kept(self, task: Task, tell: Callable[[Task], None]) -> None:
+        """Do the same until the task has ended, if it is kept for a host."""
+        if (kept := self._kept.get(task.id)) is not None:
+            kept.stack.enter_context(self.watched(kept.host, task, tell))
 
     def drop(self, call_id: str) -> None:
         """Keep nothing more of a call: it has ended, or is no task."""
@@ -153,11 +206,27 @@ class HostTasks:
             return None
 
 
+def may_become_task(exchange: Exchange) -> bool:
+    """Return whether a host follows a task that the hub makes of its request."""
+    return exchange.method == "tools/call" and declares_tasks(exchange.host)
+
+
+def requests_task(exchange: Exchange) -> bool:
+    """Return whether a host requests that its request is a task. Raises Refusal."""
+    if exchange.method != "tools/call" or exchange.host.revision != WITH_TASKS or "task" not in exchange.params:
+        return False
+    if not isinstance(exchange.params["task"], dict):
+        raise Refusal(INVALID_PARAMS, "params.task must be an object")
+    return True
+
+
 def with_tasks(capabilities: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """Return the capabilities of an endpoint with what a host's revision has of tasks, if it has tools."""
     own = {name: value for name, value in capabilities.items() if name != "tasks"}
     if "tools" in own and host.stateless:
         own["extensions"] = {**(own.get("extensions") or {}), EXTENSION: {}}
+    elif "tools" in own and host.revision == WITH_TASKS:
+        own["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     return own
 
 

@@ -87,7 +87,8 @@ class Policy:
             able["sampling"] = host.capabilities["sampling"]
         if self.roots != "host" or "roots" in host.capabilities:
             able["roots"] = {}
-        if declares_tasks(host):
+        alone = {self.form, self.url, self.sampling, self.roots} == {"host"}
+        if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
             able["extensions"] = {EXTENSION: {}}
         return able
 

@@ -20,9 +20,11 @@ log = structlog.get_logger(__name__)
 class Requests:
     """The questions of one call that its host is asked. The host is told of those that others have answered."""
 
-    def __init__(self, questions: Questions, exchange: Exchange) -> None:
+    def __init__(self, questions: Questions, exchange: Exchange, *, again: bool = False) -> None:
+        """`again`: the host may ask again what becomes of the call, and is then asked again what is still open."""
         self._questions = questions
         self._exchange = exchange
+        self._again = again
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._answering: set[str] = set()
         self._visited: set[str] = set()
@@ -69,7 +71,7 @@ class Requests:
             except InvalidArgument as exc:
                 await questions.leave(host, request.id, f"an answer that does not fit: {exc.message}"[:500])
         except asyncio.CancelledError:
-            await questions.leave(host, request.id)
+            await (questions.give_back(request.id) if self._again else questions.leave(host, request.id))
             raise
         except HubError as exc:
             log.warning("an answer of a host was not taken", request=request.id, error=exc.message)

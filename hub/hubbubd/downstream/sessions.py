@@ -58,6 +58,7 @@ class Session:
             tell=outlet.tell,
             call_key=call_key,
             ask=partial(self._ask, outlet),
+            tell_apart=self.outlet.tell,
         )
         task = asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
         self._running[request.id] = task

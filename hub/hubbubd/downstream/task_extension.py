@@ -18,7 +18,7 @@ from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Exchange, Host
-from hubbubd.downstream.host_tasks import HostTasks
+from hubbubd.downstream.host_tasks import HostTasks, Shown
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.policy import METHODS, declares_tasks, judge
 from hubbubd.downstream.rounds import given_answers
@@ -26,9 +26,6 @@ from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
-
-Shown = Callable[[Exchange, str, bytes], bytes]
-"""Returns a server's result of a tool as the host sees it."""
 
 
 class TaskExtension:
@@ -129,8 +126,7 @@ class TaskExtension:
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
         call = self._tasks.find(exchange)
-        if not call.state.ended:
-            self._tasks.keep(exchange.host, call.id)
+        self._tasks.heard(exchange.host, call)
         return call
 
 

@@ -179,6 +179,12 @@ class ClientTasks:
         if (followed := self._followed.get((server, remote_id))) is not None:
             followed.wake.set()
 
+    def hasten_call(self, call: Call) -> None:
+        """Do the same for the task of a call, since somebody wants to know how far it is."""
+        task = self._table.record(call.task_id or "")
+        if task is not None and task.remote_id is not None:
+            self.hasten(task.server, task.remote_id)
+
     async def open(self, request: PendingRequest) -> None:
         """Add a request on the wire to the inbox, committed together with its task's reference to it.
 

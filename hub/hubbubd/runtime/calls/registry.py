@@ -137,6 +137,10 @@ class Calls:
         queue = self._queues.get(server)
         return self._support.of(queue.link.hello, server, tool) if queue is not None and queue.link else None
 
+    def hasten(self, call: Call) -> None:
+        """Have the server asked soon how far the task is that it has made of a call, if it has."""
+        self._exchange.hasten(call)
+
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""
         return self._queue(server).counts()
