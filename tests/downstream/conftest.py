@@ -1,128 +1,33 @@
-"""Endpoints of a hub in virtual time, with scripted hosts before it and scripted servers behind it."""
+"""Hosts at a hub's endpoint for the server `one`, in virtual time and without a transport."""
 
 import asyncio
-import itertools
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import json
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hubbubd import payload
-from hubbubd.config import ServerConfig
-from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Handles, Host, Outlet, Policy, Session, Transparent
-from hubbubd.downstream.messages import Request, Response, read
-from hubbubd.downstream.state_keys import KeyRing, StateKeys
-from hubbubd.runtime.hub import Hub
-from hubbubd.upstream.ports import Era
+import pytest
 
-from ..runtime.conftest import World, anyio_backend, server, watching, world
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.connection import State
+from hubbubd.downstream import Endpoint, Exchange, Handles, Host, Outlet, Session, Sessions, Transparent
+from hubbubd.downstream.messages import Request
+from hubbubd.downstream.state_keys import KeyRing, StateKeys
+from hubbubd.errors import PeerError
+from hubbubd.runtime.hub import Hub
+
+from ..runtime.conftest import World, anyio_backend, server, settle, until, watching, world
 from ..runtime.peer import Outcome, Sent
 
-__all__ = ["anyio_backend", "watching", "world"]
+__all__ = ["World", "anyio_backend", "settle", "until", "watching", "world"]
 
-ME = "me"
-ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
-"""What a host declares that can answer everything."""
+OLD, NEW = "2025-11-25", "2026-07-28"
+ADA = Principal(name="ada", grants=(Grant(Role.CALLER),), credential="ada")
+
 
 KEYS = StateKeys().rotated(0.0)
 """Those of the data directory, over all restarts."""
-
-REVISIONS = {Era.HANDSHAKE: "2025-11-25", Era.STATELESS: "2026-07-28"}
-
-Answer = dict[str, Any] | Exception | None
-"""A result, an error, or None: it never answers."""
-
-Handler = Callable[[str, dict[str, Any]], Awaitable[Answer]]
-
-
-def principal(name: str = ME) -> Principal:
-    """Somebody who may do everything."""
-    return Principal(name=name, grants=(Grant(role=Role.ADMIN),), credential=f"token:{name}")
-
-
-async def never(_method: str, _params: dict[str, Any]) -> Answer:
-    """A host whose person thinks for ever."""
-    await asyncio.sleep(300 * 86400.0)
-    return None
-
-
-@dataclass
-class ScriptedHost:
-    """A host at an endpoint: `handler` is its person. It notes what it is asked and told."""
-
-    endpoint: Endpoint
-    host: Host
-    handler: Handler = never
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
-    told: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
-    states: list[str] = field(default_factory=list[str])
-    clock: Callable[[], float] = lambda: 0.0
-
-    def __post_init__(self) -> None:
-        self._ids = itertools.count(1)
-        self.session = Session(self.host, self.endpoint, self.clock)
-
-    async def call(self, method: str = "tools/call", **params: Any) -> dict[str, Any]:
-        """Make a request and return the response: `{"result": ...}` or `{"error": ...}`."""
-        given = params or {"name": "t"}
-        return await (self._rounds(method, given) if self.host.stateless else self._with_requests(method, given))
-
-    async def send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Make one request of a revision without a handshake; return its response."""
-        exchange = Exchange(
-            id=next(self._ids), method=method, params=params, host=self.host, tell=lambda message: self._note(message)
-        )
-        return payload.loads(await self.endpoint.serve(exchange))
-
-    async def _rounds(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        sent = params
-        while True:
-            response = await self.send(method, sent)
-            result = response.get("result", {})
-            if result.get("resultType") != "input_required":
-                return response
-            self.states.append(result["requestState"])
-            responses: dict[str, Any] = {}
-            for key, asked in result["inputRequests"].items():
-                self.asked.append((asked["method"], asked["params"]))
-                responses[key] = await self.handler(asked["method"], asked["params"])
-            sent = {**params, "inputResponses": responses, "requestState": result["requestState"]}
-
-    async def _with_requests(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        outlet = Outlet()
-        task = self.session.begin(Request(next(self._ids), method, params), outlet)
-        task.add_done_callback(lambda _: outlet.close())
-        answering: dict[Any, asyncio.Task[None]] = {}
-        try:
-            while not (outlet.closed and outlet.empty):
-                await outlet.news()
-                for raw in outlet.take():
-                    message = read(raw)
-                    if isinstance(message, Request):
-                        self.asked.append((message.method, message.params))
-                        answering[message.id] = asyncio.create_task(self._answer(message))
-                    else:
-                        self._note(raw)
-                        if (cancelled := answering.get(self.told[-1][1].get("requestId"))) is not None:
-                            cancelled.cancel()
-            return payload.loads(await task)
-        finally:
-            task.cancel()
-            for each in answering.values():
-                each.cancel()
-
-    async def _answer(self, request: Request) -> None:
-        answer = await self.handler(request.method, request.params)
-        if isinstance(answer, Exception):
-            self.session.take(Response(request.id, None, {"code": -1, "message": str(answer)}))
-        else:
-            self.session.take(Response(request.id, answer))
-
-    def _note(self, raw: bytes) -> None:
-        message = payload.loads(raw)
-        self.told.append((message["method"], message["params"]))
 
 
 def handles(hub: Hub) -> Handles:
@@ -130,85 +35,125 @@ def handles(hub: Hub) -> Handles:
     return Handles(KeyRing(Path("unused"), hub.clock, KEYS), hub.clock)
 
 
-class Asking(Transparent):
-    """The endpoint of the server `one`, with a policy of its own."""
+class Refused(Exception):
+    """A response that is an error."""
 
-    def __init__(self, hub: Hub, policy: Policy, name: str = "s/one") -> None:
-        super().__init__(hub, "one")
-        self.name = name
-        self._policy = policy
-
-    @property
-    def policy(self) -> Policy:
-        return self._policy
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.code: int = error["code"]
+        self.data: Any = error.get("data")
 
 
-def host_at(
-    hub: Hub,
-    era: Era = Era.HANDSHAKE,
-    handler: Handler = never,
-    *,
-    policy: Policy | None = None,
-    capabilities: dict[str, Any] | None = None,
-    name: str = ME,
-    view: str = "s/one",
-) -> ScriptedHost:
-    """A host at an endpoint of the server `one`."""
-    endpoint = Endpoint(hub, Asking(hub, policy or Policy(), view), handles(hub))
-    host = Host(
-        principal=principal(name),
-        revision=REVISIONS[era],
-        info={"name": "a-host", "version": "1.2"},
-        capabilities=ABLE if capabilities is None else capabilities,
-    )
-    return ScriptedHost(endpoint, host, handler, clock=hub.clock.steady)
+def outcome(response: bytes) -> Any:
+    """The result in a response. Raises Refused."""
+    message = json.loads(response)
+    if "error" in message:
+        raise Refused(message["error"])
+    return message["result"]
 
 
-def answering(answer: Answer, after_s: float = 5.0) -> Handler:
-    """A host whose person gives this answer after so many seconds."""
-
-    async def answer_it(_method: str, _params: dict[str, Any]) -> Answer:
-        await asyncio.sleep(after_s)
-        return answer
-
-    return answer_it
+def said(outlet: Outlet, method: str = "") -> list[dict[str, Any]]:
+    """The notifications that wait in a stream, of one method if it is given."""
+    messages = [json.loads(message) for message in outlet.take()]
+    return [message for message in messages if not method or message["method"] == method]
 
 
-def asks(world: World, era: Era, *questions: tuple[str, dict[str, Any]]) -> list[Any]:
-    """Has the server ask these one after the other, in its revision's way; returns the list of what it got."""
-    got: list[Any] = []
+class OldHost:
+    """A host with a session."""
 
-    async def by_requests(sent: Sent) -> Outcome:
-        for method, params in questions:
-            try:
-                got.append(await sent.ask(method, params).answered())
-            except Exception as exc:  # whatever the hub said
-                got.append(exc)
-        return {"content": [{"type": "text", "text": "done"}]}
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.stream = session.outlet
+        self.outlet = Outlet()
+        self._ids = iter(range(1, 1000))
 
-    async def by_results(sent: Sent) -> Outcome:
-        state = sent.params.get("requestState")
-        if state is not None:
-            got.append(sent.params["inputResponses"]["q"])
-        done = int(state or 0)
-        if done == len(questions):
-            return {"resultType": "complete", "content": [{"type": "text", "text": "done"}]}
-        method, params = questions[done]
-        return {
-            "resultType": "input_required",
-            "inputRequests": {"q": {"method": method, "params": params}},
-            "requestState": str(done + 1),
-        }
+    def begin(self, method: str, **params: Any) -> "asyncio.Task[bytes]":
+        """A request under way."""
+        self.outlet = Outlet()
+        return self.session.begin(Request(next(self._ids), method, params), self.outlet)
 
-    world.peer.era = era
-    world.peer.behaviour = by_requests if era is Era.HANDSHAKE else by_results
-    return got
+    async def ask(self, method: str, **params: Any) -> Any:
+        """The result of a request. Raises Refused."""
+        return outcome(await self.begin(method, **params))
 
 
-@asynccontextmanager
-async def connected(world: World, *configs: ServerConfig) -> AsyncGenerator[Hub]:
-    """A hub whose server `one` is connected."""
-    async with world.hub(*(configs or (server(roots="ask"),))) as hub:
-        while not world.peer.links:
-            await asyncio.sleep(0.01)
-        yield hub
+class NewHost:
+    """A host without one."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.outlet = Outlet()
+        self._ids = iter(range(1, 1000))
+
+    def begin(self, method: str, **params: Any) -> "asyncio.Task[bytes]":
+        """A request under way."""
+        self.outlet = Outlet()
+        exchange = Exchange(
+            id=next(self._ids),
+            method=method,
+            params=params,
+            host=Host(principal=ADA, revision=NEW),
+            tell=self.outlet.tell,
+        )
+        return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
+
+    async def ask(self, method: str, **params: Any) -> Any:
+        """The result of a request. Raises Refused."""
+        return outcome(await self.begin(method, **params))
+
+
+class Place:
+    """A running hub with the server `one`, and its endpoint for hosts."""
+
+    def __init__(self, hub: Hub, world: World) -> None:
+        self.hub = hub
+        self.peer = world.peer
+        self.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
+        self.sessions = Sessions(hub.clock.steady)
+
+    def old(self, revision: str = OLD) -> OldHost:
+        """A host of a revision with a handshake, after it."""
+        return OldHost(self.sessions.open(Host(principal=ADA, revision=revision), self.endpoint))
+
+    def new(self) -> NewHost:
+        """A host of a revision without one."""
+        return NewHost(self.endpoint)
+
+    def host(self, revision: str) -> OldHost | NewHost:
+        """A host of some revision."""
+        return self.new() if revision == NEW else self.old(revision)
+
+
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def place(world: World) -> Opened:
+    """Begins a hub with a connected server: `async with place(protocol, capabilities, listing=..., ...)`."""
+
+    @asynccontextmanager
+    async def begin(protocol: str = OLD, **options: Any) -> AsyncGenerator[Place]:
+        era = {OLD: "handshake", NEW: "stateless"}[protocol]
+        world.peer.era = type(world.peer.era)(era)
+        for name, value in options.items():
+            setattr(world.peer, name, value)
+        async with world.hub(server()) as hub:
+            await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+            await settle(3)  # its lists were fetched
+            yield Place(hub, world)
+
+    return begin
+
+
+def lists(**members: Any) -> Callable[[Sent], Any]:
+    """A server's lists, by the member of the result; change them as you like."""
+
+    async def listing(sent: Sent) -> Outcome:
+        member = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources"}.get(sent.method)
+        if sent.method == "logging/setLevel":
+            return {}
+        if member is None or member not in members:
+            raise PeerError(-32601, "Method not found")
+        return {member: list(members[member])}
+
+    return listing

@@ -277,7 +277,7 @@ def test_a_damaged_file_is_an_error_that_says_what_to_do_and_shows_no_key(
     path.write_bytes(content)
     with pytest.raises(StoreError, match=f"{NAME} is damaged. Delete it") as damaged:
         KeyRing.open(tmp_path, time.clock)
-    assert KEY["secret"] not in str(damaged.value)
+    assert str(KEY["secret"]) not in str(damaged.value)
     assert path.read_bytes() == content
 
 

@@ -15,7 +15,7 @@ from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
-from .conftest import ME, answering, asks, connected, host_at
+from .scripted import ME, answering, asks, connected, host_at
 
 URL = {"mode": "url", "message": "Visit", "url": "https://example.com/", "elicitationId": "theirs"}
 QUESTIONS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -20,7 +20,7 @@ from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
-from .conftest import ScriptedHost, answering, asks, connected, host_at
+from .scripted import ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
 GIVEN = {"action": "accept", "content": {"name": "x"}}

@@ -18,7 +18,7 @@ from hubbubd.upstream.ports import Era
 from ..runtime.conftest import FORM, World, open_requests, settle, spec, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, TaskServer
-from .conftest import ME, ScriptedHost, answering, asks, connected, host_at
+from .scripted import ME, ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
 GIVEN = {"action": "accept", "content": {"name": "x"}}

@@ -16,7 +16,7 @@ from hubbubd.upstream.ports import Era
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, settle, spec, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, RESULT, TaskServer
-from .conftest import ABLE, ME, ScriptedHost, asks, connected, host_at
+from .scripted import ABLE, ME, ScriptedHost, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
 GIVEN = {"action": "accept", "content": {"name": "x"}}

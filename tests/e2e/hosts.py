@@ -8,13 +8,13 @@ import httpx2
 from .conftest import LIMIT_S, RunningHub
 
 REVISION = "2026-07-28"
-ABLE = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+ABLE: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 
 
 async def request(hub: RunningHub, server: str, method: str, params: dict[str, Any]) -> dict[str, Any]:
     """The response to one request at a server's own endpoint."""
     token = json.loads((hub.data_dir / "client.json").read_text())["token"]
-    meta = {
+    meta: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": REVISION,
         "io.modelcontextprotocol/clientInfo": {"name": "by-hand", "version": "1"},
         "io.modelcontextprotocol/clientCapabilities": ABLE,
@@ -26,7 +26,7 @@ async def request(hub: RunningHub, server: str, method: str, params: dict[str, A
         "mcp-method": method,
         "mcp-name": params["name"],
     }
-    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
     async with httpx2.AsyncClient(timeout=LIMIT_S) as client:
         response = await client.post(f"{hub.ready['mcp']}/s/{server}", json=message, headers=headers)
     if response.headers["content-type"].startswith("text/event-stream"):
@@ -37,7 +37,7 @@ async def request(hub: RunningHub, server: str, method: str, params: dict[str, A
 
 async def asked(hub: RunningHub, server: str, tool: str) -> tuple[dict[str, Any], list[str]]:
     """Calls a tool that asks; returns the request to come back with, without answers, and the keys to answer."""
-    params = {"name": tool, "arguments": {}}
+    params: dict[str, Any] = {"name": tool, "arguments": {}}
     result = (await request(hub, server, "tools/call", params))["result"]
     assert result["resultType"] == "input_required"
     return {**params, "requestState": result["requestState"]}, list(result["inputRequests"])

@@ -30,7 +30,7 @@ class Person:
     asked: list[str] = field(default_factory=list[str])
     sees: anyio.Event = field(default_factory=anyio.Event)
 
-    async def elicit(self, _context: Any, params: Any) -> mcp.ElicitResult:
+    async def elicit(self, context: Any, params: Any) -> mcp.ElicitResult:
         self.asked.append(params.message)
         self.sees.set()
         if self.answer is None:

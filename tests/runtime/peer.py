@@ -103,6 +103,7 @@ class PeerLink:
         """Once set, answers are acknowledged; None for at once."""
         self.probes = 0
         self.silent = False
+        self.log_level: str | None = None
         self.lost: Fault | None = None
         self._era = era
         self._tasks = tasks
@@ -112,10 +113,11 @@ class PeerLink:
     @property
     def hello(self) -> Hello:
         return Hello(
-            protocol_version="2025-11-25",
+            protocol_version="2026-07-28" if self._era is Era.STATELESS else "2025-11-25",
             era=self._era,
-            server_info={"name": "peer"},
+            server_info={"name": "peer", "version": "1"},
             capabilities=self.peer.capabilities,
+            instructions=self.peer.instructions,
             pid=7,
         )
 
@@ -265,6 +267,7 @@ class Peer:
         self.sent: list[Sent] = []
         self.closing_s = 0.0
         self.capabilities: dict[str, Any] = {}
+        self.instructions: str | None = None
         self.listing: Behaviour = no_lists
         self.fetches: list[Sent] = []
         self.listening: Callable[[Subscription], Awaitable[None]] = all_of_it

@@ -27,6 +27,8 @@ class QueueCounts:
 class ServerRecord:
     """A server as the API shows it. `server_info` and `capabilities` are MCP JSON.
 
+    `instructions` are what it tells models about its use.
+
     `wanted` says whether it should be connected. `roots` override the configured ones when not None. `revision` grows
     with each change of `config` or `roots`. `defect` names what could not be loaded from the store.
     """
@@ -42,6 +44,7 @@ class ServerRecord:
     protocol_version: str | None = None
     server_info: bytes | None = None
     capabilities: bytes | None = None
+    instructions: str | None = None
     pid: Count | None = None
     counts: QueueCounts = field(default_factory=QueueCounts)
     defect: str = ""

@@ -1,5 +1,6 @@
 """A host's request as a call of the hub: sent on, followed, answered."""
 
+import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -7,10 +8,10 @@ from typing import Any, cast
 from hubbubd import payload
 from hubbubd.core.calls import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
-from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.messages import Refusal, notification
-from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound
-from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
+from hubbubd.downstream.host import LOG_LEVEL, Exchange
+from hubbubd.downstream.messages import MAX_ID, Id, Refusal, notification
+from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound, UpstreamError
+from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
 
 OWN_META = "io.modelcontextprotocol/"
 """Prefix of the members of `_meta` that belong to one connection."""
@@ -19,12 +20,24 @@ NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggag
 """Further members of `_meta` that the hub has of its own towards servers."""
 
 
+async def call(calls: Calls, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> Call:
+    """Make a call that no server asks anything for; progress and log messages go to the host. Raises HubError."""
+    call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
+    spec = CallSpec(server=server, method=method, params=payload.dumps(passed_on(params)), call_id=call_id)
+    with followed(calls, exchange, call_id):
+        return await calls.call(spec, exchange.host.principal.name)
+
+
 def passed_on(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params as they go to a server: without what is between the host and the hub."""
     meta: Mapping[str, Any] = params.get("_meta") or {}
-    kept = {key: value for key, value in meta.items() if key not in NOT_PASSED_ON and not key.startswith(OWN_META)}
+    kept = {key: value for key, value in meta.items() if key == LOG_LEVEL or _is_passed_on(key)}
     bare = {key: value for key, value in params.items() if key != "_meta"}
     return {**bare, "_meta": kept} if kept else bare
+
+
+def _is_passed_on(key: str) -> bool:
+    return key not in NOT_PASSED_ON and not key.startswith(OWN_META)
 
 
 def result_of(ended: Call) -> bytes:
@@ -45,29 +58,42 @@ def of_fault(fault: Fault) -> Refusal:
 
 def of_error(exc: HubError) -> Refusal:
     """Return a refusal of the hub as an error for the host."""
+    if isinstance(exc, UpstreamError):
+        return of_fault(exc.fault)
     code = INVALID_PARAMS if isinstance(exc, NotFound | InvalidArgument) else HUB_FAILED
     return Refusal(code, exc.message, {"reason": exc.reason, **exc.metadata})
 
 
 @contextmanager
 def followed(calls: Calls, exchange: Exchange, call_id: str) -> Generator[None]:
-    """Tell the host of progress and log messages of a call."""
-    token = exchange.meta.get("progressToken")
+    """Tell the host of progress and log messages of a call, as far as it wants them."""
+    token = _progress_token(exchange)
     latest = -1.0
 
-    def tell(_call: Call, live: object) -> None:
+    def tell(followed: Call, live: object) -> None:
         nonlocal latest
         match live:
             case ProgressEvent() if token is not None and live.progress > latest:
                 latest = live.progress
                 exchange.tell(notification("notifications/progress", {"progressToken": token, **_progress(live)}))
             case LogEvent():
-                exchange.tell(notification("notifications/message", cast("dict[str, Any]", payload.loads(live.params))))
+                params = cast("dict[str, Any]", payload.loads(live.params))
+                if exchange.wants_log(followed.server, params.get("level")):
+                    exchange.tell(notification("notifications/message", params))
             case _:
                 pass
 
     with calls.listen(call_id, tell):
         yield
+
+
+def _progress_token(exchange: Exchange) -> Id | None:
+    """Return what names a request in its progress. Raises Refusal: it is repeated in all of it."""
+    token = exchange.meta.get("progressToken")
+    if token is None or (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):
+        return token
+    wrong = f"params._meta.progressToken must be a string or a number of at most {MAX_ID} characters"
+    raise Refusal(INVALID_PARAMS, wrong)
 
 
 def _progress(event: ProgressEvent) -> dict[str, Any]:

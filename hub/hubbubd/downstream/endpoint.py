@@ -4,6 +4,7 @@ message ──> Endpoint.serve: table of methods ──> lists (catalog) | calls
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,21 +13,21 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import calls, messages, own_tools
+from hubbubd.downstream import calls, messages, own_tools, revisions
 from hubbubd.downstream.conversations import Conversations
 from hubbubd.downstream.handles import Handles
-from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange
+from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
 from hubbubd.downstream.host_tasks import with_tasks
+from hubbubd.downstream.listening import listen
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.profiles import View, member_of
-from hubbubd.errors import HubError
+from hubbubd.downstream.profiles import Introduction, View, member_of
+from hubbubd.downstream.relay import Relay
+from hubbubd.downstream.standing import Standing
+from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 
 PAGE: Final = 5000
 """Entries of one page: many hosts read only the first."""
-
-TTL_MS: Final = 0
-"""How long a host may keep a list without asking (2026-07-28, caching): it can subscribe to changes instead."""
 
 NAMED: Final[Mapping[str, tuple[Kind, str]]] = MappingProxyType(
     {
@@ -54,22 +55,35 @@ class Endpoint:
 
     def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
         self.view = view
+        self._hub = hub
         self._conversations = Conversations(hub, view, handles, self._result)
+        relay = Relay(hub, view)
         common: dict[str, Handler] = {
             **dict.fromkeys(LISTS, self._list),
             **dict.fromkeys(NAMED, self._named),
+            "completion/complete": relay.complete,
         }
         self._handshake: dict[str, Handler] = {
             **common,
             "initialize": self._initialize,
             "ping": self._ping,
             **self._conversations.session_tasks.methods,
+            "logging/setLevel": relay.set_level,
+            "resources/subscribe": relay.subscribe,
+            "resources/unsubscribe": relay.unsubscribe,
         }
         self._stateless: dict[str, Handler] = {
             **common,
             "server/discover": self._discover,
             **self._conversations.extension.methods,
+            "subscriptions/listen": partial(listen, hub, view),
         }
+        self._relay = relay
+        self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
+
+    def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
+        """Return what a new session of a host has between its requests; `tell` as there."""
+        return Standing(self._hub, self.view, lambda: host.principal, tell)
 
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
@@ -91,8 +105,8 @@ class Endpoint:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "protocolVersion": exchange.host.revision,
-            "capabilities": with_tasks(about.capabilities, exchange.host),
-            "serverInfo": about.server_info,
+            "capabilities": self._capabilities(about, exchange.host),
+            "serverInfo": revisions.server_info(about.server_info, exchange.host.revision),
         }
         if about.instructions:
             said["instructions"] = about.instructions
@@ -102,23 +116,26 @@ class Endpoint:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": with_tasks(about.capabilities, exchange.host),
+            "capabilities": self._capabilities(about, exchange.host),
             "_meta": {"io.modelcontextprotocol/serverInfo": about.server_info},
-            **_cached(exchange),
+            **_cached(exchange, 0),
         }
         if about.instructions:
             said["instructions"] = about.instructions
         return payload.dumps(said)
+
+    def _capabilities(self, about: Introduction, host: Host) -> dict[str, Any]:
+        return with_tasks(revisions.capabilities(about.capabilities, host.revision), host)
 
     async def _ping(self, exchange: Exchange) -> bytes:
         return b"{}"
 
     async def _list(self, exchange: Exchange) -> bytes:
         kind = LISTS[exchange.method]
-        entries = self.view.entries(kind, exchange.host.principal)
+        entries = self._entries(kind, exchange)
         begin = _offset(exchange.params.get("cursor"), len(entries))
         page = entries[begin : begin + PAGE]
-        said: dict[str, Any] = _cached(exchange)
+        said: dict[str, Any] = _cached(exchange, self._ttl_ms(kind, exchange))
         if begin + PAGE < len(entries):
             said["nextCursor"] = str(begin + PAGE)
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
@@ -129,34 +146,54 @@ class Endpoint:
         params = exchange.params
         if kind is Kind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
-                return of_revision(exchange, own_tools.searched(self.view, params, exchange.host.principal))
+                found = own_tools.searched(self.view, params, exchange.host.principal)
+                return revisions.result(exchange.method, found, exchange.host.revision, None)
             if params.get("name") == own_tools.CALL:
                 params = own_tools.unwrapped(params)
         named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
-        target = self.view.target(kind, named, exchange.host.principal)
-        params = {**params, member: target.name}
-        result = await self._conversations.call(exchange, target.server, exchange.method, params)
-        return self._result(exchange, target.server, result)
+        revision, own = exchange.host.revision, named
+        try:
+            target = self.view.target(kind, named, exchange.host.principal)
+            own = target.name
+            async with self._relay.leveled(exchange, target.server):
+                params = {**params, member: own}
+                result = await self._conversations.call(exchange, target.server, exchange.method, params)
+            result = self._result(exchange, target.server, result)
+        except (NotFound, Refusal) as exc:
+            if kind is not Kind.RESOURCE:
+                raise
+            raise revisions.not_read(exc, named, own, revision) from None
+        return result
 
-    def _result(self, exchange: Exchange, server: str, result: bytes) -> bytes:
-        """Return a server's result as the host sees it."""
-        return of_revision(exchange, self.view.shown(server, result))
+    def _result(self, exchange: Exchange, server: str, result: bytes, method: str | None = None) -> bytes:
+        """Return a server's result as a host sees it: that of its request, or of another method."""
+        shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
+        return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
+
+    def _entries(self, kind: Kind, exchange: Exchange) -> tuple[bytes, ...]:
+        """Return the entries of a list as the host's revision has them; kept until the list changes."""
+        revision = exchange.host.revision
+        entries = self.view.entries(kind, exchange.host.principal)
+        before, shown = self._shown.get((kind, revision), ((), ()))
+        if before is not entries:
+            shown = tuple(revisions.entry(kind, entry, revision) for entry in entries)
+            self._shown[kind, revision] = entries, shown
+        return shown
+
+    def _ttl_ms(self, kind: Kind, exchange: Exchange) -> int:
+        """Return how long a host may keep a list without asking, as long as each of its servers allows."""
+        lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(exchange.host.principal)]
+        least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
+        return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
-def _cached(exchange: Exchange) -> dict[str, Any]:
+def _cached(exchange: Exchange, ttl_ms: int) -> dict[str, Any]:
     """Return the members that the results of lists have in a revision without a handshake."""
     if not exchange.host.stateless:
         return {}
-    return {"resultType": "complete", "ttlMs": TTL_MS, "cacheScope": "private"}
-
-
-def of_revision(exchange: Exchange, result: bytes) -> bytes:
-    """Return a server's result as the host's revision has it."""
-    if exchange.host.stateless and b'"resultType"' not in result:
-        return messages.with_members(result, resultType="complete")
-    return result
+    return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
 def _offset(cursor: object, count: int) -> int:

@@ -8,13 +8,18 @@ from typing import Any, Final
 
 from hubbubd.core.access import Principal
 from hubbubd.core.inbox import RequestKind
+from hubbubd.core.log_levels import LEVELS, reaches
 from hubbubd.downstream.messages import Id, Response
+from hubbubd.downstream.standing import Standing
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions with a handshake, the newest first."""
 
 STATELESS_REVISIONS: Final = ("2026-07-28",)
 """Revisions without one: each request says who asks."""
+
+LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+"""The member of a request's `_meta` that asks for log messages (2026-07-28)."""
 
 OUTLET_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
@@ -30,6 +35,11 @@ class Outlet:
         self._news = asyncio.Event()
         self.closed = False
         self.overrun = False
+
+    def tell_once(self, message: bytes) -> None:
+        """Put a message into the stream, unless the same one waits in it."""
+        if message not in self._waiting:
+            self.tell(message)
 
     def tell(self, message: bytes) -> None:
         """Put a message into the stream; dropped once it is closed."""
@@ -106,9 +116,9 @@ class Exchange:
     """One request of a host, being served.
 
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
-    send a request again, is the same both times. `ask` sends a request of the hub and returns the host's response, and
-    tells the host if it is cancelled; None where its revision has no such requests.
-    `tell_apart` sends what belongs to no request; None where there is no session.
+    send a request again, is the same both times. `standing` is that of the session, in revisions that have one. `ask`
+    sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where its
+    revision has no such requests.
     """
 
     id: Id
@@ -117,10 +127,22 @@ class Exchange:
     host: Host
     tell: Callable[[bytes], None]
     call_key: str | None = None
+    standing: Standing | None = None
     ask: Ask | None = None
-    tell_apart: Callable[[bytes], None] | None = None
 
     @property
     def meta(self) -> dict[str, Any]:
         """The request's `_meta`."""
         return self.params.get("_meta") or {}
+
+    @property
+    def log_level(self) -> str | None:
+        """The level of log messages that the request itself asks for (2026-07-28)."""
+        level = self.meta.get(LOG_LEVEL)
+        return level if self.host.stateless and level in LEVELS else None
+
+    def wants_log(self, server: str, level: object) -> bool:
+        """Return whether the host is shown a log message of this level that a server sends meanwhile."""
+        if self.standing is not None:
+            return self.standing.wants(server, level)
+        return self.log_level is not None and reaches(level, self.log_level)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from hubbubd import payload
 from hubbubd.core.calls import Call, CallState
@@ -27,8 +27,12 @@ from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.errors import NotFound
 
-Shown = Callable[[Exchange, str, bytes], bytes]
-"""Returns a server's result of a tool as the host sees it."""
+
+class Shown(Protocol):
+    """Returns a server's result as a host sees it: that of its request, or of another method."""
+
+    def __call__(self, exchange: Exchange, server: str, result: bytes, method: str | None = None) -> bytes: ...
+
 
 WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
 """The one revision with a handshake that has tasks."""
@@ -208,7 +212,12 @@ class HostTasks:
 
 def may_become_task(exchange: Exchange) -> bool:
     """Return whether a host follows a task that the hub makes of its request."""
-    return exchange.method == "tools/call" and declares_tasks(exchange.host)
+    return exchange.method == "tools/call" and follows_tasks(exchange.host)
+
+
+def follows_tasks(host: Host) -> bool:
+    """Return whether a host has declared the tasks extension."""
+    return host.stateless and declares_tasks(host.capabilities)
 
 
 def requests_task(exchange: Exchange) -> bool:

@@ -63,6 +63,8 @@ class _Tables:
 class Merged:
     """Implements `profiles.View` for a profile; `settings` returns its settings as they are now."""
 
+    transparent = False
+
     def __init__(self, hub: Hub, name: str, settings: Callable[[], ProfileSettings]) -> None:
         self.name = f"p/{name}"
         self._hub = hub
@@ -84,14 +86,16 @@ class Merged:
         settings = self._settings()
         records = [self._hub.servers.get(name) for name in self.servers(principal)]
         capable: list[dict[str, Any]] = [payload.loads(record.capabilities or b"{}") for record in records]
-        capabilities: dict[str, Any] = {"tools": {}}
+        capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
         if settings.prompts:
-            capabilities["prompts"] = {}
+            capabilities["prompts"] = {"listChanged": True}
         if settings.resources:
-            capabilities["resources"] = {}
+            resources: list[dict[str, Any]] = [each.get("resources") or {} for each in capable]
+            subscribed = any(each.get("subscribe") is True for each in resources)
+            capabilities["resources"] = {"listChanged": True} | ({"subscribe": True} if subscribed else {})
         capabilities |= {name: {} for name in ("completions", "logging") if any(name in each for each in capable)}
         info = {"name": "hubbub", "title": "Hubbub", "version": __version__}
-        told: dict[str, str] = {}  # INSTR
+        told = {record.name: record.instructions for record in records if record.instructions}
         return Introduction(info, capabilities, _instructions(settings.instructions, told) or None)
 
     def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:

@@ -119,9 +119,10 @@ def error(id_: Id | None, refusal: Refusal) -> bytes:
     return payload.dumps({"jsonrpc": "2.0", "id": id_, "error": said})
 
 
-def notification(method: str, params: Mapping[str, Any]) -> bytes:
+def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
     """Return a notification of the hub."""
-    return payload.dumps({"jsonrpc": "2.0", "method": method, "params": params})
+    said: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    return payload.dumps(said if params is None else {**said, "params": params})
 
 
 def request(id_: Id, method: str, params: Mapping[str, Any]) -> bytes:

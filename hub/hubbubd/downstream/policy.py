@@ -14,7 +14,6 @@ from hubbubd.core.forms import Given, Refuse, Result
 from hubbubd.core.inbox import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.core.tasks import EXTENSION
-from hubbubd.downstream.host import Host
 
 ELICITATIONS: Final = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
@@ -69,23 +68,23 @@ class Policy:
         """Return whether the host is asked before all others."""
         return self.of(kind) in ("host", "host-first")
 
-    def declared(self, host: Host) -> dict[str, Any] | None:
-        """Return the capabilities of a call of this host: its own where only it is asked. None for the hub's."""
+    def declared(self, host: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the capabilities of a call: the host's own where only it is asked. None for the hub's."""
         if "host" not in (self.form, self.url, self.sampling, self.roots):
             return None
         able: dict[str, Any] = {}
         modes: dict[str, Any] = {
             mode: {}
             for mode, kind in (("form", RequestKind.ELICITATION_FORM), ("url", RequestKind.ELICITATION_URL))
-            if self.of(kind) != "host" or can(host, kind, {})
+            if self.of(kind) != "host" or serves(host, kind, {})
         }
         if modes:
             able["elicitation"] = modes
         if self.sampling != "host":
             able["sampling"] = {"tools": {}}
-        elif "sampling" in host.capabilities:
-            able["sampling"] = host.capabilities["sampling"]
-        if self.roots != "host" or "roots" in host.capabilities:
+        elif "sampling" in host:
+            able["sampling"] = host["sampling"]
+        if self.roots != "host" or "roots" in host:
             able["roots"] = {}
         alone = {self.form, self.url, self.sampling, self.roots} == {"host"}
         if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
@@ -110,14 +109,9 @@ class Left:
 Verdict = Given | Nobody | Left
 
 
-def can(host: Host, kind: RequestKind, params: Mapping[str, Any]) -> bool:
-    """Return whether a host has declared that it answers such a request. `params` is the MCP params."""
-    return serves(host.capabilities, kind, params)
-
-
-def declares_tasks(host: Host) -> bool:
-    """Return whether a host has declared that it follows tasks (2026-07-28, tasks extension)."""
-    return host.stateless and EXTENSION in _object(host.capabilities.get("extensions"))
+def declares_tasks(host: Mapping[str, Any]) -> bool:
+    """Return whether a host with these capabilities follows tasks (2026-07-28, tasks extension)."""
+    return EXTENSION in _object(host.get("extensions"))
 
 
 def judge(

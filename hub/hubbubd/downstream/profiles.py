@@ -48,6 +48,11 @@ class View(Protocol):
         """Who is asked what its servers ask, as it is configured now."""
         ...
 
+    @property
+    def transparent(self) -> bool:
+        """Whether it passes on what its server says of changed lists, even if they are the same."""
+        ...
+
     def servers(self, principal: Principal) -> list[str]:
         """Return the names of the servers shown, in order."""
         ...
@@ -81,6 +86,8 @@ class View(Protocol):
 class Transparent:
     """The endpoint of one server."""
 
+    transparent = True
+
     def __init__(self, hub: Hub, server: str) -> None:
         self.name = f"s/{server}"
         self._hub = hub
@@ -98,10 +105,15 @@ class Transparent:
     def introduction(self, principal: Principal) -> Introduction:
         """As `View.introduction`: the server's own. Raises NotFound."""
         record = self._hub.servers.get(self._server)
-        own: dict[str, Any] = payload.loads(record.capabilities or b"{}")
+        own: dict[str, Any] = payload.loads(record.capabilities) if record.capabilities else self._expected()
         capabilities = {name: own[name] for name in PASSED_ON if name in own}
         info = payload.loads(record.server_info) if record.server_info else {"name": self._server, "version": "0"}
-        return Introduction(info, capabilities)
+        return Introduction(info, capabilities, record.instructions)
+
+    def _expected(self) -> dict[str, Any]:
+        """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
+        known = [kind for kind in Kind if self._hub.catalog.record(self._server, kind) is not None]
+        return {SOURCES[kind].capability: {"listChanged": True} for kind in known or Kind}
 
     def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
         """As `View.entries`."""

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from hubbubd import payload
 from hubbubd.core.capabilities import KEY as CAPABILITIES
+from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.downstream.host import Exchange, Host
-from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdict, can
+from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdict
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.hub import Hub
 
@@ -48,7 +49,7 @@ class Questions:
 
     def stamped(self, exchange: Exchange, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the params of a call with what its host can answer, where that matters to the server."""
-        able = self.policy.declared(exchange.host)
+        able = self.policy.declared(exchange.host.capabilities)
         if able is None:
             return dict(params)
         return {**params, "_meta": {**(params.get("_meta") or {}), CAPABILITIES: able}}
@@ -62,7 +63,7 @@ class Questions:
             and request.origin is not Origin.AUTHORIZATION
             and request.id not in self._left
             and not self._is_silent(host, kind)
-            and can(host, kind, payload.loads(request.request))
+            and serves(host.capabilities, kind, payload.loads(request.request))
             and self.hub.calls.certain(request)
         )
 

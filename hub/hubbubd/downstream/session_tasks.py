@@ -44,7 +44,7 @@ class SessionTasks:
     async def begin(self, exchange: Exchange, spec: CallSpec) -> bytes:
         """Start a call as a task, and return the result that says so. Raises as `Calls.start`."""
         assert spec.call_id is not None, "a host's call has an id"
-        host, tell = exchange.host, exchange.tell_apart
+        host, standing = exchange.host, exchange.standing
         self._tasks.keep(host, spec.call_id)
         try:
             call = await self._hub.calls.start(spec, host.principal.name)
@@ -54,8 +54,8 @@ class SessionTasks:
         task = self._tasks.as_task(host, call)
 
         def changed(task: Task) -> None:
-            if tell is not None:
-                tell(notification("notifications/tasks/status", on_the_wire(task)))
+            if standing is not None:
+                standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
         self._tasks.watch_kept(task, changed)
         return payload.dumps({"task": on_the_wire(task)})
@@ -70,7 +70,7 @@ class SessionTasks:
         ended = call if call.state.ended else await self._end_of(exchange, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
-        return _related(self._shown(exchange, ended.server, calls.result_of(ended)), call.id)
+        return _related(self._shown(exchange, ended.server, calls.result_of(ended), "tools/call"), call.id)
 
     async def _end_of(self, exchange: Exchange, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""

@@ -33,6 +33,7 @@ class Session:
         self.endpoint = endpoint
         self.outlet = Outlet()
         """What belongs to no request: it waits here for the host's own stream."""
+        self.standing = endpoint.standing(host, self._tell)
         self.ended = False
         self._clock = clock
         self._running: dict[Id, asyncio.Task[bytes]] = {}
@@ -57,8 +58,8 @@ class Session:
             host=self.host,
             tell=outlet.tell,
             call_key=call_key,
+            standing=self.standing,
             ask=partial(self._ask, outlet),
-            tell_apart=self.outlet.tell,
         )
         task = asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
         self._running[request.id] = task
@@ -94,9 +95,13 @@ class Session:
     def end(self) -> None:
         """End the session and what it has open."""
         self.ended = True
+        self.standing.close()
         self.outlet.close()
         for task in self._running.values():
             task.cancel()
+
+    def _tell(self, message: bytes, once: bool) -> None:
+        (self.outlet.tell_once if once else self.outlet.tell)(message)
 
     def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
         self.used_at = self._clock()

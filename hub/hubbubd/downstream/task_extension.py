@@ -18,9 +18,9 @@ from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Exchange, Host
-from hubbubd.downstream.host_tasks import HostTasks, Shown
+from hubbubd.downstream.host_tasks import HostTasks, Shown, follows_tasks
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import METHODS, declares_tasks, judge
+from hubbubd.downstream.policy import METHODS, judge
 from hubbubd.downstream.rounds import given_answers
 from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
@@ -94,7 +94,7 @@ class TaskExtension:
                 if refusal.data is not None:
                     said["error"]["data"] = refusal.data
             case TaskStatus.COMPLETED:
-                result = self._shown(exchange, call.server, call.result or b"{}")
+                result = self._shown(exchange, call.server, call.result or b"{}", "tools/call")
                 return payload.dumps(said)[:-1] + b',"result":' + result + b"}"
             case _:
                 pass
@@ -122,7 +122,7 @@ class TaskExtension:
         return _ACKNOWLEDGED
 
     def _found(self, exchange: Exchange) -> Call:
-        if not declares_tasks(exchange.host):
+        if not follows_tasks(exchange.host):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
         call = self._tasks.find(exchange)

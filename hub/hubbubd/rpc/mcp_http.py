@@ -214,6 +214,7 @@ class McpApplication:
                 raise Answered(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
     async def _post(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
+        request.require_accept("application/json", "text/event-stream")
         body = await request.body(self._most)
         try:
             message = messages.read(body)
@@ -271,8 +272,7 @@ class McpApplication:
         return session
 
     async def _listen(self, request: Received, session: Session) -> None:
-        if b"text/event-stream" not in request.headers.get(b"accept", b""):
-            raise Answered(406, Refusal(INVALID_REQUEST, "Accept must have text/event-stream"))
+        request.require_accept("text/event-stream")
         stream = Stream(request)
         await stream.begin()
         gone = asyncio.create_task(request.gone())

@@ -83,6 +83,13 @@ class Received:
         value = self.headers.get(key)
         return None if value is None else value.decode("latin-1").strip()
 
+    def require_accept(self, *kinds: str) -> None:
+        """Raise Answered unless the response may be of each of these kinds. Without the header it may be of any."""
+        ranges = [each.partition(";")[0].strip().lower() for each in (self.text(b"accept") or "*/*").split(",")]
+        for kind in kinds:
+            if not {kind, f"{kind.partition('/')[0]}/*", "*/*"} & set(ranges):
+                raise Answered(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
+
     async def body(self, most: int) -> bytes:
         parts: list[bytes] = []
         size = 0

@@ -41,6 +41,9 @@ FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
 """Bounds of the exponential backoff between subscriptions, in seconds; one that lasted this long resets it."""
 
+ListChanged = Callable[[str, Kind, bool], None]
+"""Gets the server and kind of a list that may have changed, and whether the server itself told of a change."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -61,6 +64,7 @@ class Catalog:
         self._clock = clock
         self._background = background
         self._servers: dict[str, ServerCatalog] = {}
+        self._listeners: list[ListChanged] = []
         self.version = 0
         """Grows with every change of any list's entries, and of the servers that there are."""
 
@@ -86,6 +90,14 @@ class Catalog:
         """Watch the lists: snapshot, then changes; `token` resumes."""
         return self._lists.feed.watch(chosen, token)
 
+    def listen(self, tell: ListChanged) -> Callable[[], None]:
+        """Tell of each list whose entries may have changed, or of which its server said so, once it was fetched again.
+
+        It ends when the returned function is called.
+        """
+        self._listeners.append(tell)
+        return lambda: self._listeners.remove(tell)
+
     async def refresh(self, server: str) -> list[CatalogList]:
         """Fetch all lists of a server and return them.
 
@@ -110,6 +122,7 @@ class Catalog:
             self._hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
         self.version += 1
+        self.reconsider(config.name)
         opened.follow(None)
         return opened
 
@@ -124,6 +137,12 @@ class Catalog:
         """Stop keeping a server; its lists stay in the store."""
         self._servers.pop(server).follow(None)
         self.version += 1
+        self.reconsider(server)
+
+    def reconsider(self, server: str = "") -> None:
+        """Have all who listen look again: what is shown of a server, or of all, may be something else now."""
+        for kind in Kind:
+            self._tell(server, kind)
 
     def forget(self, server: str) -> None:
         """Delete a server's lists."""
@@ -135,13 +154,19 @@ class Catalog:
         """Return a list's record, or None."""
         return self._lists.record(core.list_id(server, kind))
 
-    def put(self, record: CatalogList, entries: tuple[bytes, ...] | None = None) -> None:
-        """Store a list, and its entries if they changed. Write-behind: both become durable a moment later, together."""
+    def put(self, record: CatalogList, entries: tuple[bytes, ...] | None = None, *, announced: bool = False) -> None:
+        """Store a list, and its entries if they changed. Write-behind: both become durable a moment later, together.
+
+        `announced` says that the server told of a change.
+        """
         if self._lists.record(record.id) != record:
             self._ledger.later(Change(self._lists, record.id, record))
-        if entries is not None and entries != self.entries(record.id):
+        changed = entries is not None and entries != self.entries(record.id)
+        if entries is not None and changed:
             self._ledger.later(Change(self._entries, record.id, CatalogEntries(id=record.id, entries=entries)))
             self.version += 1
+        if changed or announced:
+            self._tell(record.server, record.kind, announced=announced)
 
     def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
         """Delete the lists of kinds that the server no longer declares."""
@@ -151,6 +176,11 @@ class Catalog:
                 if self._entries.record(record.id) is not None:
                     self._ledger.later(Change(self._entries, record.id, None))
                     self.version += 1
+                    self._tell(server, kind)
+
+    def _tell(self, server: str, kind: Kind, *, announced: bool = False) -> None:
+        for tell in list(self._listeners):
+            tell(server, kind, announced)
 
 
 class ServerCatalog:
@@ -172,6 +202,8 @@ class ServerCatalog:
         self._quiet_s: dict[Kind, float] = {}
         self._tells: frozenset[Kind] = frozenset()
         """The kinds whose changes the server announces."""
+        self._announced: set[Kind] = set()
+        """The kinds of which the server has told a change since their last fetch began."""
         self._waiting: list[tuple[Kind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
@@ -200,6 +232,7 @@ class ServerCatalog:
         """Handle a notification: invalidate and refetch the lists it is about, debounced."""
         changed = core.changed_by(method) & self._due.keys()
         self._outdate(changed)
+        self._announced |= changed
         for kind in changed:
             self._want([kind], self._quiet_until.get(kind, -math.inf))
 
@@ -251,23 +284,26 @@ class ServerCatalog:
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
         self._outdate([kind])
+        announced = kind in self._announced
+        self._announced.discard(kind)
         started = self._clock.steady()
         try:
             outcome = await self._attempt(link, kind)
             if self._link is link:  # a fetch of a connection that has ended may still complete
-                self._keep(kind, outcome, started)
+                self._keep(kind, outcome, started, announced=announced)
         finally:
             for _, fetched in waiting:
                 fetched.set()
 
-    def _keep(self, kind: Kind, outcome: Pages | Fault, started: float) -> None:
+    def _keep(self, kind: Kind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
         """Store the outcome of a fetch, and schedule the next one."""
         now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
             record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
-            self._catalog.put(record, tuple(outcome.entries))
+            self._catalog.put(record, tuple(outcome.entries), announced=announced)
         else:
+            self._announced |= {kind} if announced else set()
             log.warning(
                 "catalog fetch failed",
                 server=record.server,

@@ -18,7 +18,7 @@ from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention, Tokens
 from hubbubd.runtime.records import Ledger
-from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, Measures, Servers, Subscriptions
+from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
     Ground,
     calls_of,
@@ -58,6 +58,7 @@ class Hub:
         tasks: Tasks,
         events: EventFeed,
         subscriptions: Subscriptions,
+        log_levels: LogLevels,
         catalog: Catalog,
         retention: Retention,
         tokens: Tokens,
@@ -75,6 +76,7 @@ class Hub:
         self.tasks = tasks
         self.events = events
         self.subscriptions = subscriptions
+        self.log_levels = log_levels
         self.catalog = catalog
         self.retention = retention
         self.tokens = tokens
@@ -171,6 +173,7 @@ class Hub:
         tasks = tasks_of(ground, inbox, client_tasks, lambda name, method, params: servers.notify(name, method, params))
         events = EventFeed(clock, ledger.door)
         subscriptions = Subscriptions(calls, clock, ground.background, ledger.door)
+        log_levels = LogLevels(ground.tables.calls, ground.background)
         servers = servers_of(
             ground,
             connector,
@@ -182,6 +185,7 @@ class Hub:
             catalog=catalog,
             events=events,
             subscriptions=subscriptions,
+            log_levels=log_levels,
             audit=audit,
         )
         return cls(
@@ -195,6 +199,7 @@ class Hub:
             tasks=tasks,
             events=events,
             subscriptions=subscriptions,
+            log_levels=log_levels,
             catalog=catalog,
             retention=retention_of(ground, audit),
             tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
@@ -278,6 +283,7 @@ class Hub:
         self.tracer.content = self.tracer.on and settings.trace_content
         self.audit.adopt(settings)
         self.retention.adopt(settings)
+        self.catalog.reconsider()  # profiles
 
     def _committed(self, _commit: Commit) -> None:
         self.committed_at = self.clock.now()

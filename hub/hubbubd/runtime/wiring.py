@@ -101,6 +101,7 @@ def servers_of(
     catalog: Catalog,
     events: EventFeed,
     subscriptions: Subscriptions,
+    log_levels: LogLevels,
     audit: Audit,
 ) -> Servers:
     assembly = Assembly(
@@ -114,7 +115,7 @@ def servers_of(
         catalog=catalog,
         events=events,
         subscriptions=subscriptions,
-        log_levels=LogLevels(ground.tables.calls, ground.background),
+        log_levels=log_levels,
         measures=ground.measures,
         audit=audit,
         clock=ground.clock,

@@ -25,6 +25,7 @@ from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     HEADER_MISMATCH,
+    LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
@@ -100,6 +101,10 @@ class Revision(Protocol):
         ...
 
 
+_OF_A_REQUEST: Final = frozenset({CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY})
+"""What a request says in newer revisions, and a connection in those with a handshake."""
+
+
 @dataclass(frozen=True, slots=True)
 class HandshakeRevision:
     """Up to 2025-11-25: the handshake has exchanged everything."""
@@ -110,8 +115,8 @@ class HandshakeRevision:
     def stamp(self, method: str, params: dict[str, Any] | None) -> Stamped:
         """Return the params without what only later revisions have, and the header that names the revision."""
         meta = _object((params or {}).get("_meta"))
-        if params is not None and CLIENT_CAPABILITIES_META_KEY in meta:
-            kept = {key: value for key, value in meta.items() if key != CLIENT_CAPABILITIES_META_KEY}
+        if params is not None and not _OF_A_REQUEST.isdisjoint(meta):
+            kept = {key: value for key, value in meta.items() if key not in _OF_A_REQUEST}
             bare = {key: value for key, value in params.items() if key != "_meta"}
             params = {**bare, "_meta": kept} if kept else bare
         return params, {MCP_PROTOCOL_VERSION_HEADER: self.version}

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import structlog
 from anyio.abc import TaskStatus
 from mcp.shared.exceptions import MCPError
-from mcp_types import HEADER_MISMATCH
+from mcp_types import HEADER_MISMATCH, LOG_LEVEL_META_KEY
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, FaultCode, PeerError, UpstreamError
@@ -64,6 +64,7 @@ class ServerLink:
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
         self._hello: Hello | None = None
+        self.log_level: str | None = None
         self._revision: Revision | None = None
         self._listing = anyio.Lock()
         self._tools_listed = False
@@ -183,15 +184,21 @@ class ServerLink:
         if mirrored:
             await self._learn_tools()
         try:
-            result = await self._send(method, *revision.stamp(method, params), call_id, on_progress)
+            result = await self._send(method, *revision.stamp(method, self._leveled(params)), call_id, on_progress)
         except PeerError as refusal:
             if not mirrored or refusal.code != HEADER_MISMATCH:
                 raise
             self._tools_listed = False
             await self._learn_tools()
-            result = await self._send(method, *revision.stamp(method, params), call_id, on_progress)
+            result = await self._send(method, *revision.stamp(method, self._leveled(params)), call_id, on_progress)
         await self._accept(revision, method, params, result)
         return result
+
+    def _leveled(self, params: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return the params with the level of log messages, if one is asked for and they name none."""
+        if self.log_level is None:
+            return params
+        return {**(params or {}), "_meta": {LOG_LEVEL_META_KEY: self.log_level, **((params or {}).get("_meta") or {})}}
 
     async def notify(self, method: str, params: dict[str, Any] | None) -> None:
         """As `ports.Link`."""

@@ -140,6 +140,9 @@ class ProgressUpdate:
 class Link(Protocol):
     """An open connection to a server."""
 
+    log_level: str | None
+    """Asked for with each request that names no level itself, of a server that takes it so (from 2026-07-28 on)."""
+
     @property
     def hello(self) -> Hello:
         """The server's introduction."""

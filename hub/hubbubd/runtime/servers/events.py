@@ -5,7 +5,7 @@ Only the last log lines of each server are kept, in memory. Watchers have bounde
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
@@ -143,6 +143,7 @@ class EventFeed:
         self._clock = clock
         self._door = door
         self._watchers: set[_Watcher] = set()
+        self._listeners: dict[ServerEventKind, list[Callable[[ServerEvent], None]]] = {}
         self._logs: dict[str, _Buffer] = {}
         self._closed = False
 
@@ -151,7 +152,7 @@ class EventFeed:
     def tell(self, server: str, method: str, params: Mapping[str, Any], call_id: str | None = None) -> None:
         """Publish a server's notification."""
         kind = KINDS.get(method, ServerEventKind.OTHER)
-        if kind is ServerEventKind.LOG or self._watchers:
+        if kind is ServerEventKind.LOG or self._watchers or kind in self._listeners:
             self._publish(server, kind, method, params, call_id)
 
     def stderr(self, server: str, line: str) -> None:
@@ -175,7 +176,8 @@ class EventFeed:
     ) -> None:
         log = self._logs.get(server) if kind in LOGGED else None
         watchers = [watcher for watcher in self._watchers if watcher.filter.wants(server, kind)]
-        if log is None and not watchers:
+        listeners = tuple(self._listeners.get(kind, ()))
+        if log is None and not watchers and not listeners:
             return
         event = ServerEvent(
             server=server,
@@ -190,6 +192,8 @@ class EventFeed:
         for watcher in watchers:
             watcher.buffer.push(event)
             watcher.pulse.beat()
+        for tell in listeners:
+            tell(event)
 
     # Servers that come and go
 
@@ -211,6 +215,18 @@ class EventFeed:
         if chosen.server:
             self._log(chosen.server)
         return self._follow(chosen, ())
+
+    def listen(self, kind: ServerEventKind, tell: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Tell of all events of a kind as they come, until the returned function is called; there is no buffer."""
+        listeners = self._listeners.setdefault(kind, [])
+        listeners.append(tell)
+
+        def stop() -> None:
+            listeners.remove(tell)
+            if not listeners:
+                self._listeners.pop(kind, None)
+
+        return stop
 
     def tail(self, server: str, lines: int, *, follow: bool) -> AsyncGenerator[EventStep]:
         """Yield the last lines of a server's log, oldest first, and with `follow` new ones. Raises as `watch`."""

@@ -1,8 +1,10 @@
-"""Replays `logging/setLevel` over new connections, as servers remember a level per connection only (2025-11-25).
+"""The level of log messages of each server: the least that anybody wants, over all its connections.
 
-From 2026-07-28 on each request carries the level instead.
+Up to 2025-11-25 a server remembers a level per connection only, so it is told over each new one. From 2026-07-28 on
+each request carries the level instead.
 """
 
+from collections.abc import Hashable
 from contextlib import suppress
 
 import anyio
@@ -10,7 +12,8 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.core.calls import Call, CallState
-from hubbubd.errors import HubError, PeerError
+from hubbubd.core.log_levels import least
+from hubbubd.errors import HubError, InvalidArgument, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Table
 from hubbubd.upstream.ports import Era, Link
@@ -24,32 +27,98 @@ log = structlog.get_logger(__name__)
 
 
 class LogLevels:
-    """The params of the last successful `logging/setLevel` call to each server, in memory."""
+    """What callers asked each server for by `logging/setLevel` calls, and what hosts want of it; in memory."""
 
     def __init__(self, calls: Table[Call], background: Background) -> None:
         self._background = background
         self._asked: dict[str, bytes] = {}
+        """The params of the last successful call to each server."""
+        self._wanted: dict[str, dict[Hashable, str]] = {}
         self._links: dict[str, Link | None] = {}
+        self._told: dict[str, tuple[Link | None, bytes]] = {}
+        self._telling: dict[str, anyio.Event] = {}
         calls.follow(self._follow_call)
 
     def follow(self, server: str, link: Link | None) -> None:
-        """Note a server's current connection; set the level over a new one."""
+        """Note a server's current connection; tell the level over a new one."""
         before, self._links[server] = self._links.get(server), link
-        params = self._asked.get(server)
-        if link is not None and link is not before and params is not None and link.hello.era is Era.HANDSHAKE:
-            self._background.start_soon(self._tell, server, link, params)
+        if link is not before:
+            self._stir(server)
 
     def forget(self, server: str) -> None:
         """Forget a removed server."""
-        self._asked.pop(server, None)
-        self._links.pop(server, None)
+        for known in (self._asked, self._links, self._wanted, self._told):
+            known.pop(server, None)
+
+    def want(self, server: str, holder: Hashable, level: str | None) -> None:
+        """Note which level a holder wants of a server; None when it wants none any more."""
+        wanted = self._wanted.setdefault(server, {})
+        if level is None:
+            wanted.pop(holder, None)
+        else:
+            wanted[holder] = level
+        if not wanted:
+            del self._wanted[server]
+        self._stir(server)
+
+    def of(self, server: str) -> str | None:
+        """Return the level that a server was told last; None if none."""
+        told = self._told.get(server)
+        return _level(told[1]) if told is not None else None
+
+    async def settled(self, server: str, within_s: float) -> None:
+        """Wait until a server has been told its level, at most so many seconds."""
+        with anyio.move_on_after(within_s):
+            while (telling := self._telling.get(server)) is not None:
+                await telling.wait()
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         if after is not None and after.method == METHOD and after.state is CallState.COMPLETED:
             self._asked[after.server] = after.params
+            self._told[after.server] = self._links.get(after.server), after.params
+            self._stir(after.server)
 
-    async def _tell(self, server: str, link: Link, params: bytes) -> None:
+    def _due(self, server: str) -> bytes | None:
+        """Return the params that a server should have been told; None if nobody wants a level."""
+        asked, wanted = self._asked.get(server), self._wanted.get(server)
+        if not wanted:
+            return asked
+        return payload.dumps({"level": least([*wanted.values(), _level(asked or b"") or ""])})
+
+    def _stir(self, server: str) -> None:
+        if server not in self._telling and self._owes(server) is not None:
+            self._telling[server] = anyio.Event()
+            self._background.start_soon(self._tell, server)
+
+    def _owes(self, server: str) -> tuple[Link, bytes] | None:
+        """Return what is to be told over which connection; None if that was done."""
+        link, params = self._links.get(server), self._due(server)
+        if link is None or params is None or self._told.get(server) == (link, params):
+            return None
+        # A caller may ask a server for what it does not declare; hosts of several servers do not choose.
+        return (link, params) if server in self._asked or "logging" in link.hello.capabilities else None
+
+    async def _tell(self, server: str) -> None:
+        try:
+            while (owed := self._owes(server)) is not None:
+                self._told[server] = owed
+                await self._tell_once(server, *owed)
+        finally:
+            self._telling.pop(server).set()
+
+    async def _tell_once(self, server: str, link: Link, params: bytes) -> None:
+        if link.hello.era is Era.STATELESS:
+            link.log_level = _level(params)
+            return
         with anyio.move_on_after(TELL_S), suppress(PeerError, HubError):
             await link.request(METHOD, payload.loads_message(params, "params"))
             return
         log.info("log level not accepted by server", server=server)
+
+
+def _level(params: bytes) -> str | None:
+    """Return the level that params of the method name; None if none."""
+    with suppress(InvalidArgument):
+        level = payload.loads_message(params, "params").get("level")
+        return level if isinstance(level, str) else None
+    return None

@@ -52,6 +52,7 @@ class ServerParts:
             protocol_version=hello.protocol_version if hello else None,
             server_info=payload.dumps(hello.server_info) if hello else None,
             capabilities=payload.dumps(hello.capabilities) if hello else None,
+            instructions=hello.instructions if hello else None,
             pid=hello.pid if hello and self.shell.link else None,
             counts=self.queue.counts(),
         )

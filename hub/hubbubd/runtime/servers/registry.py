@@ -32,14 +32,14 @@ from hubbubd.runtime.records import Change, Ledger, Table, WatchEvent
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.revisions import expect, following, kept_revision
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
-from hubbubd.upstream.ports import Era, Link
+from hubbubd.upstream.ports import Era
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
-CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "pid")
+CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid")
 """Fields of a record that its connection sets."""
 
 COUNTS_S = 0.5
@@ -95,6 +95,10 @@ class Servers:
         if kept is None:
             raise NotFound("server", name)
         return replace(kept.record, counts=kept.queue.counts())
+
+    def protocol_version(self, name: str) -> str | None:
+        """Return the revision that a server spoke last; None if that is not known."""
+        return kept.record.protocol_version if (kept := self._kept.get(name)) is not None else None
 
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
@@ -338,7 +342,7 @@ class Servers:
         """Send a notification in the background, if the server is connected."""
         kept = self._kept.get(server)
         if kept is not None and kept.shell.link is not None:
-            self._background.start_soon(_notify, kept.shell.link, method, params)
+            self._background.start_soon(kept.shell.link.notify, method, params)
 
     async def _write(self, name: str, **changes: Any) -> None:
         """Make a change of a server's record durable."""
@@ -442,7 +446,3 @@ def _record(config: ServerConfig, source: Source, *, wanted: bool, revision: int
 def _lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
     """Return the overriding roots, unless the configuration changed its own roots."""
     return before.roots if before.config.roots == config.roots else None
-
-
-async def _notify(link: Link, method: str, params: dict[str, Any]) -> None:
-    await link.notify(method, params)

@@ -1,10 +1,12 @@
 """Watched resources: one subscription per resource for all its watchers, read again after each change.
 
-Renewed after a reconnect. 2025-11-25: `resources/subscribe`; 2026-07-28: `subscriptions/listen`. Changes during a read
-are coalesced into one further read.
+Those who only want to be told that it changed follow it instead: then it is not read. Subscriptions are renewed after a
+reconnect. 2025-11-25: `resources/subscribe`; 2026-07-28: `subscriptions/listen`. Changes during a read are coalesced
+into one further read.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +74,7 @@ class Subscriptions:
         uri = str(params.get("uri"))
         for subscription in self._of(server):
             if uri == subscription.uri or uri.startswith(subscription.uri.removesuffix("/") + "/"):
-                subscription.read_again()
+                subscription.changed(uri)
 
     async def watch(self, server: str, uri: str) -> AsyncGenerator[ResourceUpdate | None]:
         """Yield the newest contents, and None as a keep-alive; the first None says that the watch has begun.
@@ -84,6 +86,7 @@ class Subscriptions:
             raise NotFound("server", server)
         self._door.enter()
         subscription = self._enter(server, uri)
+        subscription.read_for_one_more()
         seen: ResourceUpdate | None = None
         try:
             yield None
@@ -99,8 +102,30 @@ class Subscriptions:
                 if not await subscription.pulse.wait(beats, BOOKMARK_S):
                     yield None
         finally:
+            subscription.readers -= 1
             subscription.leave()
             self._door.leave()
+
+    @asynccontextmanager
+    async def following(self, server: str, uri: str, tell: Callable[[str], None]) -> AsyncGenerator[None]:
+        """Tell of each change of a resource, with the uri that the server named, during the block.
+
+        Entering waits until the server has accepted the subscription. After a reconnect it is told as if it had
+        changed. It is no watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
+        (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
+        """
+        if server not in self._links:
+            raise NotFound("server", server)
+        subscription = self._enter(server, uri)
+        subscription.followers.append(tell)
+        try:
+            await subscription.begun.wait()
+            if subscription.failure is not None:
+                raise subscription.failure
+            yield
+        finally:
+            subscription.followers.remove(tell)
+            subscription.leave()
 
     def close(self) -> None:
         """End all watches."""
@@ -140,6 +165,11 @@ class _Subscription:
         self.server = server
         self.uri = uri
         self.watchers = 0
+        """Those who read it and those who follow it."""
+        self.readers = 0
+        self.followers: list[Callable[[str], None]] = []
+        self.begun = anyio.Event()
+        """The server has accepted the subscription, or it has failed."""
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
         self.pulse = Pulse()
@@ -161,14 +191,35 @@ class _Subscription:
         """Note that the connection has changed."""
         self._stirred.set()
 
-    def read_again(self) -> None:
-        """Note that the resource has changed."""
+    def changed(self, uri: str) -> None:
+        """Note that the resource, or the part of it at `uri`, has changed."""
+        for tell in list(self.followers):
+            tell(uri)
+        self._read_again()
+
+    def read_for_one_more(self) -> None:
+        """Note another reader."""
+        self.readers += 1
+        self._stirred.set()
+
+    def _accepted(self) -> None:
+        """Note that the server tells of changes from now on, not of those before."""
+        if self.begun.is_set():
+            self.changed(self.uri)
+        else:
+            self.begun.set()
+            self._read_again()
+
+    def _read_again(self) -> None:
         self._stale = True
+        if not self.readers:
+            self.latest = None  # what is kept for the next reader
         self._stirred.set()
 
     def fail(self, failure: HubError | PeerError) -> None:
         """End all watches with an error."""
         self.failure = self.failure or failure
+        self.begun.set()
         self._scope.cancel()
         self.tell()
 
@@ -219,7 +270,7 @@ class _Subscription:
                 return
             raise UpstreamError(call.fault)
         self._subscribed_on = link
-        self._stale = True
+        self._accepted()
         await self._keep_fresh(link)
 
     async def _listen(self, link: Link) -> None:
@@ -227,7 +278,7 @@ class _Subscription:
 
         def acknowledged(honoured: dict[str, Any]) -> None:
             if self.uri in (honoured.get("resourceSubscriptions") or ()):
-                self.read_again()
+                self._accepted()
             else:
                 self.fail(self._not_offered())
 
@@ -243,7 +294,7 @@ class _Subscription:
 
     async def _keep_fresh(self, link: Link) -> None:
         while self._room.link(self.server) is link:
-            if not self._stale:
+            if not self._stale or not self.readers:
                 await self._rest()
                 continue
             self._stale = False

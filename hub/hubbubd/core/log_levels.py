@@ -1,0 +1,22 @@
+"""The levels of log messages of servers (RFC 5424, section 6.2.1; MCP, logging)."""
+
+from collections.abc import Iterable
+from typing import Final
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""From the least to the most severe."""
+
+USUAL: Final = "info"
+"""The level of somebody who named none, once another did."""
+
+_RANKS: Final = {level: rank for rank, level in enumerate(LEVELS)}
+
+
+def least(levels: Iterable[str]) -> str | None:
+    """Return the least severe of some levels; None without any. Texts that are no level do not count."""
+    return min((level for level in levels if level in _RANKS), key=_RANKS.__getitem__, default=None)
+
+
+def reaches(level: object, wanted: str) -> bool:
+    """Return whether a message of a level is shown to somebody who wants `wanted` and above. Unknown levels are."""
+    return not isinstance(level, str) or _RANKS.get(level, len(LEVELS)) >= _RANKS.get(wanted, 0)

@@ -1,0 +1,129 @@
+"""What one host is told unasked: that lists and resources have changed."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from hubbubd.core.access import Principal
+from hubbubd.core.catalog import SOURCES, Kind
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
+from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.profiles import Target, View
+from hubbubd.runtime.hub import Hub
+
+QUIET_S: Final = 0.25
+"""Seconds between two notifications about one list."""
+
+MAX_WATCHED: Final = 100
+"""The most resources that one host is told about."""
+
+Who = Callable[[], Principal]
+"""Returns the principal of a host, with what it may do now."""
+
+
+class ListChanges:
+    """Tells when lists of a view have changed, by the method of the notification: not more than one per QUIET_S.
+
+    A transparent view passes on what its server says, even if its list is the same; of others the entries must differ.
+    """
+
+    def __init__(self, hub: Hub, view: View, who: Who, methods: Collection[str], tell: Callable[[str], None]) -> None:
+        self._view = view
+        self._who = who
+        self._tell = tell
+        self._kinds = {method: [kind for kind in Kind if SOURCES[kind].change == method] for method in methods}
+        self._seen = {kind: view.entries(kind, who()) for kinds in self._kinds.values() for kind in kinds}
+        self._announced: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._told_at: dict[str, float] = {}
+        self._stop = hub.catalog.listen(self._changed)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        self._stop()
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _changed(self, server: str, kind: Kind, announced: bool) -> None:
+        method, transparent = SOURCES[kind].change, self._view.transparent
+        if method not in self._kinds or (transparent and server not in self._view.servers(self._who())):
+            return
+        if announced and transparent:
+            self._announced.add(method)
+        self._soon(method)
+
+    def _soon(self, method: str) -> None:
+        if method not in self._timers:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time(), self._told_at.get(method, 0.0) + QUIET_S)
+            self._timers[method] = loop.call_at(at, self._look, method)
+
+    def _look(self, method: str) -> None:
+        del self._timers[method]
+        now = {kind: self._view.entries(kind, self._who()) for kind in self._kinds[method]}
+        differs = any(self._seen[kind] != entries for kind, entries in now.items())
+        self._seen.update(now)
+        if differs or method in self._announced:
+            self._announced.discard(method)
+            self._told_at[method] = asyncio.get_running_loop().time()
+            self._tell(method)
+
+
+class WatchedResources:
+    """The resources whose changes one host is told, by the URI that it knows them by."""
+
+    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[str], None]) -> None:
+        self._hub = hub
+        self._view = view
+        self._who = who
+        self._tell = tell
+        self._held: dict[str, tuple[asyncio.Task[None], asyncio.Future[None]]] = {}
+
+    async def add(self, uri: str) -> None:
+        """Begin to tell of a resource; return once its server does. Raises Refusal, HubError and PeerError."""
+        if uri not in self._held:
+            if len(self._held) >= MAX_WATCHED:
+                raise Refusal(INVALID_PARAMS, f"{MAX_WATCHED} resources are watched; give up others first")
+            target = self._view.target(Kind.RESOURCE, uri, self._who())
+            loop = asyncio.get_running_loop()
+            begun: asyncio.Future[None] = loop.create_future()
+            begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
+            self._held[uri] = loop.create_task(self._hold(uri, target, begun)), begun
+        begun = self._held[uri][1]
+        try:
+            await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            if not begun.done():  # nobody knows of it yet
+                self.remove(uri)
+            raise
+
+    def remove(self, uri: str) -> None:
+        """Tell of a resource no more."""
+        held = self._held.pop(uri, None)
+        if held is not None:
+            held[0].cancel()
+
+    def close(self) -> None:
+        """Tell of none any more."""
+        for uri in list(self._held):
+            self.remove(uri)
+
+    async def _hold(self, uri: str, target: Target, begun: asyncio.Future[None]) -> None:
+        prefix = uri.removesuffix(target.name)
+
+        def tell(changed: str) -> None:
+            if target.server in self._view.servers(self._who()):
+                self._tell(prefix + changed)
+
+        try:
+            async with self._hub.subscriptions.following(target.server, target.name, tell):
+                begun.set_result(None)
+                await asyncio.get_running_loop().create_future()  # until cancelled
+        except asyncio.CancelledError:
+            if not begun.done():
+                begun.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
+            raise
+        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait
+            self._held.pop(uri, None)
+            if not begun.done():
+                begun.set_exception(exc)

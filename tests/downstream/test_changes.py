@@ -1,0 +1,264 @@
+"""What hosts are told of changed lists, over a session's own stream and in answer to `subscriptions/listen`."""
+
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.core.access import Principal
+from hubbubd.core.catalog import Kind
+from hubbubd.downstream import Endpoint, Host, Session
+from hubbubd.downstream.profiles import Transparent
+
+from ..runtime.conftest import World, server
+from ..runtime.peer import Outcome, Sent
+from .conftest import ADA, NEW, OLD, NewHost, Opened, Place, handles, lists, said, settle, until
+
+ALL = {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")} | {"completions": {}}
+LISTENED = {"toolsListChanged": True, "promptsListChanged": True, "resourcesListChanged": True}
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+def changed(kind: str) -> str:
+    return f"notifications/{kind}/list_changed"
+
+
+def told(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["method"] for message in messages]
+
+
+@pytest.fixture
+def offers() -> dict[str, list[dict[str, Any]]]:
+    """What the server lists; change it as you like."""
+    return {"tools": [{"name": "a"}], "prompts": [{"name": "p"}], "resources": []}
+
+
+class Gathered(Transparent):
+    """A view that is not transparent, as one of several servers."""
+
+    transparent = False
+
+
+async def listening(at: Place, **wanted: Any) -> NewHost:
+    """A host whose `subscriptions/listen` was acknowledged."""
+    host = at.new()
+    host.begin("subscriptions/listen", notifications=wanted)
+    await until(lambda: not host.outlet.empty)
+    return host
+
+
+@pytest.mark.parametrize("protocol", [OLD, NEW])
+@pytest.mark.parametrize("kind", ["tools", "prompts", "resources"])
+async def test_every_host_is_told_of_a_list_that_its_server_says_has_changed_once_it_can_be_fetched(
+    place: Opened, offers: dict[str, Any], protocol: str, kind: str
+) -> None:
+    async with place(protocol, capabilities=ALL, listing=lists(**offers)) as at:
+        old, new = at.old(), await listening(at, **LISTENED)
+        said(new.outlet)
+        at.peer.link.tell(changed(kind))  # the list itself is the same
+        assert said(old.stream) == []
+        await settle(1)
+        assert told(said(old.stream)) == [changed(kind)]
+        (message,) = said(new.outlet)
+        assert (message["method"], message["params"]) == (changed(kind), {"_meta": {SUBSCRIPTION: 1}})
+
+
+async def test_what_a_host_lists_after_it_was_told_is_the_changed_list(
+    place: Opened, offers: dict[str, list[dict[str, Any]]]
+) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        host = at.old()
+        offers["tools"].append({"name": "b"})
+        at.peer.link.tell(changed("tools"))
+        await until(lambda: not host.stream.empty)
+        assert [tool["name"] for tool in (await host.ask("tools/list"))["tools"]] == ["a", "b"]
+
+
+async def test_a_storm_of_changes_is_told_five_times_a_second_at_most(place: Opened, offers: dict[str, Any]) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        host = at.old()
+        at_once: list[float] = []
+        began = anyio.current_time()
+        for number in range(1000):
+            offers["tools"].append({"name": f"b{number}"})
+            at.peer.link.tell(changed("tools"))
+            await anyio.sleep(0.005)
+            at_once += [anyio.current_time()] * len(said(host.stream))
+        assert 1 <= len(at_once) <= 5 * (anyio.current_time() - began) + 1
+
+
+async def test_a_view_of_several_servers_tells_only_what_differs(
+    place: Opened, offers: dict[str, list[dict[str, Any]]]
+) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        endpoint = Endpoint(at.hub, Gathered(at.hub, "one"), handles(at.hub))
+        session = Session(Host(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
+        at.peer.link.tell(changed("tools"))
+        await settle(2)
+        assert said(session.outlet) == []
+        offers["tools"].append({"name": "b"})
+        at.peer.link.tell(changed("tools"))
+        await settle(2)
+        assert told(said(session.outlet)) == [changed("tools")]
+        session.end()
+
+
+async def test_hosts_are_told_of_a_list_that_is_another_after_a_reconnect(
+    place: Opened, offers: dict[str, list[dict[str, Any]]]
+) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        host = at.old()
+        offers["tools"] = []
+        at.peer.listing = lists(**offers)
+        at.peer.link.lose()
+        await settle(10)
+        assert told(said(host.stream)) == [changed("tools")]
+
+
+async def test_a_list_whose_changes_the_server_does_not_announce_is_not_told_of(
+    place: Opened, offers: dict[str, list[dict[str, Any]]]
+) -> None:
+    capabilities = ALL | {"tools": {}}
+    async with place(OLD, capabilities=capabilities, listing=lists(**offers)) as at:
+        old, new = at.old(), await listening(at, **LISTENED)
+        (acknowledged,) = said(new.outlet)
+        wanted = {flag: True for flag in LISTENED if flag != "toolsListChanged"}
+        assert acknowledged["params"]["notifications"] == wanted
+        at.peer.link.tell(changed("tools"))
+        await settle(2)
+        assert said(old.stream) == said(new.outlet) == []
+
+
+async def test_a_session_that_has_ended_is_told_nothing(place: Opened, offers: dict[str, Any]) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        host = at.old()
+        at.peer.link.tell(changed("tools"))
+        host.session.end()
+        at.peer.link.tell("notifications/message", {"level": "error", "data": 1})
+        await settle(2)
+        assert said(host.stream) == []
+
+
+async def test_changes_wait_once_for_a_host_that_does_not_read(place: Opened, offers: dict[str, Any]) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        host = at.old()
+        for _ in range(5):
+            at.peer.link.tell(changed("tools"))
+            await settle(10)
+        assert told(said(host.stream)) == [changed("tools")]
+
+
+# subscriptions/listen
+
+
+async def test_what_is_honoured_is_the_first_that_a_listening_host_hears(place: Opened, offers: dict[str, Any]) -> None:
+    capabilities = ALL | {"resources": {"subscribe": True}}
+    async with place(OLD, capabilities=capabilities, listing=lists(**offers)) as at:
+        wanted = {"toolsListChanged": True, "promptsListChanged": False, "resourceSubscriptions": ["x://a", "x://a"]}
+        host = await listening(at, **wanted, unknown=True)
+        first, *others = said(host.outlet)
+        assert (first["method"], others) == (ACKNOWLEDGED, [])
+        assert first["params"] == {
+            "notifications": {"toolsListChanged": True, "resourceSubscriptions": ["x://a"]},
+            "_meta": {SUBSCRIPTION: 1},
+        }
+        at.peer.link.tell("notifications/resources/updated", {"uri": "x://a"})
+        at.peer.link.tell("notifications/resources/updated", {"uri": "x://b"})
+        at.peer.link.tell(changed("prompts"))
+        await settle(2)
+        (updated,) = said(host.outlet)
+        assert updated["params"] == {"uri": "x://a", "_meta": {SUBSCRIPTION: 1}}
+
+
+async def test_a_resource_of_which_the_server_tells_nothing_is_not_honoured(place: Opened) -> None:
+    async with place(OLD, capabilities={"resources": {}}) as at:
+        host = await listening(at, resourceSubscriptions=["x://a"])
+        assert said(host.outlet)[0]["params"]["notifications"] == {}
+
+
+async def test_a_slow_server_holds_no_acknowledgement_up(place: Opened) -> None:
+    async def slow(sent: Sent) -> Outcome:
+        await anyio.sleep(60)
+        return {}
+
+    async with place(OLD, capabilities={"resources": {"subscribe": True}}, behaviour=slow) as at:
+        began = anyio.current_time()
+        host = await listening(at, resourceSubscriptions=["x://a"])
+        assert anyio.current_time() - began < 5
+        assert said(host.outlet)[0]["params"]["notifications"] == {"resourceSubscriptions": ["x://a"]}
+
+
+async def test_a_subscription_ends_with_its_stream(place: Opened) -> None:
+    async with place(OLD, capabilities={"resources": {"subscribe": True}}) as at:
+        host = at.new()
+        under_way = host.begin("subscriptions/listen", notifications={"resourceSubscriptions": ["x://a"]})
+        await until(lambda: not host.outlet.empty)
+        under_way.cancel()
+        await until(lambda: [each.method for each in at.peer.sent][-1] == "resources/unsubscribe")
+
+
+async def test_a_subscription_ends_with_a_result_when_the_hub_does(place: Opened, offers: dict[str, Any]) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        host = at.new()
+        under_way = host.begin("subscriptions/listen", notifications=LISTENED)
+        await until(lambda: not host.outlet.empty)
+        await at.hub.drain(0)
+        assert b'"result":{"resultType":"complete","_meta":{"%s":1}}' % SUBSCRIPTION.encode() in await under_way
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        None,
+        [],
+        {"resourceSubscriptions": "x://a"},
+        {"resourceSubscriptions": [1]},
+        {"resourceSubscriptions": ["x"] * 101},
+    ],
+)
+async def test_a_subscription_to_something_else_is_refused(place: Opened, wanted: object) -> None:
+    async with place(OLD, capabilities=ALL) as at:
+        response = await at.new().begin("subscriptions/listen", notifications=wanted)
+        assert b'"code":-32602' in response
+
+
+async def test_a_principal_that_may_no_longer_call_the_server_hears_nothing(
+    place: Opened, offers: dict[str, Any]
+) -> None:
+    async with place(OLD, capabilities=ALL | {"logging": {}}, listing=lists(**offers)) as at:
+        host = at.old()
+        host.session.host.principal = Principal(name="ada", grants=(), credential="ada")
+        at.peer.link.tell(changed("tools"))
+        at.peer.link.tell("notifications/message", {"level": "error", "data": 1})
+        await settle(2)
+        # Its tools are gone for it, which is a change; nothing is said of what the server says.
+        assert set(told(said(host.stream))) <= {changed("tools")}
+        assert at.endpoint.view.entries(Kind.TOOL, host.session.host.principal) == ()
+
+
+async def test_a_host_that_is_there_before_its_server_is_told_when_there_are_lists(
+    world: World, offers: dict[str, Any]
+) -> None:
+    world.peer.capabilities, world.peer.listing = ALL, lists(**offers)
+    world.peer.plan.append(30.0)  # seconds until it is connected
+    async with world.hub(server(connect_timeout_s=60)) as hub:
+        at = Place(hub, world)
+        host = at.old()
+        capabilities = (await host.ask("initialize", protocolVersion=OLD))["capabilities"]
+        assert capabilities.pop("tasks")
+        assert capabilities == {kind: {"listChanged": True} for kind in ("tools", "prompts", "resources")}
+        assert (await host.ask("tools/list"))["tools"] == []
+        await settle(60)
+        assert sorted(told(said(host.stream))) == [changed("prompts"), changed("tools")]
+
+
+async def test_what_a_server_listed_is_expected_of_it_after_a_restart(world: World, offers: dict[str, Any]) -> None:
+    world.peer.capabilities, world.peer.listing = {"prompts": {}}, lists(**offers)
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.catalog.entries("one/prompt"))
+    world.peer.plan.append(30.0)
+    async with world.hub(server(connect_timeout_s=60)) as hub:
+        host = Place(hub, world).new()
+        assert (await host.ask("server/discover"))["capabilities"] == {"prompts": {"listChanged": True}}
+        assert [prompt["name"] for prompt in (await host.ask("prompts/list"))["prompts"]] == ["p"]

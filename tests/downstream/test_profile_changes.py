@@ -1,0 +1,155 @@
+"""What hosts of a profile are told of its servers: lists that differ, watched resources by the URIs that are shown."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.config.mcp import ProfileSettings
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.connection import State
+from hubbubd.downstream import Endpoint, Host, Merged, Session
+from hubbubd.errors import PeerError
+from hubbubd.runtime.hub import Hub
+
+from ..runtime.conftest import World, server
+from ..runtime.peer import Outcome, Sent
+from .conftest import ADA, NEW, OLD, NewHost, OldHost, Refused, handles, lists, said, settle, until
+
+OF_ONE = Principal(name="bob", grants=(Grant(Role.CALLER, ("one",)),), credential="bob")
+TOOLS = "notifications/tools/list_changed"
+MESSAGE = "notifications/message"
+
+
+@dataclass
+class Profile:
+    """A hub with the servers `one` and `two`, and the endpoint of a profile."""
+
+    hub: Hub
+    world: World
+    settings: ProfileSettings = field(default_factory=ProfileSettings)
+
+    def __post_init__(self) -> None:
+        self.endpoint = Endpoint(self.hub, Merged(self.hub, "p", lambda: self.settings), handles(self.hub))
+
+    def old(self, principal: Principal = ADA) -> OldHost:
+        """A host with a session."""
+        host = Host(principal=principal, revision=OLD)
+        return OldHost(Session(host, self.endpoint, self.hub.clock.steady))
+
+    def adopt(self, **settings: Any) -> None:
+        """Changes the profile, as a reload of the configuration does."""
+        self.settings = ProfileSettings(**settings)
+        self.hub.catalog.reconsider()
+
+
+def offer(world: World, name: str, *tools: str) -> None:
+    """Has a server list these tools."""
+    world.peers[name].listing = lists(tools=[{"name": tool} for tool in tools], resources=[])
+
+
+def methods(host: OldHost) -> list[str]:
+    """What a host was told over its own stream."""
+    return [each["method"] for each in said(host.stream)]
+
+
+@pytest.fixture
+async def profile(world: World) -> AsyncIterator[Profile]:
+    """Two servers that can do all, and are connected."""
+    for name in ("one", "two"):
+        peer = world.peers[name]
+        peer.instructions = f"Use {name}."
+        peer.capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}}
+        offer(world, name, "a")
+    async with world.hub(server("one"), server("two")) as hub:
+        await until(lambda: all(each.connection.state is State.CONNECTED for each in hub.servers.all()))
+        await settle(3)
+        yield Profile(hub, world)
+
+
+async def test_a_profile_says_what_its_servers_say_and_what_it_tells(profile: Profile) -> None:
+    result = await profile.old().ask("initialize", protocolVersion=OLD)
+    assert result["capabilities"]["tools"] == {"listChanged": True}
+    assert result["capabilities"]["resources"] == {"listChanged": True, "subscribe": True}
+    assert "## one\nUse one.\n\n## two\nUse two." in result["instructions"]
+
+
+async def test_a_changed_list_of_one_server_is_told_once_to_those_who_see_it(profile: Profile) -> None:
+    both, one = profile.old(), profile.old(OF_ONE)
+    offer(profile.world, "two", "a", "b")
+    profile.world.peers["two"].link.tell(TOOLS)
+    await settle(2)
+    assert (methods(both), methods(one)) == ([TOOLS], [])
+    profile.world.peers["two"].link.tell(TOOLS)  # and now it is the same
+    await settle(2)
+    assert methods(both) == []
+
+
+async def test_a_server_that_comes_or_goes_is_a_change(profile: Profile) -> None:
+    host = profile.old()
+    profile.world.peers["three"].capabilities = {"tools": {}}
+    offer(profile.world, "three", "c")
+    await profile.hub.servers.add(server("three"))
+    await settle(3)
+    assert methods(host) == [TOOLS]
+    await profile.hub.servers.remove("three")
+    await settle(3)
+    assert methods(host) == [TOOLS]
+
+
+async def test_a_changed_profile_is_a_change_of_what_differs(profile: Profile) -> None:
+    host = profile.old()
+    profile.adopt(instructions="Be kind.")
+    await settle(2)
+    assert methods(host) == []
+    profile.adopt(servers=["one"])
+    await settle(2)
+    assert methods(host) == [TOOLS]
+
+
+async def test_a_watched_resource_is_told_by_the_uri_that_the_host_knows(profile: Profile) -> None:
+    host = profile.old()
+    await host.ask("resources/subscribe", uri="hubbub://s/two/file:///a")
+    for name in ("one", "two"):
+        profile.world.peers[name].link.tell("notifications/resources/updated", {"uri": "file:///a/part"})
+    (told,) = said(host.stream)
+    assert told["params"] == {"uri": "hubbub://s/two/file:///a/part"}
+
+
+@pytest.mark.parametrize(("revision", "code"), [(OLD, -32002), (NEW, -32602)])
+async def test_a_resource_that_is_not_there_is_named_as_the_host_names_it(
+    profile: Profile, revision: str, code: int
+) -> None:
+    async def nothing(sent: Sent) -> Outcome:
+        raise PeerError(-32002, "Resource not found", {"uri": sent.params["uri"]})
+
+    profile.world.peers["one"].behaviour = nothing
+    host = profile.old() if revision == OLD else NewHost(profile.endpoint)
+    for uri in ("hubbub://s/one/x://none", "hubbub://s/none/x://none", "x://none"):
+        with pytest.raises(Refused) as refused:
+            await host.ask("resources/read", uri=uri)
+        assert (refused.value.code, refused.value.data["uri"]) == (code, uri)
+
+
+async def test_a_level_goes_to_every_server_and_a_hanging_one_holds_nothing_up(profile: Profile) -> None:
+    async def hanging(sent: Sent) -> Outcome:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    profile.world.peers["two"].listing = hanging
+    host = profile.old()
+    began = anyio.current_time()
+    assert await host.ask("logging/setLevel", level="error") == {}
+    assert anyio.current_time() - began < 5
+    assert profile.world.peers["one"].fetches[-1].params == {"level": "error"}
+    for level in ("info", "error"):
+        profile.world.peers["two"].link.tell(MESSAGE, {"level": level, "data": 1})
+    assert [each["params"]["level"] for each in said(host.stream)] == ["error"]
+
+
+async def test_log_messages_of_servers_out_of_reach_are_not_shown(profile: Profile) -> None:
+    both, one = profile.old(), profile.old(OF_ONE)
+    profile.world.peers["two"].link.tell(MESSAGE, {"level": "info", "data": 1})
+    assert (methods(both), methods(one)) == ([MESSAGE], [])
