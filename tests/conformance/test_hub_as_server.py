@@ -140,9 +140,6 @@ NOT_YET = {
 """What fails, and why; a scenario that passes is not to be here."""
 
 
-TASKS_NOT_YET = dict.fromkeys(TASKS, "tasks are not offered yet")
-
-
 def scenarios(revision: str) -> list[Any]:
     """The scenarios of a revision, those marked that fail."""
     return marked((*REQUIRED[revision], *BEYOND[revision]), NOT_YET[revision])
@@ -204,7 +201,7 @@ async def test_the_hub_passes_of_2026_07_28(scenario: str, now: Checks) -> None:
     assert complaints(now[scenario]) == []
 
 
-@pytest.mark.parametrize("scenario", marked(TASKS, TASKS_NOT_YET))
+@pytest.mark.parametrize("scenario", TASKS)
 async def test_the_hub_passes_of_tasks(scenario: str, suite: Suite, tasks_endpoint: str) -> None:
     assert complaints(await suite.one(tasks_endpoint, "2026-07-28", scenario)) == []
 

@@ -413,3 +413,66 @@ async def test_endpoints_declare_the_extension_and_nothing_of_earlier_revisions(
 async def test_methods_that_the_extension_does_not_have_are_unknown(world: World, method: str) -> None:
     async with connected(world) as hub:
         assert (await host_with_tasks(hub).send(method, {"taskId": "x"}))["error"]["code"] == -32601
+
+
+# Notifications
+
+
+async def test_a_host_that_listens_is_told_of_its_tasks(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        wanted = {"notifications": {"taskIds": [task_id, "unknown", task_id]}}
+        listening = asyncio.create_task(host.send("subscriptions/listen", wanted))
+        await until(lambda: len(host.told) == 2)
+        (first, acknowledged), (second, asking) = host.told
+        assert (first, acknowledged["notifications"]) == (
+            "notifications/subscriptions/acknowledged",
+            {"taskIds": [task_id]},
+        )
+        assert (second, asking["status"], len(asking["inputRequests"])) == ("notifications/tasks", "input_required", 1)
+        await answered(host, task_id)
+        await until(lambda: host.told[-1][1]["status"] == "completed")
+        assert host.told[-1][1]["result"]["content"] == DONE
+        assert host.told[-1][1]["_meta"] == acknowledged["_meta"]
+        assert got == [GIVEN]
+        listening.cancel()
+
+
+async def test_a_host_that_listens_keeps_its_questions(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    asked = {"method": "sampling/createMessage", "params": SAMPLING}
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        listening = asyncio.create_task(host.send("subscriptions/listen", {"notifications": {"taskIds": [task_id]}}))
+        await settle(100)
+        tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
+        await until(lambda: open_requests(hub))
+        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is not None
+        listening.cancel()
+
+
+@pytest.mark.parametrize("capabilities", [ABLE, DECLARED])
+async def test_tasks_of_others_and_without_the_extension_are_not_told_of(
+    world: World, capabilities: dict[str, Any]
+) -> None:
+    TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        task_id = await made(host_with_tasks(hub))
+        somebody = host_with_tasks(hub, capabilities, name=ME if capabilities is ABLE else "somebody else")
+        listening = asyncio.create_task(
+            somebody.send("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+        )
+        await until(lambda: somebody.told)
+        await settle()
+        assert [params["notifications"] for _, params in somebody.told] == [{}]
+        listening.cancel()
+
+
+@pytest.mark.parametrize("ids", ["x", [7], {}, ["x"] * 1001])
+async def test_a_list_of_tasks_that_is_none_is_refused(world: World, ids: object) -> None:
+    async with connected(world) as hub:
+        response = await host_with_tasks(hub).send("subscriptions/listen", {"notifications": {"taskIds": ids}})
+        assert response["error"]["code"] == -32602

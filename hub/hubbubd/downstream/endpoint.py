@@ -76,7 +76,7 @@ class Endpoint:
             **common,
             "server/discover": self._discover,
             **self._conversations.extension.methods,
-            "subscriptions/listen": partial(listen, hub, view),
+            "subscriptions/listen": partial(listen, hub, view, self._conversations.extension),
         }
         self._relay = relay
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}

@@ -75,11 +75,16 @@ class HostTasks:
         named: object = exchange.params.get("taskId")
         if not isinstance(named, str) or len(named) > _LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {_LONGEST_ID} characters")
-        with suppress(NotFound):
-            call = self.hub.calls.get(named)
-            if self._is_of(exchange.host, call):
-                return call
+        if (call := self.known(exchange.host, named)) is not None:
+            return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
+
+    def known(self, host: Host, task_id: str) -> Call | None:
+        """Return the call of a host's task; None if the host has no such task."""
+        with suppress(NotFound):
+            call = self.hub.calls.get(task_id)
+            return call if self._is_of(host, call) else None
+        return None
 
     def of(self, host: Host) -> Iterator[Call]:
         """Yield the calls that are tasks of a host's principal at this endpoint, oldest first."""
@@ -131,14 +136,16 @@ class HostTasks:
             kept.seen_at = self.hub.clock.steady()
 
     @contextmanager
-    def watched(self, host: Host, task: Task, tell: Callable[[Task], None]) -> Generator[None]:
-        """Tell of a task whenever it is no longer as it was told before, `task` first, during the block."""
-        latest = task.status, task.status_message
+    def watched(
+        self, host: Host, task_id: str, tell: Callable[[Task], None], known: Task | None = None
+    ) -> Generator[None]:
+        """Tell of a task whenever it is no longer as it was told before, first as `known`, during the block."""
+        latest = (known.status, known.status_message) if known is not None else None
 
         def look(*_changed: object) -> None:
             nonlocal latest
             with suppress(NotFound):
-                now = self.as_task(host, self.hub.calls.get(task.id))
+                now = self.as_task(host, self.hub.calls.get(task_id))
                 if (now.status, now.status_message) != latest:
                     latest = now.status, now.status_message
                     tell(now)
@@ -147,14 +154,14 @@ class HostTasks:
             if live is None:
                 look()
 
-        with self.hub.calls.listen(task.id, changed), Following(self.hub, task.id, look).following():
+        with self.hub.calls.listen(task_id, changed), Following(self.hub, task_id, look).following():
             look()
             yield
 
     def watch_kept(self, task: Task, tell: Callable[[Task], None]) -> None:
         """Do the same until the task has ended, if it is kept for a host."""
         if (kept := self._kept.get(task.id)) is not None:
-            kept.stack.enter_context(self.watched(kept.host, task, tell))
+            kept.stack.enter_context(self.watched(kept.host, task.id, tell, task))
 
     def drop(self, call_id: str) -> None:
         """Keep nothing more of a call: it has ended, or is no task."""

@@ -7,9 +7,9 @@ its result at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.calls import Call
@@ -24,6 +24,9 @@ from hubbubd.downstream.policy import METHODS, judge
 from hubbubd.downstream.rounds import given_answers
 from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
+
+MAX_TOLD: Final = 1000
+"""The most tasks that a host is told of in one stream."""
 
 _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
 
@@ -74,10 +77,35 @@ class TaskExtension:
         task = self._tasks.as_task(host, call)
         return payload.dumps({"resultType": "task", **_wire(task)})
 
+    @contextmanager
+    def told(self, exchange: Exchange, tell: Callable[[Mapping[str, Any]], None]) -> Generator[list[str]]:
+        """Tell a host that listens how far the tasks are that it names; yield the ids of those. Raises Refusal."""
+        host, wanted = exchange.host, exchange.params["notifications"].get("taskIds")
+        with ExitStack() as stack:
+            honoured: list[str] = []
+            for task_id in _ids(wanted) if follows_tasks(host) else ():
+                call = self._tasks.known(host, task_id)
+                if call is None:
+                    continue
+                honoured.append(task_id)
+                if not call.state.ended:
+                    stack.enter_context(self._tasks.present(host, task_id))
+
+                def changed(task: Task) -> None:
+                    call = self._hub.calls.get(task.id)
+                    tell(cast("dict[str, Any]", payload.loads(self._detailed(exchange, call, {}))))
+
+                stack.enter_context(self._tasks.watched(host, task_id, changed))
+            yield honoured
+
     async def _get(self, exchange: Exchange) -> bytes:
-        host, call = exchange.host, self._found(exchange)
+        return self._detailed(exchange, self._found(exchange), {"resultType": "complete"})
+
+    def _detailed(self, exchange: Exchange, call: Call, said: dict[str, Any]) -> bytes:
+        """Return the extension's DetailedTask, after other members."""
+        host = exchange.host
         task = self._tasks.as_task(host, call)
-        said: dict[str, Any] = {"resultType": "complete", **_wire(task)}
+        said |= _wire(task)
         match task.status:
             case TaskStatus.INPUT_REQUIRED:
                 said["inputRequests"] = {
@@ -128,6 +156,15 @@ class TaskExtension:
         call = self._tasks.find(exchange)
         self._tasks.heard(exchange.host, call)
         return call
+
+
+def _ids(wanted: object) -> list[str]:
+    """Return the ids of the tasks that a host wants to be told of, each once. Raises Refusal."""
+    given = cast("list[object]", wanted) if isinstance(wanted, list) else [] if wanted is None else [None]
+    ids = [each for each in given if isinstance(each, str)]
+    if len(ids) < len(given) or len(ids) > MAX_TOLD:
+        raise Refusal(INVALID_PARAMS, f"params.notifications.taskIds must be a list of at most {MAX_TOLD} ids")
+    return list(dict.fromkeys(ids))
 
 
 def _wire(task: Task) -> dict[str, Any]:
