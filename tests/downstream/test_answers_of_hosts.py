@@ -3,14 +3,17 @@
 import asyncio
 from typing import Any
 
+import anyio
 import pytest
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.downstream import Policy
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
+from ..runtime.agents import Agent
 from ..runtime.conftest import SAMPLING, World, open_requests, question, settle, until
 from .scripted import Answer, ScriptedHost, answering, asks, connected, host_at, server
 
@@ -229,6 +232,32 @@ async def test_a_host_that_is_asked_first_has_the_question_claimed(world: World,
         assert claim.by == "me"
         await call
         assert hub.inbox.get(asked.id).state is RequestState.ANSWERED
+
+
+@pytest.mark.parametrize("of_host", Era)
+@pytest.mark.parametrize("of_server", Era)
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_worker_gets_what_is_the_hosts_first_only_when_the_host_leaves_it(
+    world: World, of_host: Era, of_server: Era, leaves: bool
+) -> None:
+    asks(world, of_server, ASKED)
+    async with connected(world) as hub, anyio.create_task_group() as tasks:
+        agent = Agent("agent")
+        tasks.start_soon(agent.run, hub, RequestFilter(), 5)
+        await until(lambda: agent.worker is not None)
+        said = {"action": "cancel"} if leaves else {"action": "accept", "content": {"where": "x", "sure": True}}
+        host = host_at(hub, of_host, answering(said, after_s=20), policy=Policy(form="host-first"))
+        call = asyncio.create_task(host.call())
+        asked = await question(hub)
+        await settle(15)
+        assert agent.given == []
+        if leaves:
+            await until(lambda: agent.given == [asked.id])
+            claim = agent.mine[asked.id].claim
+            assert claim is not None
+            await hub.inbox.answer(asked.id, PERSON, "agent", answer_id=None, claim_id=claim.id)
+        assert (await call)["result"]["content"] == DONE
+        tasks.cancel_scope.cancel()
 
 
 async def test_what_the_host_asked_first_leaves_is_everybodys(world: World) -> None:

@@ -128,15 +128,35 @@ async def test_a_form_alone_is_not_a_page(world: World) -> None:
         assert host.asked == []
 
 
-@pytest.mark.parametrize("of_server", Era)
-async def test_a_page_has_an_id_of_the_hub_and_is_told_complete(world: World, of_server: Era) -> None:
-    asks(world, of_server, QUESTIONS["url"])
+async def test_a_page_has_an_id_of_the_hub_and_is_told_complete_when_the_call_goes_on(world: World) -> None:
+    asks(world, Era.STATELESS, QUESTIONS["url"])
     async with connected(world) as hub:
         host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept"}))
         await host.call()
         (record,) = hub.inbox.select(RequestFilter())
         assert host.asked == [("elicitation/create", {**URL, "elicitationId": record.id})]
         assert ("notifications/elicitation/complete", {"elicitationId": record.id}) in host.told
+
+
+async def test_a_page_is_told_complete_when_its_server_says_so(world: World) -> None:
+    told: list[int] = []
+
+    async def behaviour(sent: Sent) -> Outcome:
+        await sent.ask(*QUESTIONS["url"]).answered()
+        for name in ("other", "theirs"):
+            told.append(len(host.told))
+            sent.link.tell("notifications/elicitation/complete", {"elicitationId": name})
+            await asyncio.sleep(1)
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept"}))
+        await host.call()
+        (record,) = hub.inbox.select(RequestFilter())
+        assert host.asked == [("elicitation/create", {**URL, "elicitationId": record.id})]
+        assert host.told == [("notifications/elicitation/complete", {"elicitationId": record.id})]
+        assert told == [0, 0]
 
 
 @pytest.mark.parametrize("of_host", Era)

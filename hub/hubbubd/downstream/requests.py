@@ -2,19 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Final
 
 import structlog
 
 from hubbubd import payload
-from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import notification
-from hubbubd.downstream.policy import METHODS, Left, judge, judge_error
+from hubbubd.downstream.policy import METHODS, Left, Nobody, judge, judge_error
 from hubbubd.downstream.questions import Questions
 from hubbubd.errors import HubError, InvalidArgument
+from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 log = structlog.get_logger(__name__)
+
+
+_OF_RESULTS: Final = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
+"""Questions whose server is not there to say when a page is done with: it is when the call goes on."""
 
 
 class Requests:
@@ -28,6 +34,9 @@ class Requests:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._answering: set[str] = set()
         self._visited: set[str] = set()
+        self._until_then = ExitStack()
+        self._pages: dict[tuple[str, str], str] = {}
+        """The requests of pages, by server and the server's own id for it."""
 
     def changed(self, request: PendingRequest) -> None:
         """Ask what is new, and take back what is settled."""
@@ -37,13 +46,15 @@ class Requests:
         elif request.state is not RequestState.OPEN:
             if asking is not None and request.id not in self._answering:
                 asking.cancel()
-            self._complete(request)
+            if request.origin in _OF_RESULTS:
+                self._complete(request.id)
 
     @asynccontextmanager
     async def asked(self) -> AsyncGenerator[None]:
         """Take back at the end of the block what is still open, and leave it to others."""
         try:
-            yield
+            with self._until_then:
+                yield
         finally:
             for asking in self._asking.values():
                 asking.cancel()
@@ -64,8 +75,10 @@ class Requests:
                 params = payload.loads(request.request)
                 verdict = judge(policy, request.kind, params, response.result, took_s)
             self._answering.add(request.id)
-            if request.kind is RequestKind.ELICITATION_URL and not isinstance(verdict, Left):
+            if request.kind is RequestKind.ELICITATION_URL and not isinstance(verdict, Nobody | Left):
                 self._visited.add(request.id)
+                if request.origin not in _OF_RESULTS:
+                    self._expect(request, payload.loads(request.request))
             try:
                 await questions.take(host, request.id, verdict)
             except InvalidArgument as exc:
@@ -78,9 +91,22 @@ class Requests:
         except Exception:
             log.exception("asking a host failed: internal error", request=request.id)
 
-    def _complete(self, request: PendingRequest) -> None:
-        """Tell the host that a page is done with."""
-        if request.id in self._visited:
-            self._visited.discard(request.id)
-            params = {"elicitationId": request.id}
+    def _expect(self, request: PendingRequest, params: dict[str, Any]) -> None:
+        """Listen to what the server of 2025-11-25 says of a page, until the end of the call."""
+        if not self._pages:
+            listen = self._questions.hub.events.listen
+            self._until_then.callback(listen(ServerEventKind.ELICITATION_COMPLETE, self._heard))
+        self._pages[request.server, str(params.get("elicitationId"))] = request.id
+
+    def _heard(self, event: ServerEvent) -> None:
+        params: dict[str, Any] = payload.loads(event.params)
+        request_id = self._pages.get((event.server, str(params.get("elicitationId"))))
+        if request_id is not None:
+            self._complete(request_id)
+
+    def _complete(self, request_id: str) -> None:
+        """Tell the host that a page is done with, if it has shown it."""
+        if request_id in self._visited:
+            self._visited.discard(request_id)
+            params = {"elicitationId": request_id}
             self._exchange.tell(notification("notifications/elicitation/complete", params))
