@@ -5,7 +5,7 @@ Behind the hub is a server that passes all of them by itself. The suite runs onc
 
 import re
 import subprocess
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,50 +106,6 @@ TASKS = (
 """Those of the tasks extension that FastMCP passes by itself. `tasks-mrtr-composition` it fails, and for
 `tasks-status-notifications` the suite has no checks."""
 
-QUESTIONS = "a host is not asked yet"
-RELAY = "not passed on yet"
-NOT_YET = {
-    "2025-11-25": {
-        "logging-set-level": RELAY,
-        "completion-complete": RELAY,
-        "tools-call-with-logging": RELAY,
-        "resources-subscribe": RELAY,
-        "resources-unsubscribe": RELAY,
-        "tools-call-sampling": QUESTIONS,
-        "tools-call-elicitation": QUESTIONS,
-        "elicitation-sep1034-defaults": QUESTIONS,
-        "elicitation-sep1330-enums": QUESTIONS,
-    },
-    "2026-07-28": {
-        "completion-complete": RELAY,
-        "server-stateless": RELAY,
-        "input-required-result-basic-elicitation": QUESTIONS,
-        "input-required-result-basic-sampling": QUESTIONS,
-        "input-required-result-basic-list-roots": QUESTIONS,
-        "input-required-result-request-state": QUESTIONS,
-        "input-required-result-multiple-input-requests": QUESTIONS,
-        "input-required-result-multi-round": QUESTIONS,
-        "input-required-result-missing-input-response": QUESTIONS,
-        "input-required-result-non-tool-request": QUESTIONS,
-        "input-required-result-result-type": QUESTIONS,
-        "input-required-result-tampered-state": QUESTIONS,
-        "input-required-result-capability-check": QUESTIONS,
-        "input-required-result-validate-input": QUESTIONS,
-    },
-}
-"""What fails, and why; a scenario that passes is not to be here."""
-
-
-def scenarios(revision: str) -> list[Any]:
-    """The scenarios of a revision, those marked that fail."""
-    return marked((*REQUIRED[revision], *BEYOND[revision]), NOT_YET[revision])
-
-
-def marked(names: Iterable[str], failing: Mapping[str, str]) -> list[Any]:
-    """Parameters of a test, those marked that fail."""
-    reasons = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in failing.items()}
-    return [pytest.param(name, marks=reasons.get(name, ())) for name in names]
-
 
 @pytest.fixture(scope="module")
 async def before(suite: Suite, endpoint: Callable[..., Awaitable[str]], conformance_peer: str) -> Checks:
@@ -191,12 +147,12 @@ def test_the_scenarios_are_those_that_the_revision_requires_of_servers(
     assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
 
 
-@pytest.mark.parametrize("scenario", scenarios("2025-11-25"))
+@pytest.mark.parametrize("scenario", (*REQUIRED["2025-11-25"], *BEYOND["2025-11-25"]))
 async def test_the_hub_passes_of_2025_11_25(scenario: str, before: Checks) -> None:
     assert complaints(before[scenario]) == []
 
 
-@pytest.mark.parametrize("scenario", scenarios("2026-07-28"))
+@pytest.mark.parametrize("scenario", (*REQUIRED["2026-07-28"], *BEYOND["2026-07-28"]))
 async def test_the_hub_passes_of_2026_07_28(scenario: str, now: Checks) -> None:
     assert complaints(now[scenario]) == []
 

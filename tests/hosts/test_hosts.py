@@ -120,10 +120,7 @@ async def test_the_clients_of_npm(place: Place, npm_hosts: Path, which: str, rev
     assert await place.host(npm_hosts / "node", HERE / "npm.cjs", which, env=env) == place.used(revision)
 
 
-LEVELS = pytest.mark.xfail(strict=True, reason="it sets a level, which is not passed on yet")
-
-
-@pytest.mark.parametrize("era", [pytest.param("legacy", marks=LEVELS), "modern"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_command_line_of_the_inspector(place: Place, npm_hosts: Path, tmp_path: Path, era: str) -> None:
     async def inspect(*words: str, status: int = 0) -> Any:
         program = [str(npm_hosts / "node"), str(npm_hosts / "node_modules/.bin/inspector"), "--cli", place.url]
