@@ -147,12 +147,12 @@ def test_the_scenarios_are_those_that_the_revision_requires_of_servers(
     assert re.findall(r"- (\S+)", required[1]) == list(REQUIRED[revision])
 
 
-@pytest.mark.parametrize("scenario", (*REQUIRED["2025-11-25"], *BEYOND["2025-11-25"]))
+@pytest.mark.parametrize("scenario", [*REQUIRED["2025-11-25"], *BEYOND["2025-11-25"]])
 async def test_the_hub_passes_of_2025_11_25(scenario: str, before: Checks) -> None:
     assert complaints(before[scenario]) == []
 
 
-@pytest.mark.parametrize("scenario", (*REQUIRED["2026-07-28"], *BEYOND["2026-07-28"]))
+@pytest.mark.parametrize("scenario", [*REQUIRED["2026-07-28"], *BEYOND["2026-07-28"]])
 async def test_the_hub_passes_of_2026_07_28(scenario: str, now: Checks) -> None:
     assert complaints(now[scenario]) == []
 

@@ -40,7 +40,8 @@ WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
 AWAY_S: Final = 60.0
 """Seconds without a request about a task, after which its questions are no longer kept for its host."""
 
-_LONGEST_ID: Final = 256
+LONGEST_ID: Final = 256
+"""Characters of an id that is looked up. Those of tasks have 46."""
 
 
 @dataclass(slots=True)
@@ -73,8 +74,8 @@ class HostTasks:
     def find(self, exchange: Exchange) -> Call:
         """Return the call of the task that a request names. Raises Refusal: those of others do not exist."""
         named: object = exchange.params.get("taskId")
-        if not isinstance(named, str) or len(named) > _LONGEST_ID:
-            raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {_LONGEST_ID} characters")
+        if not isinstance(named, str) or len(named) > LONGEST_ID:
+            raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
         if (call := self.known(exchange.host, named)) is not None:
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
