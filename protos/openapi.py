@@ -223,6 +223,7 @@ def document(files: Iterable[FileDescriptorProto]) -> Schema:
         {"name": service.name, **Comments(file).of(file.SERVICE_FIELD_NUMBER, at)}
         for file in ours
         for at, service in enumerate(file.service)
+        if not all(method.client_streaming for method in service.method)
     ]
     open_to_all = {path: {"post": item["post"] | {"security": []}} for path, item in operations(health)}
     reasons = sorted(page.stem.upper() for page in ERRORS.glob("*.md") if page.stem != "README")

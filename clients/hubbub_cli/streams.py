@@ -77,6 +77,14 @@ def discard(descriptor: int) -> None:
     os.close(nowhere)
 
 
+def taken_stdout() -> int:
+    """Return a descriptor for what stdout was; whatever is printed from now on goes to stderr."""
+    sys.stdout.flush()
+    taken = os.dup(1)
+    os.dup2(2, 1)
+    return taken
+
+
 def open_streams() -> None:
     """Open stdin, stdout and stderr if the command was started without them; writing to these fails.
 

@@ -148,6 +148,11 @@ COMMANDS = (
     LazyCommand("catalog", "catalog:app", "What the servers offer."),
     LazyCommand("certs", "certs:app", "Certificates for a hub that others reach over the network."),
     LazyCommand("events", "events:app", "What servers tell, as it happens."),
+    LazyCommand(
+        "mcp",
+        "mcp:app",
+        "MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.",
+    ),
     LazyCommand("store", "store:app", "The store: what the hub keeps on disk."),
     LazyCommand("audit", "audit:app", "Who changed what, and who was refused."),
     LazyCommand("tokens", "tokens:app", "Who may use the hub: tokens for people and programs."),

@@ -12,6 +12,7 @@ from hubbub.v1 import (
     catalog_pb2_grpc,
     event_pb2_grpc,
     inbox_pb2_grpc,
+    mcp_pb2_grpc,
     server_pb2_grpc,
     task_pb2_grpc,
 )
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
     from hubbub.v1.event_pb2_grpc import EventServiceAsyncStub
     from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
+    from hubbub.v1.mcp_pb2_grpc import McpServiceAsyncStub
     from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
     from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
 
@@ -52,6 +54,7 @@ class Stubs:
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
+        self.mcp: McpServiceAsyncStub = mcp_pb2_grpc.McpServiceStub(channel)
         # Its messages have the wire format of these two (one string, one number), so no further package is needed.
         self.healthy: aio.UnaryUnaryMultiCallable[StringValue, Int32Value] = channel.unary_unary(
             "/grpc.health.v1.Health/Check",

@@ -74,8 +74,8 @@ def discover(where: Where) -> Endpoint:
     address = where.address or os.environ.get("HUBBUB_ADDRESS")
     token = where.token or os.environ.get("HUBBUB_TOKEN")
     if not (address and token):
-        file = Path(where.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir()) / "client.json"
-        found = _client_file(file)
+        file = client_file(where)
+        found = _content(file)
         if address:
             # Never send one hub's token to another.
             token = token or (found.get("token") if found.get("address") == address else None)
@@ -89,6 +89,16 @@ def discover(where: Where) -> Endpoint:
             )
     target, secure = _target(address)
     return Endpoint(address, _token(token), source, target, _tls(where) if secure else None)
+
+
+def client_file(where: Where) -> Path:
+    """Return where a running hub writes its `client.json`. Raises Unavailable, as `default_data_dir`."""
+    return Path(where.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir()) / "client.json"
+
+
+def mcp_url(where: Where) -> str | None:
+    """Return the URL at which the hub of this machine serves MCP hosts; None if it does not, or has not started."""
+    return _content(client_file(where)).get("mcp")
 
 
 def _token(given: str | None) -> str | None:
@@ -159,7 +169,7 @@ def _pem(name: str, given: str | Path | None) -> bytes | None:
         raise InvalidArgument(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
 
 
-def _client_file(file: Path) -> dict[str, str]:
+def _content(file: Path) -> dict[str, str]:
     try:
         # Reading a pipe in its place would block.
         content: object = json.loads(file.read_bytes()) if file.is_file() else None

@@ -20,6 +20,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
 from hubbubd.core.audit import BY_SIGNAL
+from hubbubd.downstream import Handles, KeyRing
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
@@ -167,10 +168,13 @@ async def _serve_api(
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
     hurry = anyio.Event()
+    keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+    handles = Handles(keys, hub.clock)
     async with anyio.create_task_group() as ending:
+        ending.start_soon(keys.follow)
         async with (
             _connect(hub, settings, gate) as connect,  # outermost: it serves until `serve` has drained
-            _mcp(hub, settings, gate) as mcp,
+            _mcp(hub, settings, gate, handles) as mcp,
             serve(
                 hub,
                 listen=settings.listen,
@@ -179,6 +183,7 @@ async def _serve_api(
                 local=local,
                 max_message_bytes=settings.max_message_bytes,
                 hurry=hurry,
+                handles=handles,
             ) as address,
         ):
             path = client_file.write(
@@ -186,6 +191,7 @@ async def _serve_api(
                 address=f"{UNIX}{local}" if local else address,
                 token=token,
                 connect=connect,
+                mcp=mcp,
             )
             _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, settings, path)
             await anext(signals)
@@ -271,29 +277,24 @@ async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerato
 
 
 @asynccontextmanager
-async def _mcp(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
+async def _mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) -> AsyncGenerator[str | None, None]:
     """Serve hosts if configured, and yield the URL of their endpoint."""
     if settings.mcp_listen is None:
         yield None
         return
-    from hubbubd.downstream import Handles, KeyRing
     from hubbubd.rpc.mcp_http import serve_mcp  # lazy: see `_import_offered`
 
-    keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
-    async with anyio.create_task_group() as following:
-        following.start_soon(keys.follow)
-        async with serve_mcp(
-            hub,
-            listen=settings.mcp_listen,
-            gate=gate,
-            handles=Handles(keys, hub.clock),
-            tls=settings.tls,
-            origins=lambda: hub.configuration.settings.mcp_origins,
-            hosts=lambda: hub.configuration.settings.mcp_hosts,
-            max_message_bytes=settings.max_message_bytes,
-        ) as url:
-            yield url
-        following.cancel_scope.cancel()
+    async with serve_mcp(
+        hub,
+        listen=settings.mcp_listen,
+        gate=gate,
+        handles=handles,
+        tls=settings.tls,
+        origins=lambda: hub.configuration.settings.mcp_origins,
+        hosts=lambda: hub.configuration.settings.mcp_hosts,
+        max_message_bytes=settings.max_message_bytes,
+    ) as url:
+        yield url
 
 
 @asynccontextmanager

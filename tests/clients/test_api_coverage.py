@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 WITHOUT_A_COMMAND: dict[str, str] = {
     "AdminService.CheckHub": "`doctor` goes on where it is refused (test_doctor.py)",
+    "McpService.Serve": "carries what a host says to `mcp`, which goes on when it is refused (test_mcp_bridge.py)",
     "CallService.StreamCalls": "carries the calls of a program that makes many (test_call_stream.py)",
 }
 """An RPC that no command needs, and why."""

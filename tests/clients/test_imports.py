@@ -28,6 +28,7 @@ def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal
         ("import hubbub_client", ("asyncio", "google", "grpc", "hubbub", "hubbub_client.records")),
         ("from hubbub_client import PendingRequest, legible", ("asyncio", "google", "grpc", "hubbub")),
         ("import hubbub_client; hubbub_client.errors.NotFound", ("hubbub_client.hub", "hubbub_client.link")),
+        ("import hubbub_cli.mcp, hubbub_bridge.bridge", ("google", "grpc", "hubbub", "pydantic", "rich")),
         ("from hubbub_client import connect", ("hubbub_client.admin", "hubbub_client.specs", "hubbub_client.sync")),
     ],
 )

@@ -11,6 +11,7 @@ from hubbubd.core.forms import Accept, Result
 from hubbubd.core.inbox import RequestState
 from hubbubd.downstream import Policy
 from hubbubd.downstream.policy import Asked
+from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, SAMPLING, World, question, server, settle, until
@@ -80,6 +81,25 @@ async def test_what_the_inbox_answers_reaches_the_server_while_the_host_still_as
         assert hub.inbox.get(asked.id).answered_by == "alice"
         if of_host is Era.HANDSHAKE:
             assert "notifications/cancelled" in [told[0] for told in host.told]
+
+
+async def test_a_host_is_told_at_once_what_others_have_answered(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        await sent.ask(*QUESTIONS["form"]).answered()
+        await asyncio.sleep(60)
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world) as hub:
+        host = host_at(hub)
+        call = asyncio.create_task(host.call())
+        asked = await question(hub)
+        await until(lambda: host.asked)
+        await hub.inbox.answer(asked.id, Accept({"name": "x"}), "alice", answer_id=None, claim_id=None)
+        await settle(1)
+        assert [told[0] for told in host.told] == ["notifications/cancelled"]
+        assert not call.done()
+        await call
 
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)
@@ -198,15 +218,21 @@ async def test_after_eight_rounds_a_call_waits_for_the_inbox(world: World) -> No
 
 async def test_questions_that_come_together_are_one_round(world: World) -> None:
     async def behaviour(sent: Sent) -> Outcome:
-        first = sent.ask(*QUESTIONS["form"], on_wire=True)
+        parked = asyncio.Event()
+        assert sent.call_id is not None
+        with running[0].calls.listen(sent.call_id, lambda call, _live: parked.set() if call.pending_ids else None):
+            first = sent.ask(*QUESTIONS["form"], on_wire=True)
+            await parked.wait()
         await asyncio.sleep(0.03)
         second = sent.ask(*QUESTIONS["sampling"], on_wire=True)
         await first.answered()
         await second.answered()
         return {"content": DONE}
 
+    running: list[Hub] = []
     world.peer.behaviour = behaviour
     async with connected(world) as hub:
+        running.append(hub)
 
         async def person(method: str, _params: dict[str, Any]) -> dict[str, Any]:
             return SAID if method == "sampling/createMessage" else ANSWERS["form"]

@@ -174,6 +174,7 @@ async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "HUBBUB_PEERS": os.environ.get("HUBBUB_PEERS", str(ROOT / ".peers")),
         "BROWSER": "true %s",
+        "HUBBUBD_MCP_LISTEN": "127.0.0.1:0",
     }
     command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]
     rules = [block.text for block in blocks("docs/agents.md") if block.text.startswith("[[rule]]")]

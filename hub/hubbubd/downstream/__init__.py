@@ -1,6 +1,8 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
+from hubbubd.downstream.bridged import BridgedHost, BridgedHosts
 from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.endpoints import Endpoints
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
 from hubbubd.downstream.merged import Merged
@@ -12,7 +14,10 @@ from hubbubd.downstream.state_keys import KeyRing
 __all__ = [
     "HANDSHAKE_REVISIONS",
     "STATELESS_REVISIONS",
+    "BridgedHost",
+    "BridgedHosts",
     "Endpoint",
+    "Endpoints",
     "Exchange",
     "Handles",
     "Host",

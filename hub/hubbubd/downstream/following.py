@@ -27,9 +27,13 @@ class Following:
         """Follow the call during the block."""
         with self._stack:
             self._stack.enter_context(self._hub.calls.listen(self._call_id, self._call_changed))
-            with suppress(NotFound):  # where it is not made yet
-                self._call_changed(self._hub.calls.get(self._call_id), None)
+            self.look()
             yield
+
+    def look(self) -> None:
+        """Look at the call as it is now: what it waits for is told a moment later."""
+        with suppress(NotFound):  # where it is not made yet
+            self._call_changed(self._hub.calls.get(self._call_id), None)
 
     def open(self) -> list[PendingRequest]:
         """Return what waits for an answer, oldest first."""

@@ -36,6 +36,11 @@ class Outlet:
         self.closed = False
         self.overrun = False
 
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes that wait."""
+        return self._bytes
+
     def tell_once(self, message: bytes) -> None:
         """Put a message into the stream, unless the same one waits in it."""
         if message not in self._waiting:

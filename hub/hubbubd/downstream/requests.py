@@ -32,7 +32,6 @@ class Requests:
         self._exchange = exchange
         self._again = again
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._answering: set[str] = set()
         self._visited: set[str] = set()
         self._until_then = ExitStack()
         self._pages: dict[tuple[str, str], str] = {}
@@ -44,7 +43,7 @@ class Requests:
         if asking is None and self._questions.asks(self._exchange.host, request):
             self._asking[request.id] = asyncio.get_running_loop().create_task(self._ask(request))
         elif request.state is not RequestState.OPEN:
-            if asking is not None and request.id not in self._answering:
+            if asking is not None:
                 asking.cancel()
             if request.origin in _OF_RESULTS:
                 self._complete(request.id)
@@ -74,7 +73,6 @@ class Requests:
             else:
                 params = payload.loads(request.request)
                 verdict = judge(policy, request.kind, params, response.result, took_s)
-            self._answering.add(request.id)
             if request.kind is RequestKind.ELICITATION_URL and not isinstance(verdict, Nobody | Left):
                 self._visited.add(request.id)
                 if request.origin not in _OF_RESULTS:

@@ -180,6 +180,7 @@ class _Attached:
         if self._count >= MAX_ROUNDS or not self._askable():
             return []
         await asyncio.wait({call}, timeout=TOGETHER_S)
+        self._following.look()
         return [] if call.done() else self._askable()
 
     def _askable(self) -> list[PendingRequest]:

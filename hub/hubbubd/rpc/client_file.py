@@ -20,13 +20,14 @@ def token(data_dir: Path) -> str:
     return known if isinstance(known, str) and known and not others_may_read else secrets.token_urlsafe(32)
 
 
-def write(data_dir: Path, *, address: str, token: str, connect: str | None = None) -> Path:
+def write(data_dir: Path, *, address: str, token: str, connect: str | None = None, mcp: str | None = None) -> Path:
     """Write the file atomically, with mode 0600, and return its path. Raises OSError.
 
     A file with the same content is left alone, so that a hub can start on a full disk.
     """
     path = data_dir / NAME
-    found = {"address": address, "token": token} | ({"connect": connect} if connect else {})
+    urls = {name: url for name, url in (("connect", connect), ("mcp", mcp)) if url}
+    found = {"address": address, "token": token, **urls}
     content = payload.dumps(found) + b"\n"
     if not (path.is_file() and path.read_bytes() == content and not path.stat().st_mode & 0o077):
         files.put(path, content)

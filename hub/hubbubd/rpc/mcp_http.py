@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings
+from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -32,18 +32,16 @@ from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
     STATELESS_REVISIONS,
     Endpoint,
+    Endpoints,
     Exchange,
     Handles,
     Host,
-    Merged,
     Outlet,
     Session,
     Sessions,
-    Transparent,
     messages,
 )
 from hubbubd.downstream.messages import Message, Notification, Refusal, Request, Response
-from hubbubd.downstream.profiles import View
 from hubbubd.errors import HubError, NotFound, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable
 from hubbubd.rpc import auth
 from hubbubd.rpc.context import Peer, amend, principal
@@ -117,8 +115,7 @@ class McpApplication:
         self._hosts = hosts
         self._most = max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
-        self._handles = handles
-        self._endpoints: dict[str, Endpoint] = {}
+        self._endpoints = Endpoints(hub, handles)
         self._argument_headers: dict[str, ArgumentHeaders] = {}
 
     def close(self) -> None:
@@ -170,34 +167,17 @@ class McpApplication:
         return caller
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        view = self._view(unquote(path).removeprefix(PATH), caller)
-        if view.name not in self._endpoints:
-            self._endpoints[view.name] = Endpoint(self._hub, view, self._handles)
-        return self._endpoints[view.name]
-
-    def _view(self, place: str, caller: Principal) -> View:
-        """Return what is shown at a place. Raises NotFound and Answered; what the caller may not use is not there."""
-        match place.split("/"):
+        """Return what is at a path. Raises NotFound and Answered."""
+        match unquote(path).removeprefix(PATH).split("/"):
             case [""] | ["", ""]:
-                return self._profile(DEFAULT)
-            case ["", "p", name] if name in self._hub.configuration.settings.profiles:
-                return self._profile(name)
+                return self._endpoints.profile(DEFAULT)
+            case ["", "p", name]:
+                return self._endpoints.profile(name)
             case ["", "s", name]:
-                view = Transparent(self._hub, name)
-                if not view.servers(caller):
-                    raise NotFound("server", name)
-                self._hub.servers.get(name)
-                return view
+                return self._endpoints.server(name, caller)
             case _:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
                 raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
-
-    def _profile(self, name: str) -> View:
-        known = self._endpoints.get(f"p/{name}")
-        return known.view if known else Merged(self._hub, name, lambda: self._settings(name))
-
-    def _settings(self, name: str) -> ProfileSettings:
-        return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)
 
     async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS

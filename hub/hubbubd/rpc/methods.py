@@ -21,6 +21,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from hubbubd.core.access import Principal
 from hubbubd.deadline import Deadline
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
@@ -64,10 +65,14 @@ class Rpc:
 
 @dataclass(frozen=True, slots=True)
 class RpcSettings:
-    """How the RPCs of one listener are served: `around` has the middleware, outermost first."""
+    """How the RPCs of one listener are served: `around` has the middleware, outermost first.
+
+    `charge` raises ResourceExhausted for an RPC, or what a stream carries in place of one, beyond its caller's rate.
+    """
 
     max_message_bytes: int
     around: tuple[Around, ...]
+    charge: Callable[[Principal], None] = lambda _: None
 
     def wrapped(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the serving of an RPC with all that is around it."""

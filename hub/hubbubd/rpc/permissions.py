@@ -120,6 +120,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "AnswerPendingRequest": _ANSWER,
         "Work": Rule(Reach.SHOWN_OWN, (Permission.ANSWER,), AuditKind.ANSWER),
     },
+    "hubbub.v1.McpService": {"Serve": Rule(Reach.SERVER, (Permission.CALL,))},
     "hubbub.v1.ServerService": {
         "AddServer": _CONFIGURE,
         "UpdateServer": _CONFIGURE,

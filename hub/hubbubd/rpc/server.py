@@ -10,9 +10,10 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config.network import UNIX
 from hubbubd.config.tls import TlsFiles
+from hubbubd.downstream import Handles, KeyRing
 from hubbubd.rpc import health
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.admin import AdminService
@@ -23,6 +24,7 @@ from hubbubd.rpc.events import EventService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.mcp_bridge import McpService
 from hubbubd.rpc.methods import RpcSettings, generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
@@ -30,7 +32,7 @@ from hubbubd.rpc.tls import grpc_credentials
 from hubbubd.rpc.tracing import tracing
 from hubbubd.runtime.hub import Hub
 
-_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2)
+_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
     name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
 }
@@ -76,6 +78,7 @@ async def serve(
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float | None = None,
     hurry: anyio.Event | None = None,
+    handles: Handles | None = None,
 ) -> AsyncGenerator[str, None]:
     """Serve a hub behind the `gate`, and yield the address to connect to.
 
@@ -88,13 +91,13 @@ async def serve(
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over)
-    carried = RpcSettings(max_message_bytes, (oversight.charged, *around))
+    carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit)
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight)],
         options=_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )
-    served = servicers(hub, carried)
+    served = servicers(hub, carried, handles)
     server.add_generic_rpc_handlers(
         [generic_handler(*each, max_message_bytes, *around, dropped=hub.watcher_dropped) for each in served]
     )
@@ -112,14 +115,16 @@ async def serve(
             await server.stop(LAST_WORDS_S)
 
 
-def servicers(hub: Hub, carried: RpcSettings) -> list[tuple[ServiceDescriptor, object]]:
+def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:
     """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
+    handles = handles or Handles(KeyRing.in_memory(hub.clock), hub.clock)
     served = {
         "AdminService": AdminService(hub),
         "CallService": CallService(hub.calls, carried),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
         "InboxService": InboxService(hub.inbox, hub.work),
+        "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
         "ServerService": ServerService(hub.servers),
         "TaskService": TaskService(hub.tasks),
     }

@@ -111,6 +111,10 @@ class Calls:
         """Return a call. Raises NotFound."""
         return self._table.get(call_id)
 
+    def knows(self, call_id: str) -> bool:
+        """Return whether there is a call with this id, also one that is not written yet."""
+        return self._known(call_id) is not None
+
     def select(self, chosen: CallFilter) -> list[Call]:
         """Return the calls that match, newest first."""
         return list(self._table.newest(chosen.matches))

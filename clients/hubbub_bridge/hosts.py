@@ -1,0 +1,188 @@
+"""MCP hosts: where each keeps its servers, and what it wants to know of one."""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+NAME: Final = "hubbub"
+"""The hub's name at each host, which puts it before the names of tools."""
+
+TOOL_TIMEOUT_S: Final = 300
+"""Seconds for a call, where a host lets one say so: people take longer than its default."""
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The machine as far as it decides where hosts keep their files; `platform` as `sys.platform`."""
+
+    platform: str
+    home: Path
+    environ: Mapping[str, str]
+
+    def applications(self, name: str) -> Path:
+        """Return the directory of an application's settings."""
+        match self.platform:
+            case "darwin":
+                return self.home / "Library" / "Application Support" / name
+            case "win32":
+                return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming") / name
+            case _:
+                return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config") / name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bridge:
+    """The bridge as a host starts it."""
+
+    command: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+
+    @property
+    def plain(self) -> Entry:
+        """As most hosts have it."""
+        env = {"env": dict(self.env)} if self.env else {}
+        return {"command": self.command, "args": list(self.args), **env}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Url:
+    """The hub's endpoint over HTTP, with the token for it."""
+
+    url: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that hosts send."""
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One host. `file` is JSON, TOML or YAML by its ending; servers are in its member `section`, by name.
+
+    `http` is None where a host takes no URL with headers in its file. `link` makes an entry a link that installs it.
+    """
+
+    name: str
+    title: str
+    file: Callable[[Surroundings], Path]
+    section: str
+    stdio: Callable[[Bridge], Entry]
+    http: Callable[[Url], Entry] | None
+    link: Callable[[Entry], str] | None = None
+    afterwards: str = "Restart it."
+
+
+def _claude_code_file(at: Surroundings) -> Path:
+    return Path(at.environ.get("CLAUDE_CONFIG_DIR") or at.home) / ".claude.json"
+
+
+def _codex_file(at: Surroundings) -> Path:
+    return Path(at.environ.get("CODEX_HOME") or at.home / ".codex") / "config.toml"
+
+
+def _goose_file(at: Surroundings) -> Path:
+    if at.platform == "win32":
+        return at.applications("Block") / "goose" / "config" / "config.yaml"
+    base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config")
+    return base / "goose" / "config.yaml"
+
+
+def _goose_stdio(bridge: Bridge) -> Entry:
+    return {
+        "name": NAME,
+        "type": "stdio",
+        "enabled": True,
+        "cmd": bridge.command,
+        "args": list(bridge.args),
+        "envs": dict(bridge.env),
+        "timeout": TOOL_TIMEOUT_S,
+    }
+
+
+def _goose_http(url: Url) -> Entry:
+    return {
+        "name": NAME,
+        "type": "streamable_http",
+        "enabled": True,
+        "uri": url.url,
+        "headers": url.headers,
+        "timeout": TOOL_TIMEOUT_S,
+    }
+
+
+def _vscode_link(entry: Entry) -> str:
+    return f"vscode:mcp/install?{quote(json.dumps({'name': NAME, **entry}))}"
+
+
+def _cursor_link(entry: Entry) -> str:
+    config = base64.b64encode(json.dumps(entry).encode()).decode()
+    return f"cursor://anysphere.cursor-deeplink/mcp/install?name={NAME}&config={quote(config)}"
+
+
+HOSTS: Final[Mapping[str, Host]] = {
+    host.name: host
+    for host in (
+        Host(
+            name="claude-code",
+            title="Claude Code",
+            file=_claude_code_file,
+            section="mcpServers",
+            stdio=lambda bridge: {"type": "stdio", **bridge.plain},
+            http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},
+            afterwards="Start a new session; `/mcp` shows it there.",
+        ),
+        Host(
+            name="claude-desktop",
+            title="Claude Desktop",
+            file=lambda at: at.applications("Claude") / "claude_desktop_config.json",
+            section="mcpServers",
+            stdio=lambda bridge: bridge.plain,
+            http=None,
+        ),
+        Host(
+            name="vscode",
+            title="VS Code",
+            file=lambda at: at.applications("Code") / "User" / "mcp.json",
+            section="servers",
+            stdio=lambda bridge: {"type": "stdio", **bridge.plain},
+            http=lambda url: {"type": "http", "url": url.url, "headers": url.headers},
+            link=_vscode_link,
+            afterwards="Start it there with `MCP: List Servers`.",
+        ),
+        Host(
+            name="cursor",
+            title="Cursor",
+            file=lambda at: at.home / ".cursor" / "mcp.json",
+            section="mcpServers",
+            stdio=lambda bridge: bridge.plain,
+            http=lambda url: {"url": url.url, "headers": url.headers},
+            link=_cursor_link,
+        ),
+        Host(
+            name="codex",
+            title="Codex",
+            file=_codex_file,
+            section="mcp_servers",
+            stdio=lambda bridge: {**bridge.plain, "tool_timeout_sec": TOOL_TIMEOUT_S},
+            http=lambda url: {"url": url.url, "http_headers": url.headers, "tool_timeout_sec": TOOL_TIMEOUT_S},
+        ),
+        Host(
+            name="goose",
+            title="Goose",
+            file=_goose_file,
+            section="extensions",
+            stdio=_goose_stdio,
+            http=_goose_http,
+        ),
+    )
+}
+"""Where each is documented is in docs/mcp.md."""

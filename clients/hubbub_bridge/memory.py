@@ -1,0 +1,66 @@
+"""What the hub said last, kept for when it is away: the handshake, and the first page of the tools."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+MAX_BYTES = 16 * 1024 * 1024
+"""The largest file that is read or written."""
+
+MAX_RESULTS = 32
+"""The most results that are kept of one endpoint: a few methods in a few revisions."""
+
+
+class Memory:
+    """Results by method and revision, in a file of one endpoint and one way to the hub; in memory if the disk fails."""
+
+    def __init__(self, directory: Path | None, *identity: str | None) -> None:
+        name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
+        self._file = directory / "mcp" / f"{name}.json" if directory else None
+        self._results = self._load()
+
+    def recall(self, method: str, revision: str) -> dict[str, Any] | None:
+        """Return the result that the hub gave last; None if it has not given any."""
+        found = self._results.get(f"{method} {revision}")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+    def keep(self, method: str, revision: str, result: Mapping[str, Any]) -> None:
+        """Keep a result, on disk if it is new."""
+        key = f"{method} {revision}"
+        if self._results.get(key) == result:
+            return
+        self._results.pop(key, None)
+        self._results[key] = dict(result)
+        while len(self._results) > MAX_RESULTS:
+            del self._results[next(iter(self._results))]
+        self._save()
+
+    def _load(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError, RecursionError):
+            if self._file is not None and self._file.is_file() and self._file.stat().st_size <= MAX_BYTES:
+                content: object = json.loads(self._file.read_bytes())
+                if isinstance(content, dict):
+                    return cast("dict[str, Any]", content)
+        return {}
+
+    def _save(self) -> None:
+        if self._file is None:
+            return
+        content = json.dumps(self._results, separators=(",", ":")).encode()
+        if len(content) > MAX_BYTES:
+            return
+        with suppress(OSError):
+            self._file.parent.mkdir(mode=0o700, exist_ok=True)  # not its parents: a hub that is away makes its own
+            descriptor, fresh = tempfile.mkstemp(dir=self._file.parent)  # only its owner can read it
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                Path(fresh).replace(self._file)
+            except OSError:
+                Path(fresh).unlink(missing_ok=True)
+                raise

@@ -1,0 +1,90 @@
+"""JSON-RPC messages, as far as a bridge has to look at them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+# https://www.jsonrpc.org/specification#error_object
+
+HUB_AWAY = -32000
+"""The hub cannot be asked; the message says why, and what to do."""
+
+REVISION = "io.modelcontextprotocol/protocolVersion"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+# Members of `_meta`, since 2026-07-28.
+
+Key = tuple[bool, object]
+"""An id as a key: 1 and "1" are two."""
+
+Message = dict[str, Any]
+
+
+class NoMessage(ValueError):
+    """These bytes are no JSON-RPC message; `code` is that of the error for it."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def read(raw: bytes) -> Message:
+    """Parse a message. Raises NoMessage."""
+    try:
+        value: object = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise NoMessage(PARSE_ERROR, "the message is not valid JSON, or is nested too deeply") from None
+    if isinstance(value, list):
+        raise NoMessage(INVALID_REQUEST, "batches are not part of this protocol: send one message at a time")
+    if not isinstance(value, dict):
+        raise NoMessage(INVALID_REQUEST, "a message is a JSON object")
+    return cast("Message", value)
+
+
+def key(id_: object) -> Key:
+    """Return an id as a key of a table. One that is no valid id stands for itself, as text."""
+    if isinstance(id_, str | int | float) and not isinstance(id_, bool):
+        return isinstance(id_, str), id_
+    return True, json.dumps(id_)
+
+
+def member(message: Mapping[str, Any], *path: str) -> Any:
+    """Return a member within objects; None if one of them is missing or no object."""
+    found: Any = message
+    for name in path:
+        if not isinstance(found, Mapping):
+            return None
+        found = cast("Mapping[str, Any]", found).get(name)
+    return found
+
+
+def within(message: Mapping[str, Any], *path: str) -> Message:
+    """Return a member within objects that is an object; an empty one if it is missing or something else."""
+    found = member(message, *path)
+    return cast("Message", found) if isinstance(found, dict) else {}
+
+
+def text(message: Mapping[str, Any], *path: str) -> str:
+    """Return a member within objects that is text; empty if it is missing or something else."""
+    found = member(message, *path)
+    return found if isinstance(found, str) else ""
+
+
+def dumps(message: Mapping[str, Any]) -> bytes:
+    """Return a message as one line."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def result(id_: object, value: Mapping[str, Any]) -> bytes:
+    """Return the response with a result."""
+    return dumps({"jsonrpc": "2.0", "id": id_, "result": value})
+
+
+def error(id_: object, code: int, message: str) -> bytes:
+    """Return the response with an error."""
+    return dumps({"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}})
+
+
+def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
+    """Return a notification."""
+    return dumps({"jsonrpc": "2.0", "method": method} | ({"params": params} if params else {}))

@@ -1,0 +1,122 @@
+"""The host's two pipes: lines from it and lines for it, without changing the mode of either.
+
+Descriptors stay blocking, since others may share them. One that is ready takes a small write without blocking, and
+gives what it has.
+"""
+
+import asyncio
+import os
+import select
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+
+READ_BYTES = 256 * 1024
+"""The most bytes of one read."""
+
+WRITE_BYTES = 4096
+"""The most bytes that a pipe which is ready takes without blocking: PIPE_BUF, pipe(7)."""
+
+
+class TooLong(Exception):
+    """A line is too long; what follows it can be read."""
+
+
+async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | TooLong, None]:
+    """Yield each line that is not blank, without its end, until the descriptor is closed.
+
+    In place of one that is too long comes TooLong. What comes after the last line end is no line.
+    """
+    parts: list[bytes] = []
+    length, skipping = 0, False
+    while chunk := await _read(descriptor):
+        *ended, rest = chunk.split(b"\n")
+        for line in ended:
+            whole = b"".join((*parts, line))
+            parts.clear()
+            if skipping or len(whole) > longest:
+                yield TooLong()
+            elif whole.strip():
+                yield whole
+            length, skipping = 0, False
+        length += len(rest)
+        if length > longest:
+            skipping = True
+            parts.clear()
+        elif rest:
+            parts.append(rest)
+
+
+async def _read(descriptor: int) -> bytes:
+    await _ready(descriptor, select.POLLIN)
+    with suppress(OSError):  # a host that has left may reset it
+        return os.read(descriptor, READ_BYTES)
+    return b""
+
+
+async def _ready(descriptor: int, event: int) -> None:
+    """Wait until a descriptor can be read or written. A file always can."""
+    poll = select.poll()
+    poll.register(descriptor, event)
+    if poll.poll(0):
+        return
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    add, remove = (
+        (loop.add_reader, loop.remove_reader) if event == select.POLLIN else (loop.add_writer, loop.remove_writer)
+    )
+    add(descriptor, _set, ready)
+    try:
+        await ready
+    finally:
+        remove(descriptor)
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+class Lines:
+    """Lines for the host, in order. `on_left` is called once if the host reads no more."""
+
+    def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:
+        self._descriptor = descriptor
+        self._on_left = on_left
+        self._waiting: deque[bytes] = deque()
+        self._news = asyncio.Event()
+        self._written = asyncio.Event()
+        self._written.set()
+
+    def tell(self, message: bytes) -> None:
+        """Put a message, which has no line end within, behind those that wait."""
+        self._waiting.append(message)
+        self._written.clear()
+        self._news.set()
+
+    async def written(self) -> None:
+        """Wait until all lines are written."""
+        await self._written.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled, or until the host reads no more."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            while self._waiting:
+                together = b"".join(line + b"\n" for line in self._waiting)
+                self._waiting.clear()
+                if not await self._write(together):
+                    self._on_left()
+                    return
+            self._written.set()
+
+    async def _write(self, data: bytes) -> bool:
+        rest = memoryview(data)
+        while rest:
+            await _ready(self._descriptor, select.POLLOUT)
+            try:
+                rest = rest[os.write(self._descriptor, rest[:WRITE_BYTES]) :]
+            except OSError:
+                return False
+        return True

@@ -1,0 +1,152 @@
+"""`hubbub mcp`."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli import streams
+from hubbub_cli.group import Commands
+from hubbub_cli.output import note, print_json
+from hubbub_cli.params import example
+from hubbub_cli.session import Settings, Usage, run, settings_of
+
+if TYPE_CHECKING:
+    from hubbub_bridge.endpoint import Endpoint
+
+app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
+
+BY_HAND = (
+    "hubbub mcp: hosts start this, and speak JSON-RPC with it, a message a line; "
+    "`hubbub mcp install HOST` configures one, `hubbub mcp check` tries it"
+)
+
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="What the host sees: this profile; else `default`.")
+]
+
+
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="NAME", help="What the host sees: this server alone, with its own names."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def bridge(
+    context: typer.Context,
+    profile: Profile = None,
+    server: Server = None,
+    start: Annotated[bool, typer.Option("--start", help="Start a hub when there is none; it goes on.")] = False,
+) -> None:
+    """Serve the hub's servers to an MCP host over standard input and output, until it closes them.
+
+    It needs no running hub to start: it answers what it knows, and connects when there is one.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    _one_endpoint(profile, server)
+    settings = settings_of(context)
+    if start and (settings.address or os.environ.get("HUBBUB_ADDRESS")):
+        raise Usage("--start starts a hub for the data directory; with an address, start the hub there")
+    if sys.stdin.isatty():
+        note(BY_HAND)
+
+    import asyncio
+
+    from hubbub_bridge.bridge import serve
+
+    endpoint = _endpoint(settings, profile, server, start=start)
+    asyncio.run(serve(endpoint, stdout=streams.taken_stdout()))
+
+
+@app.command("install", epilog=example("mcp install claude-code"))
+def install(
+    context: typer.Context,
+    host: Annotated[
+        str,
+        typer.Argument(metavar="HOST", help="claude-code, claude-desktop, vscode, cursor, codex or goose."),
+    ],
+    profile: Profile = None,
+    server: Server = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="The hub's URL instead of the bridge, with a token made for this host.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --http: where the host reaches the hub; else mcp_listen.")
+    ] = None,
+    only_print: Annotated[
+        bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
+    ] = False,
+) -> None:
+    """Put the hub into the settings of an MCP host; all else in them stays, and a copy of the file is kept.
+
+    The bridge finds the hub's token as this command does. Over HTTP the host gets one of its own, with the role
+    `caller`.
+    """
+    from hubbub_bridge.hosts import HOSTS
+    from hubbub_cli import mcp_install
+
+    _one_endpoint(profile, server)
+    if host not in HOSTS:
+        raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
+    if http and HOSTS[host].http is None:
+        raise Usage(f"--http: {HOSTS[host].title} only starts servers; leave it out")
+    if url and not http:
+        raise Usage("--url: only with --http")
+    where = mcp_install.http_url(settings_of(context), url, profile, server) if http else None
+    wanted = mcp_install.Wanted(host=HOSTS[host], profile=profile, server=server, url=where)
+    mcp_install.install(context, wanted, only_print=only_print)
+
+
+@app.command("check", epilog=example("mcp check"))
+def check(context: typer.Context, profile: Profile = None, server: Server = None) -> None:
+    """Connect as a host does, in both kinds of revisions: say what is there, what hosts would cut, and who is asked.
+
+    It exits 1 if the hub cannot be reached or used that way.
+    """
+    from hubbub_bridge import checking
+    from hubbub_cli import mcp_install
+
+    _one_endpoint(profile, server)
+    settings = settings_of(context)
+    shown = ("--profile", profile) if profile else ("--server", server) if server else ()
+    words = mcp_install.own_args(settings, "mcp", *(word for word in shown if word))
+
+    async def work(_: object) -> bool:  # connected: without a hub, a host would wait for one
+        from hubbub_bridge.uplink import questions
+
+        asked = await questions(_endpoint(settings, profile, server))
+        tried = await checking.check((mcp_install.own_command(), *words), os.environ | settings.environment)
+        for each in tried:
+            if settings.json:
+                print_json({**each.to_json(), "questions": asked})
+            else:
+                mcp_install.show_trial(each)
+        if not settings.json:
+            mcp_install.show_questions(asked)
+        return not any(each.failure for each in tried)
+
+    run(context, work)
+
+
+def _endpoint(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":
+    from hubbub_bridge.endpoint import Endpoint, Reach
+    from hubbub_cli.app import VERSION
+
+    reach = Reach(
+        address=settings.address,
+        token=settings.token,
+        data_dir=settings.data_dir,
+        ca=settings.ca,
+        cert=settings.cert,
+        key=settings.key,
+        name=settings.name,
+    )
+    return Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)
+
+
+def _one_endpoint(profile: str | None, server: str | None) -> None:
+    if profile and server:
+        raise Usage("--profile and --server are two ways to say what the host sees: name one")

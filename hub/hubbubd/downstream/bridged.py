@@ -1,0 +1,185 @@
+"""Hosts behind a bridge: all messages of one in order, of either kind of revision, over streams that may break.
+
+    message ──> BridgedHost.receive ──> Session | Endpoint ──> Outlet ──> response
+
+The calls of such a host go on when its stream breaks: a bridge that comes back under its session key sends its requests
+again, and each joins its call. One that does not come back has them cancelled. A tool that may have been called by a
+hub that was killed, which has left no record of it, is not called again.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
+from hubbubd.downstream import introductions, messages
+from hubbubd.downstream.calls import of_error
+from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.host import Exchange, Outlet
+from hubbubd.downstream.messages import Id, Notification, Refusal, Request
+from hubbubd.downstream.sessions import MAX_RUNNING, Session
+from hubbubd.errors import HubError
+from hubbubd.runtime.calls import Calls
+
+VIA: Final = "stdio"
+
+RETURN_S: Final = 30.0
+"""Seconds in which a bridge whose stream broke may come back, before its calls are cancelled. It looks each 5 s."""
+
+LOST: Final = "the hub was restarted when this tool was about to be called; it may have been, and is not called again"
+
+
+class BridgedHosts:
+    """All hosts behind bridges. `charge` raises HubError for a request that its principal may not make now."""
+
+    def __init__(
+        self, calls: Calls, clock: Callable[[], float], charge: Callable[[Principal], None] = lambda _: None
+    ) -> None:
+        self.clock = clock
+        self.charge = charge
+        self._calls = calls
+        self._hosts: dict[tuple[str, str], BridgedHost] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    def join(self, principal: Principal, key: str, endpoint: Endpoint, outlet: Outlet) -> "BridgedHost":
+        """Begin a stream of a bridge. One that it has still open is ended: the bridge has given that up."""
+        name = principal.name, key
+        if (before := self._hosts.get(name)) is not None:
+            before.outlet.close()
+        host = self._hosts[name] = BridgedHost(
+            hosts=self, principal=principal, key=key, endpoint=endpoint, outlet=outlet
+        )
+        return host
+
+    def part(self, host: "BridgedHost", *, left: bool) -> None:
+        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them."""
+        name = host.principal.name, host.key
+        if self._hosts.get(name) is host:
+            del self._hosts[name]
+        host.outlet.close()
+        if left or not host.running:
+            self.cancel(host.running)
+            host.end()
+        else:
+            # It waits for them as any caller does; who has come back by then waits for them, too.
+            asyncio.get_running_loop().call_later(RETURN_S, host.end)
+
+    def knows(self, call_id: str) -> bool:
+        """Return whether a request is a call already."""
+        return self._calls.knows(call_id)
+
+    def cancel(self, call_ids: Iterable[str]) -> None:
+        """Cancel calls, also those on the wire, whoever waits for them."""
+        cancelling = asyncio.get_running_loop().create_task(self._cancel(list(call_ids)))
+        self._cancelling.add(cancelling)
+        cancelling.add_done_callback(self._cancelling.discard)
+
+    async def _cancel(self, call_ids: Iterable[str]) -> None:
+        for call_id in call_ids:
+            with suppress(HubError):  # it has ended, or was never made
+                await self._calls.cancel(call_id, abort=True)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BridgedHost:
+    """One stream of a bridge."""
+
+    hosts: BridgedHosts
+    principal: Principal
+    key: str
+    endpoint: Endpoint
+    outlet: Outlet
+    _session: Session | None = None
+    _serving: dict[Id, asyncio.Task[bytes]] = field(default_factory=dict[Id, "asyncio.Task[bytes]"])
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The ids of the calls that its requests are, as far as they are calls."""
+        return frozenset(map(self._call_id, self._serving))
+
+    def receive(self, raw: bytes, *, again: bool = False) -> None:
+        """Take a message of the host; what is wrong with it, the host is told. `again`: it may have come before."""
+        try:
+            message = messages.read(raw)
+        except Refusal as refusal:
+            self.outlet.tell(messages.error(messages.asked_id(raw), refusal))
+            return
+        if isinstance(message, Request):
+            try:
+                self.hosts.charge(self.principal)
+                if again and message.method == "tools/call" and not self.hosts.knows(self._call_id(message.id)):
+                    raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
+                self._begin(message)
+            except Refusal as refusal:
+                self.outlet.tell(messages.error(message.id, refusal))
+            except HubError as exc:
+                self.outlet.tell(messages.error(message.id, of_error(exc)))
+        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            self._cancelled(message)
+        elif self._session is not None:
+            self._session.take(message)
+
+    def end(self) -> None:
+        """Serve nothing more."""
+        self.outlet.close()
+        for task in self._serving.values():
+            task.cancel()
+        if self._session is not None:
+            self._session.end()
+
+    def _begin(self, request: Request) -> None:
+        if request.id in self._serving:
+            raise Refusal(INVALID_REQUEST, "a request with this id is under way")
+        if introductions.is_stateless(request):
+            task = self._stateless(request)
+        else:
+            if request.method == "initialize":
+                self._introduce(request)
+            if self._session is None:
+                raise Refusal(INVALID_REQUEST, "initialize first, or say in params._meta who asks")
+            task = self._session.begin(request, self.outlet, self._call_id(request.id))
+        self._serving[request.id] = task
+        task.add_done_callback(lambda done: self._done(request.id, done))
+
+    def _introduce(self, request: Request) -> None:
+        host = introductions.of_handshake(request, self.principal, VIA)
+        if self._session is not None:
+            raise Refusal(INVALID_REQUEST, "this connection is initialized")
+        self._session = Session(host, self.endpoint, self.hosts.clock)
+        self._session.outlet = self.outlet
+
+    def _stateless(self, request: Request) -> asyncio.Task[bytes]:
+        if len(self._serving) >= MAX_RUNNING:
+            raise Refusal(INVALID_REQUEST, f"{MAX_RUNNING} requests of this connection are open")
+        exchange = Exchange(
+            id=request.id,
+            method=request.method,
+            params=request.params,
+            host=introductions.of_request(request, self.principal, VIA),
+            tell=self.outlet.tell,
+            call_key=self._call_id(request.id),
+        )
+        return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
+
+    def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
+        if self._serving.get(id_) is task:
+            del self._serving[id_]
+        if not task.cancelled():
+            self.outlet.tell(task.result())
+
+    def _cancelled(self, message: Notification) -> None:
+        """Cancel a request, and its call even if that was made over an earlier stream."""
+        id_ = message.params.get("requestId")
+        if isinstance(id_, str | int | float):
+            if (task := self._serving.pop(id_, None)) is not None:
+                task.cancel()
+            self.hosts.cancel([self._call_id(id_)])
+
+    def _call_id(self, id_: Id) -> str:
+        """Return the id of the call that a request is: the same when it is sent again."""
+        shown = hashlib.sha256(id_.encode()).hexdigest()[:32] if isinstance(id_, str) else str(id_)[:32]
+        return f"mcp_{self.key}_{'s' if isinstance(id_, str) else ''}{shown}"

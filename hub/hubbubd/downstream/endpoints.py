@@ -1,0 +1,45 @@
+"""The endpoints that there are: each profile, and each server by itself."""
+
+from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
+from hubbubd.core.access import Principal
+from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.handles import Handles
+from hubbubd.downstream.merged import Merged
+from hubbubd.downstream.profiles import Transparent, View
+from hubbubd.errors import NotFound
+from hubbubd.runtime.hub import Hub
+
+
+class Endpoints:
+    """Endpoints, made when they are first asked for. What a caller may not use is not there."""
+
+    def __init__(self, hub: Hub, handles: Handles) -> None:
+        self._hub = hub
+        self._handles = handles
+        self._made: dict[str, Endpoint] = {}
+
+    def profile(self, name: str) -> Endpoint:
+        """Return the endpoint of a profile. Raises NotFound."""
+        if name != DEFAULT and name not in self._hub.configuration.settings.profiles:
+            raise NotFound("profile", name)
+        return self._made.get(f"p/{name}") or self._keep(Merged(self._hub, name, lambda: self._settings(name)))
+
+    def server(self, name: str, caller: Principal) -> Endpoint:
+        """Return the endpoint of one server. Raises NotFound."""
+        view = Transparent(self._hub, name)
+        if not view.servers(caller):
+            raise NotFound("server", name)
+        self._hub.servers.get(name)
+        return self._made.get(view.name) or self._keep(view)
+
+    def questions(self, endpoint: Endpoint) -> dict[str, str]:
+        """Return who is asked what servers ask, by kind."""
+        policy = endpoint.view.policy
+        return {name: getattr(policy, name) for name in QuestionSettings.model_fields}
+
+    def _keep(self, view: View) -> Endpoint:
+        made = self._made[view.name] = Endpoint(self._hub, view, self._handles)
+        return made
+
+    def _settings(self, name: str) -> ProfileSettings:
+        return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)

@@ -1,0 +1,60 @@
+"""Who a host says it is: in its handshake, or in the envelope of each request."""
+
+from typing import Any, Final, cast
+
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
+from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Host
+from hubbubd.downstream.messages import Refusal, Request
+
+VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+INFO: Final = "io.modelcontextprotocol/clientInfo"
+CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+# Members of a request's `_meta` (2026-07-28, basic).
+
+
+def is_stateless(request: Request) -> bool:
+    """Return whether a request is of a revision without a handshake, by what it says itself."""
+    if request.method == "initialize":
+        return False
+    meta: dict[str, Any] = request.params.get("_meta") or {}
+    return VERSION in meta or request.method == "server/discover"
+
+
+def of_handshake(request: Request, caller: Principal, via: str) -> Host:
+    """Return who introduces itself with `initialize`. Raises Refusal."""
+    asked = request.params.get("protocolVersion")
+    if not isinstance(asked, str):
+        raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")
+    return Host(
+        principal=caller,
+        revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
+        info=_object(request.params.get("clientInfo")),
+        capabilities=_object(request.params.get("capabilities")),
+        via=via,
+    )
+
+
+def of_request(request: Request, caller: Principal, via: str) -> Host:
+    """Return who sends a request without a handshake. Raises Refusal."""
+    meta: dict[str, Any] = request.params.get("_meta") or {}
+    missing = [key for key in (VERSION, CAPABILITIES) if key not in meta]
+    if missing:
+        raise Refusal(INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}")
+    version = meta[VERSION]
+    if not isinstance(version, str) or not isinstance(meta[CAPABILITIES], dict):
+        raise Refusal(INVALID_PARAMS, f"params._meta: {VERSION} is a string, {CAPABILITIES} an object")
+    if version not in STATELESS_REVISIONS:
+        data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
+        raise Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
+    return Host(
+        principal=caller,
+        revision=version,
+        info=_object(meta.get(INFO)),
+        capabilities=_object(meta[CAPABILITIES]),
+        via=via,
+    )
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,82 @@
+"""Lines from a host and for it, over real pipes."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import pytest
+
+from hubbub_bridge.stdio import Lines, TooLong, lines
+
+LIMIT_S = 60
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """A reading and a writing end, which a test may close."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with suppress(OSError):
+            os.close(end)
+
+
+async def all_of(descriptor: int, longest: int = 100) -> list[bytes | str]:
+    async with asyncio.timeout(LIMIT_S), aclosing(lines(descriptor, longest)) as found:
+        return ["too long" if isinstance(line, TooLong) else line async for line in found]
+
+
+async def test_each_line_is_one_however_it_comes(pipe: tuple[int, int]) -> None:
+    reading = asyncio.create_task(all_of(pipe[0]))
+    for part in (b"one\ntw", b"o\n", b"\n \r\nthree", b"\nno end"):
+        os.write(pipe[1], part)
+        await asyncio.sleep(0)
+    os.close(pipe[1])
+    assert await reading == [b"one", b"two", b"three"]
+
+
+async def test_a_line_that_is_too_long_is_passed_over_and_the_next_one_is_read(pipe: tuple[int, int]) -> None:
+    reading = asyncio.create_task(all_of(pipe[0]))
+    for part in (b"x" * 90, b"x" * 90, b"x" * 90, b"\ngood\n", b"y" * 101 + b"\n", b"z" * 100 + b"\n"):
+        os.write(pipe[1], part)
+        await asyncio.sleep(0)
+    os.close(pipe[1])
+    assert await reading == ["too long", b"good", "too long", b"z" * 100]
+
+
+async def test_a_file_can_take_the_place_of_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(b"one\ntwo\n")
+    descriptor = os.open(tmp_path / "in", os.O_RDONLY)
+    assert await all_of(descriptor) == [b"one", b"two"]
+    os.close(descriptor)
+
+
+async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_goes_on(pipe: tuple[int, int]) -> None:
+    out = Lines(pipe[1], lambda: None)
+    writing = asyncio.create_task(out.run())
+    messages = [b"%d" % number * 100_000 for number in range(5)]
+    for message in messages:
+        out.tell(message)
+    written = asyncio.create_task(out.written())
+    for _ in range(10):  # the pipe is full by now, and this goes on
+        await asyncio.sleep(0)
+    assert not written.done()
+    reading = asyncio.create_task(all_of(pipe[0], longest=1 << 20))
+    async with asyncio.timeout(LIMIT_S):
+        await written
+    os.close(pipe[1])
+    writing.cancel()
+    assert await reading == messages
+    assert os.get_blocking(pipe[0])
+
+
+async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None:
+    left = asyncio.Event()
+    out = Lines(pipe[1], left.set)
+    os.close(pipe[0])
+    out.tell(b"x")
+    async with asyncio.timeout(LIMIT_S):
+        await out.run()
+    assert left.is_set()

@@ -1,0 +1,301 @@
+"""The hub in the settings of each host: all else in them stays, and what cannot be read is left alone."""
+
+import base64
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+import yaml
+
+from hubbub.v1 import admin_pb2
+from hubbub_bridge import checking
+from hubbub_bridge.host_files import Unchangeable, change
+from hubbub_bridge.hosts import HOSTS, Bridge, Host, Surroundings, Url
+from hubbub_cli.mcp_install import show_trial
+from hubbub_client.legible import is_clean
+
+BRIDGE = Bridge(command="C:/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
+URL = Url(url="http://127.0.0.1:7881/mcp", token="hbt_x")
+READ: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads, ".yaml": yaml.safe_load}
+
+FILES = {
+    ("claude-code", "linux"): ".claude.json",
+    ("claude-desktop", "linux"): ".config/Claude/claude_desktop_config.json",
+    ("claude-desktop", "darwin"): "Library/Application Support/Claude/claude_desktop_config.json",
+    ("claude-desktop", "win32"): "AppData/Roaming/Claude/claude_desktop_config.json",
+    ("vscode", "linux"): ".config/Code/User/mcp.json",
+    ("vscode", "darwin"): "Library/Application Support/Code/User/mcp.json",
+    ("cursor", "linux"): ".cursor/mcp.json",
+    ("codex", "linux"): ".codex/config.toml",
+    ("goose", "linux"): ".config/goose/config.yaml",
+    ("goose", "darwin"): ".config/goose/config.yaml",
+}
+
+STARTED = {"command": BRIDGE.command, "args": list(BRIDGE.args), "env": {"HUBBUB_TOKEN": "s"}}
+HEADERS = {"Authorization": "Bearer hbt_x"}
+GOOSE = {"name": "hubbub", "enabled": True, "timeout": 300}
+ENTRIES: dict[str, tuple[str, Any, Any]] = {
+    "claude-code": ("mcpServers", {"type": "stdio", **STARTED}, {"type": "http", "url": URL.url, "headers": HEADERS}),
+    "claude-desktop": ("mcpServers", STARTED, None),
+    "vscode": ("servers", {"type": "stdio", **STARTED}, {"type": "http", "url": URL.url, "headers": HEADERS}),
+    "cursor": ("mcpServers", STARTED, {"url": URL.url, "headers": HEADERS}),
+    "codex": (
+        "mcp_servers",
+        {**STARTED, "tool_timeout_sec": 300},
+        {"url": URL.url, "http_headers": HEADERS, "tool_timeout_sec": 300},
+    ),
+    "goose": (
+        "extensions",
+        {**GOOSE, "type": "stdio", "cmd": BRIDGE.command, "args": list(BRIDGE.args), "envs": {"HUBBUB_TOKEN": "s"}},
+        {**GOOSE, "type": "streamable_http", "uri": URL.url, "headers": HEADERS},
+    ),
+}
+
+JSON = '{\n    "theme": "dark", "big": 123456789012345678901234567890,\n    "SECTION": {"other": {"command": "x"}}\n}\n'
+TOML = (
+    'model = "o"  # mine\n\n[SECTION.other]\ncommand = "x"\n\n[SECTION.hubbub]\nurl = "old"\n'
+    "[SECTION.hubbub.http_headers]\na = 'b'\n\n[profiles.x]\nmodel = 'y'\n"
+)
+YAML = (
+    "---\n# mine\nGOOSE_MODEL: x\nSECTION:\n    # the others\n"
+    "    other:\n        enabled: true\n        args: [a, 'b: c']\n"
+    "    hubbub:\n        cmd: old\n        envs:\n            A: b\n    last:\n        cmd: |\n          a: b\n"
+    "\nkeyring: {a: 1}\n"
+)
+BEFORE = {".json": JSON, ".toml": TOML, ".yaml": YAML}
+
+
+def test_there_is_an_expectation_for_each_host() -> None:
+    assert {*ENTRIES} == {*HOSTS} == {host for host, _ in FILES}
+
+
+@pytest.mark.parametrize(("host", "platform"), FILES)
+def test_the_file_is_where_the_host_keeps_it(host: str, platform: str) -> None:
+    at = Surroundings(platform=platform, home=Path("/h"), environ={})
+    assert HOSTS[host].file(at) == Path("/h") / FILES[host, platform]
+
+
+def test_hosts_that_can_be_told_where_are_followed() -> None:
+    environ = {"CLAUDE_CONFIG_DIR": "/c", "CODEX_HOME": "/x", "XDG_CONFIG_HOME": "/g"}
+    at = Surroundings(platform="linux", home=Path("/h"), environ=environ)
+    places = {name: str(host.file(at)) for name, host in HOSTS.items()}
+    assert (places["claude-code"], places["codex"]) == ("/c/.claude.json", "/x/config.toml")
+    assert (places["goose"], places["vscode"]) == ("/g/goose/config.yaml", "/g/Code/User/mcp.json")
+
+
+def entries(host: Host) -> list[tuple[Any, Any]]:
+    """What is to be set, with what the host is to read; for the bridge, and for the URL."""
+    _, started, url = ENTRIES[host.name]
+    return [(host.stdio(BRIDGE), started), *([(host.http(URL), url)] if host.http else [])]
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_a_file_that_is_not_there_is_made_for_its_owner_alone(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "new" / host.file(Surroundings(platform="linux", home=tmp_path, environ={})).name
+    section = ENTRIES[host.name][0]
+    for entry, wanted in entries(host):
+        assert change(file, section, "hubbub", entry)[0]
+        assert READ[file.suffix](file.read_text()) == {section: {"hubbub": wanted}}
+        assert file.stat().st_mode & 0o077 == 0
+        assert change(file, section, "hubbub", entry) == (False, None)
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_what_else_a_file_says_stays_and_a_copy_of_it_is_kept(host: Host, tmp_path: Path) -> None:
+    real = tmp_path / host.file(Surroundings(platform="linux", home=tmp_path, environ={})).name
+    section = ENTRIES[host.name][0]
+    before = BEFORE[real.suffix].replace("SECTION", section)
+    for number, (entry, wanted) in enumerate(entries(host)):
+        real.write_text(before)
+        real.chmod(0o640)
+        link = tmp_path / f"link{number}{real.suffix}"
+        link.symlink_to(real)
+        changed, backup = change(link, section, "hubbub", entry)
+        assert changed
+        assert backup is not None
+        assert backup.read_text() == before
+        expected = READ[real.suffix](before)
+        expected[section]["hubbub"] = wanted
+        assert READ[real.suffix](real.read_text()) == expected
+        assert link.is_symlink()
+        assert real.stat().st_mode & 0o777 == 0o640
+        assert ("# mine" in before) == ("# mine" in real.read_text())
+
+
+@pytest.mark.parametrize(
+    "before", ["a: 1\n", "extensions:\nb: 2\n", "extensions: {} # none\n", "b: 2\nextensions:", ""]
+)
+def test_a_section_without_entries_gets_its_first(before: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(before)
+    change(file, "extensions", "hubbub", {"cmd": "x", "envs": {"a b": "c"}})
+    wanted = (yaml.safe_load(before) or {}) | {"extensions": {"hubbub": {"cmd": "x", "envs": {"a b": "c"}}}}
+    assert yaml.safe_load(file.read_text()) == wanted
+
+
+UNREADABLE = [
+    (".json", b"{"),
+    (".json", b'{"a": 1} // why'),
+    (".json", b"[]"),
+    (".json", b'{"section": []}'),
+    (".json", b'{"a": 1, "a": 2}'),
+    (".json", b'{"a": 1e999}'),
+    (".json", b"\xff"),
+    (".json", b"[" * 100_000),
+    (".toml", b"a ="),
+    (".toml", b"section = {other = {}}"),
+    (".toml", b"section = 1"),
+    (".toml", b"[section]\nhubbub = {a = 1}"),
+    (".toml", b'a = """\n[section.hubbub]\n"""\n'),
+    (".yaml", b"{a: 1}"),
+    (".yaml", b"section: {a: {}}\n"),
+    (".yaml", b"section: &x\n  a: 1\n"),
+    (".yaml", b"section:\n  a: 1\nsection:\n  b: 1\n"),
+    (".yaml", b"section:\n  - a\n"),
+    (".yaml", b"section:\n    a:\n      b: 1\n  c: 1\n"),
+    (".yaml", b"a: 1\n---\nb: 2\n"),
+    (".yaml", b"a:\t1\n"),
+]
+
+
+@pytest.mark.parametrize(("kind", "content"), UNREADABLE)
+def test_a_file_that_cannot_be_changed_with_certainty_is_left_as_it_is(
+    kind: str, content: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / f"file{kind}"
+    file.write_bytes(content)
+    with pytest.raises(Unchangeable):
+        change(file, "section", "hubbub", {"command": "x"})
+    assert file.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_each_change_keeps_a_copy_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    for number in range(3):
+        change(file, "servers", "hubbub", {"command": str(number)})
+    assert json.loads((tmp_path / "mcp.json.bak").read_text())["servers"]["hubbub"] == {"command": "0"}
+    assert json.loads((tmp_path / "mcp.json.bak1").read_text())["servers"]["hubbub"] == {"command": "1"}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that the command is to use."""
+    for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+async def test_the_command_installs_a_bridge_that_finds_the_same_hub_without_a_shell(
+    hub: Any, hubbub: Any, home: Path
+) -> None:
+    ran = await hubbub("mcp", "install", "cursor", "--profile", "work", env={"HUBBUB_TOKEN": "secret"})
+    file = home / ".cursor" / "mcp.json"
+    assert ran.lines == [{"host": "cursor", "file": str(file), "changed": True, "backup": None}]
+    entry = json.loads(file.read_text())["mcpServers"]["hubbub"]
+    assert entry["args"] == ["--data-dir", str(hub.data_dir), "mcp", "--profile", "work"]
+    assert Path(entry["command"]).is_file()
+    assert entry["env"] == {"HUBBUB_TOKEN": "secret"}
+    assert hub.seen == []
+
+
+async def test_over_http_a_host_gets_a_token_of_its_own_which_may_only_call(
+    hub: Any, hubbub: Any, home: Path, refusal: Any
+) -> None:
+    client = json.loads((hub.data_dir / "client.json").read_text())
+    (hub.data_dir / "client.json").write_text(json.dumps({**client, "mcp": "http://127.0.0.1:7/mcp"}))
+    made: list[Any] = []
+
+    def create(request: Any) -> Any:
+        made.append(request)
+        if len(made) == 1:
+            raise refusal("ALREADY_EXISTS", "TOKEN_EXISTS")
+        return admin_pb2.CreateTokenResponse(secret="hbt_new")
+
+    hub.replies = {"CreateToken": create, "RevokeToken": lambda _: admin_pb2.RevokeTokenResponse()}
+    ran = await hubbub("mcp", "install", "claude-code", "--http", "--server", "a/b")
+    assert ran.status == 0, ran.err
+    entry = json.loads((home / ".claude.json").read_text())["mcpServers"]["hubbub"]
+    assert entry == {
+        "type": "http",
+        "url": "http://127.0.0.1:7/mcp/s/a%2Fb",
+        "headers": {"Authorization": "Bearer hbt_new"},
+    }
+    assert [request.name for request in made] == ["mcp-claude-code"] * 2
+    assert [grant.role for grant in made[1].grants] == [admin_pb2.ACCESS_ROLE_CALLER]
+    assert [request.name for request in hub.requests("RevokeToken")] == ["mcp-claude-code"]
+
+
+async def test_no_token_is_made_for_a_file_that_cannot_be_changed(hub: Any, hubbub: Any, home: Path) -> None:
+    (home / ".claude.json").write_text("{")
+    ran = await hubbub("mcp", "install", "claude-code", "--http", "--url", "http://127.0.0.1:7/mcp")
+    assert ran.status == 1
+    assert "--print" in ran.error["message"]
+    assert hub.seen == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_print_changes_nothing_and_shows_what_belongs_into_which_file(
+    host: str, hub: Any, hubbub: Any, home: Path
+) -> None:
+    ran = await hubbub("mcp", "install", host, "--print")
+    (shown,) = ran.lines
+    section = ENTRIES[host][0]
+    entry = READ[Path(shown["file"]).suffix](shown["snippet"])[section]["hubbub"]
+    assert shown["file"] == str(home / FILES[host, "linux"])
+    for link in shown["links"]:
+        parts = urlsplit(link)
+        config = parse_qs(parts.query).get("config")
+        told = json.loads(base64.b64decode(config[0]) if config else unquote(parts.query))
+        assert told.items() >= entry.items()
+    assert list(home.iterdir()) == []
+    assert hub.seen == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("emacs",), "HOST"),
+        (("claude-desktop", "--http"), "--http"),
+        (("cursor", "--http"), "--http"),
+        (("cursor", "--url", "http://x"), "--url"),
+        (("cursor", "--profile", "a", "--server", "b"), "--server"),
+    ],
+)
+async def test_wrong_usage_is_named(words: tuple[str, ...], named: str, hub: Any, hubbub: Any, home: Path) -> None:
+    ran = await hubbub("mcp", "install", *words)
+    assert ran.status == 2
+    assert named in ran.error["message"]
+    assert list(home.iterdir()) == []
+
+
+def test_check_names_what_hosts_would_cut() -> None:
+    tools = [
+        {"name": "fine", "description": "x" * 4096},
+        {"name": "with.dot", "description": "x" * 4097},
+        {"name": "n" * 60},
+        {"name": "m" * 120},
+    ]
+    said = checking.warnings("i" * 2049, tools)
+    assert [line.partition(":")[0] for line in said] == [
+        "instructions",
+        "1 tools left out by Claude Code, with its prefix beyond 128",
+        "2 tools too long for APIs of models, with the prefix beyond 64",
+        "2 tools left out by Cursor, with the hub's name beyond 60",
+        "1 tools with characters that APIs of models refuse",
+        "1 tools whose description Claude Code cuts at 4096 characters",
+    ]
+    assert checking.warnings("", [{"name": "a"}] * 40) == []
+    assert len(checking.warnings("", [{"name": "a"}] * 129)) == 2
+
+
+def test_what_a_server_says_of_itself_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    trick = "\x1b]0;EVIL\x07\x9b2J"
+    show_trial(checking.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
+    show_trial(checking.Trial(revision="r", failure=trick))
+    assert all(map(is_clean, capsys.readouterr().out.splitlines()))

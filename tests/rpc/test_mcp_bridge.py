@@ -1,0 +1,302 @@
+"""Hosts behind a bridge: their messages over one gRPC stream, which may break and come back."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hubbub.v1 import admin_pb2, server_pb2
+from hubbub.v1 import mcp_pb2 as pb
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.downstream import bridged
+from hubbubd.runtime.hub import Hub
+
+from ..upstream.conftest import Scripted, scripted
+from .conftest import LIMIT_S, Caller, Refusal, Until, explain, spec_of
+from .test_bad_input import METHODS
+
+__all__ = ["scripted"]
+
+PATH = "/hubbub.v1.McpService/Serve"
+KEY = "k" * 16
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
+
+
+def request(id_: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+
+
+def opening(server: str = "good", key: str = KEY) -> pb.ServeRequest.Open:
+    return pb.ServeRequest.Open(server=server, session_key=key)
+
+
+@dataclass
+class Stream:
+    """One stream of a bridge."""
+
+    rpc: Any
+    unread: list[Any] = field(default_factory=list)
+
+    async def frame(self, **frame: Any) -> None:
+        await self.rpc.write(pb.ServeRequest(**frame))
+
+    async def say(self, *messages: Any) -> None:
+        await self.frame(messages=[json.dumps(message).encode() for message in messages])
+
+    async def opened(self) -> pb.ServeResponse.Opened:
+        with anyio.fail_after(LIMIT_S):
+            first = await self.rpc.read()
+        assert first.HasField("opened")
+        return first.opened
+
+    async def next(self) -> Any:
+        """The next message of the hub."""
+        with anyio.fail_after(LIMIT_S):
+            while not self.unread:
+                frame = await self.rpc.read()
+                assert isinstance(frame, Message), "the stream has ended"
+                self.unread += map(json.loads, frame.messages)
+        return self.unread.pop(0)
+
+    async def broken(self) -> Refusal:
+        """Why the hub ends the stream."""
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await self.ended()
+        return explain(caught.value)
+
+    async def ended(self) -> None:
+        """Waits until the hub has ended the stream, without an error."""
+        with anyio.fail_after(LIMIT_S):
+            while await self.rpc.read() is not grpc.aio.EOF:
+                pass
+
+
+@asynccontextmanager
+async def streamed(api: Caller) -> AsyncIterator[Stream]:
+    method = api.channel.stream_stream(
+        PATH, request_serializer=pb.ServeRequest.SerializeToString, response_deserializer=pb.ServeResponse.FromString
+    )
+    rpc = method(metadata=api.metadata)
+    try:
+        yield Stream(rpc)
+    finally:
+        rpc.cancel()
+
+
+@asynccontextmanager
+async def host(api: Caller, **more: Any) -> AsyncIterator[Stream]:
+    """A host that has had its handshake."""
+    async with streamed(api) as stream:
+        await stream.frame(open=opening(**more))
+        await stream.opened()
+        await stream.say(request(0, "initialize", **HELLO))
+        assert (await stream.next())["result"]["protocolVersion"] == "2025-11-25"
+        yield stream
+
+
+@pytest.fixture
+async def good(api: Caller, scripted: Scripted) -> AsyncIterator[str]:
+    """The name of a connected server, `scripted`."""
+    await api(METHODS["AddServer"], server_pb2.AddServerRequest(spec=spec_of(name="good", url=scripted.url)))
+    yield "good"
+    await api(METHODS["RemoveServer"], server_pb2.RemoveServerRequest(name="good"))
+
+
+@pytest.fixture
+def slow(scripted: Scripted) -> Iterator[anyio.Event]:
+    """The server's tools return once this is set; so they do when the test ends."""
+    go_on = anyio.Event()
+
+    async def call(request: Request) -> Response:
+        message = json.loads(await request.body())
+        await go_on.wait()
+        return scripted.respond(message)
+
+    scripted.replaced["tools/call"] = call
+    yield go_on
+    go_on.set()
+
+
+@pytest.fixture
+def calls(hub: Hub) -> Any:
+    """The states of all calls, by id."""
+    return lambda: {call.id: call.state for call in hub.calls.select(CallFilter())}
+
+
+CALL = request(1, "tools/call", name="any", arguments={})
+
+
+async def test_the_hub_says_first_how_long_a_message_may_be(api: Caller, good: str) -> None:
+    async with streamed(api) as stream:
+        await stream.frame(open=opening())
+        assert (await stream.opened()).max_message_bytes == 1024 * 1024 - 1024
+
+
+async def test_a_host_with_a_handshake_and_one_without_are_both_served(api: Caller, good: str) -> None:
+    async with host(api) as stream:
+        await stream.say(CALL)
+        assert (await stream.next())["result"]["content"][0]["text"] == "hi"
+    envelope = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "h"}, "clientCapabilities": {}}
+    meta = {f"io.modelcontextprotocol/{name}": value for name, value in envelope.items()}
+    async with streamed(api) as stream:
+        first = json.dumps(request("a", "tools/call", name="any", _meta=meta)).encode()
+        await stream.frame(open=opening(key="another-key-of-a-bridge"), messages=[first])
+        await stream.opened()
+        said = await stream.next()
+        assert (said["id"], said["result"]["resultType"]) == ("a", "complete")
+
+
+@pytest.mark.parametrize(
+    ("first", "field"),
+    [
+        (pb.ServeRequest(), "open"),
+        (pb.ServeRequest(open=opening(key="short")), "open.session_key"),
+        (pb.ServeRequest(open=opening(key="not a key at all")), "open.session_key"),
+        (pb.ServeRequest(open=opening(server="x" * 200)), "open.server"),
+    ],
+)
+async def test_a_first_frame_that_opens_nothing_is_refused(
+    shared_api: Caller, first: pb.ServeRequest, field: str
+) -> None:
+    async with streamed(shared_api) as stream:
+        await stream.rpc.write(first)
+        assert list((await stream.broken()).violations) == [field]
+
+
+async def test_a_server_that_is_not_there_cannot_be_opened(shared_api: Caller) -> None:
+    async with streamed(shared_api) as stream:
+        await stream.frame(open=opening("missing"))
+        assert (await stream.broken()).code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_one_that_the_caller_may_not_call_is_not_there(api: Caller, good: str) -> None:
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER, servers=["other*"])]
+    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="other", grants=grants))
+    other = Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+    async with streamed(other) as stream:
+        await stream.frame(open=opening())
+        assert (await stream.broken()).code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_stream_is_opened_once(api: Caller, good: str) -> None:
+    async with host(api) as stream:
+        await stream.frame(open=opening())
+        assert list((await stream.broken()).violations) == ["open"]
+
+
+@pytest.mark.parametrize(
+    ("message", "id_", "code"),
+    [
+        (b"{", None, -32700),
+        (b"[]", None, -32600),
+        (b'{"jsonrpc":"2.0","id":5,"method":7}', 5, -32600),
+        (b'{"jsonrpc":"2.0","id":5,"method":"no/such"}', 5, -32601),
+        (b'{"jsonrpc":"2.0","id":5,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}', 5, -32600),
+    ],
+)
+async def test_a_wrong_message_gets_an_error_and_the_stream_goes_on(
+    api: Caller, good: str, message: bytes, id_: Any, code: int
+) -> None:
+    async with host(api) as stream:
+        await stream.frame(messages=[message])
+        said = await stream.next()
+        assert (said["id"], said["error"]["code"]) == (id_, code)
+        await stream.say(request(6, "ping"))
+        assert (await stream.next())["id"] == 6
+
+
+async def test_a_request_before_the_handshake_is_refused(api: Caller, good: str) -> None:
+    async with streamed(api) as stream:
+        await stream.frame(open=opening())
+        await stream.opened()
+        await stream.say(request(1, "tools/list"))
+        assert (await stream.next())["error"]["code"] == -32600
+
+
+async def test_a_request_that_is_sent_again_over_another_stream_joins_its_call(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+) -> None:
+    async with host(api) as first:
+        await first.say(CALL)
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+    async with host(api) as second:
+        await second.frame(messages=[json.dumps(CALL).encode()], again=True)
+        slow.set()
+        assert (await second.next())["result"]["content"][0]["text"] == "hi"
+    assert len(calls()) == 1
+
+
+async def test_a_tool_that_a_hub_before_may_have_called_is_not_called_again(api: Caller, good: str, calls: Any) -> None:
+    async with host(api) as stream:
+        await stream.frame(messages=[json.dumps(CALL).encode()], again=True)
+        assert (await stream.next())["error"]["data"]["reason"] == "HUB_RESTARTED"
+        await stream.frame(messages=[json.dumps(request(2, "tools/list")).encode()], again=True)
+        assert (await stream.next())["result"]["tools"] == []
+    assert calls() == {}
+
+
+async def test_a_response_that_was_lost_is_given_again(api: Caller, good: str, calls: Any) -> None:
+    for _ in range(2):
+        async with host(api) as stream:
+            await stream.say(CALL)
+            assert (await stream.next())["result"]["content"][0]["text"] == "hi"
+    assert list(calls().values()) == [CallState.COMPLETED]
+
+
+async def test_the_same_ids_of_another_bridge_are_other_calls(api: Caller, good: str, calls: Any) -> None:
+    for key in ("a" * 16, "b" * 16):
+        async with host(api, key=key) as stream:
+            await stream.say(CALL, request("1", "tools/call", name="any"))
+            await stream.next()
+            await stream.next()
+    assert len(calls()) == 4
+
+
+async def test_a_host_that_leaves_has_its_calls_cancelled(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+) -> None:
+    async with host(api) as stream:
+        await stream.say(CALL)
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+        await stream.frame(leave=True)
+        await stream.ended()
+        await until(lambda: list(calls().values()) == [CallState.CANCELLED])
+
+
+async def test_a_host_cancels_one_of_its_calls_also_after_its_stream_broke(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+) -> None:
+    async with host(api) as stream:
+        await stream.say(CALL)
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+    async with host(api) as stream:
+        gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        await stream.say(gone, request(2, "ping"))
+        assert (await stream.next())["id"] == 2  # a cancelled request has no response
+        await until(lambda: list(calls().values()) == [CallState.CANCELLED])
+
+
+async def test_a_bridge_that_does_not_come_back_has_its_calls_cancelled(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridged, "RETURN_S", 0.01)
+    async with host(api) as stream:
+        await stream.say(CALL)
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+    await until(lambda: list(calls().values()) == [CallState.CANCELLED])
+
+
+async def test_an_earlier_stream_of_the_same_bridge_is_ended(api: Caller, good: str) -> None:
+    async with host(api) as first, host(api) as second:
+        await first.ended()
+        await second.say(request(2, "ping"))
+        assert (await second.next())["id"] == 2
