@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from hubbubd import bounds, payload
+from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages, own_tools, revisions
@@ -84,6 +85,10 @@ class Endpoint:
     def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
         """Return what a new session of a host has between its requests; `tell` as there."""
         return Standing(self._hub, self.view, lambda: host.principal, tell)
+
+    def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
+        """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
+        return call_key, self._conversations.tasks.id_of(principal, call_key)
 
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from hubbubd import payload
+from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
@@ -68,7 +69,11 @@ class HostTasks:
         """Return the id of a call that may become a task."""
         if exchange.call_key is None:
             return self._prefix + secrets.token_hex(16)
-        key = payload.dumps([exchange.host.principal.name, exchange.call_key])
+        return self.id_of(exchange.host.principal, exchange.call_key)
+
+    def id_of(self, principal: Principal, call_key: str) -> str:
+        """Return the id of a call that may become a task, and may be sent again."""
+        key = payload.dumps([principal.name, call_key])
         return self._prefix + hashlib.sha256(key).hexdigest()[:32]
 
     def find(self, exchange: Exchange) -> Call:
