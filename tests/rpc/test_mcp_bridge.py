@@ -251,7 +251,7 @@ async def test_a_call_that_may_become_a_task_is_joined_by_its_repetition_and_can
         await second.frame(open=opening())
         await second.frame(messages=[json.dumps(call).encode()], again=True)
         await second.opened()
-        await second.rpc.done_writing()
+        await second.frame(leave=True)
         await until(lambda: list(calls().values()) == [CallState.CANCELLED])
 
 
