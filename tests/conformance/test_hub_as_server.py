@@ -5,7 +5,7 @@ Behind the hub is a server that passes all of them by itself. The suite runs onc
 
 import re
 import subprocess
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +106,6 @@ TASKS = (
 """Those of the tasks extension that FastMCP passes by itself. `tasks-mrtr-composition` it fails, and for
 `tasks-status-notifications` the suite has no checks."""
 
-TASKS_NOT_YET = dict.fromkeys(TASKS, "tasks are not offered yet")
-
-
-def marked(names: Iterable[str], failing: Mapping[str, str]) -> list[Any]:
-    """Parameters of a test, those marked that fail."""
-    reasons = {name: pytest.mark.xfail(strict=True, reason=reason) for name, reason in failing.items()}
-    return [pytest.param(name, marks=reasons.get(name, ())) for name in names]
-
 
 @pytest.fixture(scope="module")
 async def before(suite: Suite, endpoint: Callable[..., Awaitable[str]], conformance_peer: str) -> Checks:
@@ -165,7 +157,7 @@ async def test_the_hub_passes_of_2026_07_28(scenario: str, now: Checks) -> None:
     assert complaints(now[scenario]) == []
 
 
-@pytest.mark.parametrize("scenario", marked(TASKS, TASKS_NOT_YET))
+@pytest.mark.parametrize("scenario", TASKS)
 async def test_the_hub_passes_of_tasks(scenario: str, suite: Suite, tasks_endpoint: str) -> None:
     assert complaints(await suite.one(tasks_endpoint, "2026-07-28", scenario)) == []
 

@@ -122,8 +122,9 @@ class ScriptedHost:
 class Asking(Transparent):
     """The endpoint of the server `one`, with a policy of its own."""
 
-    def __init__(self, hub: Hub, policy: Policy) -> None:
+    def __init__(self, hub: Hub, policy: Policy, name: str = "s/one") -> None:
         super().__init__(hub, "one")
+        self.name = name
         self._policy = policy
 
     @property
@@ -139,9 +140,10 @@ def host_at(
     policy: Policy | None = None,
     capabilities: dict[str, Any] | None = None,
     name: str = ME,
+    view: str = "s/one",
 ) -> ScriptedHost:
-    """A host at the endpoint of the server `one`."""
-    endpoint = Endpoint(hub, Asking(hub, policy or Policy()), handles(hub))
+    """A host at an endpoint of the server `one`."""
+    endpoint = Endpoint(hub, Asking(hub, policy or Policy(), view), handles(hub))
     host = Host(
         principal=principal(name),
         revision=REVISIONS[era],

@@ -27,6 +27,7 @@ FORM: dict[str, Any] = {
 }
 ASKED = ("elicitation/create", FORM)
 PERSON = Accept({"where": "there", "sure": True})
+TASKS = "io.modelcontextprotocol/tasks"
 DONE = [{"type": "text", "text": "done"}]
 
 NOBODY: dict[str, dict[str, Any]] = {
@@ -196,7 +197,11 @@ async def test_a_server_of_2026_that_asks_what_was_not_declared_ends_the_call(wo
     ("policy", "declares", "sent"),
     [
         (Policy(), {}, None),
-        (Policy(form="host"), {}, {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {}}),
+        (
+            Policy(form="host"),
+            {},
+            {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {}, "extensions": {TASKS: {}}},
+        ),
         (
             Policy(form="host", url="host", sampling="host", roots="host"),
             {"elicitation": {}, "sampling": {}},

@@ -223,7 +223,7 @@ async def test_every_result_of_an_endpoint_fits_its_schema(place: Opened, protoc
         fits(method, revision, result)
     assert results[introduction]["instructions"] == "Be kind."
     assert set(results[introduction]["capabilities"]) == {"tools", "prompts", "resources"} | (
-        {"extensions"} if revision == NEW else set()
+        {"extensions"} if revision == NEW else {"tasks"} if revision == "2025-11-25" else set()
     )
     lived = {results[method].get("ttlMs") for method in offered}
     assert lived == ({None} if revision != NEW else {5000} if protocol == NEW else {0})

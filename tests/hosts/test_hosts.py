@@ -138,3 +138,16 @@ async def test_the_command_line_of_the_inspector(place: Place, npm_hosts: Path, 
     prompt = f"{place.prefix}test_prompt_with_arguments"
     got = await inspect("prompts/get", "--prompt-name", prompt, "--prompt-args", "arg1=1", "arg2=2")
     assert got["messages"][0]["content"]["text"] == USED["prompt"]
+
+
+ASKED = 'User response: action=accept, content={"username": "ada", "email": "ada@example.org"}'
+
+
+async def test_tasks_of_the_first_generation_of_the_python_sdk(place: Place, mcp1_python: str) -> None:
+    told = await place.host(mcp1_python, HERE / "sdk1_tasks.py")
+    assert told == {"asked": ASKED, "status": "completed", "listed": True}
+
+
+async def test_tasks_of_the_client_of_fastmcp(place: Place, hosts_python: str) -> None:
+    told = await place.host(hosts_python, HERE / "fast_tasks.py")
+    assert told == {"asked": ASKED, "status": "completed"}

@@ -72,8 +72,8 @@ async def test_tool_with_task(ctx: Context) -> str | InputRequiredResult:
 
 
 def asks(**messages: str) -> InputRequiredResult:
-    """A form with one text for each of these."""
-    schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+    """A form for each of these, with the fields that the suite fills in."""
+    schema = {"type": "object", "properties": {"confirm": {"type": "boolean"}, "name": {"type": "string"}}}
     return InputRequiredResult(
         input_requests={
             key: ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))

@@ -235,6 +235,26 @@ async def test_a_request_that_is_sent_again_over_another_stream_joins_its_call(
     assert len(calls()) == 1
 
 
+async def test_a_call_that_may_become_a_task_is_joined_by_its_repetition_and_cancelled_with_its_host(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+) -> None:
+    meta = {
+        "protocolVersion": "2026-07-28",
+        "clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+    }
+    envelope = {f"io.modelcontextprotocol/{name}": value for name, value in meta.items()}
+    call = request(1, "tools/call", name="any", arguments={}, _meta=envelope)
+    async with streamed(api) as first:
+        await first.frame(open=opening(), messages=[json.dumps(call).encode()])
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+    async with streamed(api) as second:
+        await second.frame(open=opening())
+        await second.frame(messages=[json.dumps(call).encode()], again=True)
+        await second.opened()
+        await second.frame(leave=True)
+        await until(lambda: list(calls().values()) == [CallState.CANCELLED])
+
+
 async def test_a_tool_that_a_hub_before_may_have_called_is_not_called_again(api: Caller, good: str, calls: Any) -> None:
     async with host(api) as stream:
         await stream.frame(messages=[json.dumps(CALL).encode()], again=True)

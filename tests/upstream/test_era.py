@@ -250,6 +250,24 @@ async def test_every_stateless_request_says_who_asks_and_what_it_can_do(scripted
     assert [method for _, method in scripted.seen] == ["server/discover", "tools/list", "tools/call"]
 
 
+@pytest.mark.parametrize("extensions", [{}, {"extensions": {"io.modelcontextprotocol/tasks": {}}}])
+async def test_a_call_may_become_a_task_only_if_its_caller_follows_tasks(
+    scripted: Scripted, connect: Connect, extensions: dict[str, Any]
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    async def take(request: Request) -> Response:
+        seen.append(await request.json())
+        return await answers(result={"content": []})(request)
+
+    modern(scripted, TOOL)
+    scripted.replaced["tools/call"] = take
+    able = "io.modelcontextprotocol/clientCapabilities"
+    async with connect(url=scripted.url) as link:
+        await link.request("tools/call", {"name": "query", "_meta": {able: {"unknown": {}, **extensions}}})
+    assert seen[0]["params"]["_meta"][able] == extensions
+
+
 async def test_tools_are_listed_once_and_again_when_a_header_does_not_match(
     scripted: Scripted, connect: Connect
 ) -> None:

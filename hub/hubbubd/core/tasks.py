@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from hubbubd import bounds
 from hubbubd.bounds import Millis, Moment
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.telemetry.trace import Trace
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+"""The tasks extension (2026-07-28, SEP-2663)."""
 
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
@@ -237,7 +240,20 @@ def on_the_wire(task: Task) -> dict[str, Any]:
     return wire
 
 
-def page(tasks: Sequence[Task], cursor: object, size: int) -> tuple[list[Task], str | None]:
+class Dated(Protocol):
+    """What has its place in a list: by age, then by id."""
+
+    @property
+    def created_at(self) -> float: ...
+
+    @property
+    def id(self) -> str: ...
+
+
+D = TypeVar("D", bound=Dated)
+
+
+def page(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], str | None]:
     """Return one page of tasks, oldest first, and the cursor of the next. Raises ValueError for an invalid cursor.
 
     A cursor names the last task of its page, so pages do not shift as tasks come and go.
@@ -250,11 +266,11 @@ def page(tasks: Sequence[Task], cursor: object, size: int) -> tuple[list[Task], 
     return ordered[:size], _encode_cursor(ordered[size - 1]) if rest else None
 
 
-def _position(task: Task) -> tuple[float, str]:
+def _position(task: Dated) -> tuple[float, str]:
     return task.created_at, task.id
 
 
-def _encode_cursor(task: Task) -> str:
+def _encode_cursor(task: Dated) -> str:
     return urlsafe_b64encode(f"{task.created_at!r} {task.id}".encode()).decode()
 
 

@@ -74,9 +74,9 @@ class BridgedHosts:
             # It waits for them as any caller does; who has come back by then waits for them, too.
             asyncio.get_running_loop().call_later(RETURN_S, host.end)
 
-    def knows(self, call_id: str) -> bool:
-        """Return whether a request is a call already."""
-        return self._calls.knows(call_id)
+    def knows(self, call_ids: Iterable[str]) -> bool:
+        """Return whether a request is a call already, by the ids that it may have."""
+        return any(map(self._calls.knows, call_ids))
 
     def cancel(self, call_ids: Iterable[str]) -> None:
         """Cancel calls, also those on the wire, whoever waits for them."""
@@ -105,7 +105,7 @@ class BridgedHost:
     @property
     def running(self) -> frozenset[str]:
         """The ids of the calls that its requests are, as far as they are calls."""
-        return frozenset(map(self._call_id, self._serving))
+        return frozenset(call_id for id_ in self._serving for call_id in self._call_ids(id_))
 
     def receive(self, raw: bytes, *, again: bool = False) -> None:
         """Take a message of the host; what is wrong with it, the host is told. `again`: it may have come before."""
@@ -117,7 +117,7 @@ class BridgedHost:
         if isinstance(message, Request):
             try:
                 self.hosts.charge(self.principal)
-                if again and message.method == "tools/call" and not self.hosts.knows(self._call_id(message.id)):
+                if again and message.method == "tools/call" and not self.hosts.knows(self._call_ids(message.id)):
                     raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
                 self._begin(message)
             except Refusal as refusal:
@@ -183,7 +183,12 @@ class BridgedHost:
         if isinstance(id_, str | int | float):
             if (task := self._serving.pop(id_, None)) is not None:
                 task.cancel()
-            self.hosts.cancel([self._call_id(id_)])
+                self.hosts.cancel(self._call_ids(id_))
+            else:  # a task is not cancelled with the request that made it
+                self.hosts.cancel([self._call_id(id_)])
+
+    def _call_ids(self, id_: Id) -> tuple[str, str]:
+        return self.endpoint.call_ids(self.principal, self._call_id(id_))
 
     def _call_id(self, id_: Id) -> str:
         """Return the id of the call that a request is: the same when it is sent again."""

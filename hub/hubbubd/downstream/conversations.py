@@ -16,12 +16,15 @@ from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handle, Handles
 from hubbubd.downstream.holding import Holding, Terms
 from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.host_tasks import HostTasks, Shown, may_become_task, requests_task
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.progress import Progress
 from hubbubd.downstream.questions import Questions
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import Lost, Rounds, spec_of
+from hubbubd.downstream.session_tasks import SessionTasks
+from hubbubd.downstream.task_extension import TaskExtension
 from hubbubd.errors import NotFound
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -38,11 +41,15 @@ _RESTARTS: Final = frozenset({"HUB_RESTARTED", "SHUTTING_DOWN"})
 class Conversations:
     """The calls that hosts make at one endpoint."""
 
-    def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
+    def __init__(self, hub: Hub, view: View, handles: Handles, shown: Shown) -> None:
+        """`shown` returns a server's result of a tool as a host sees it."""
         self._hub = hub
         self._view = view
         self._questions = Questions(hub, lambda: view.policy)
         self._rounds = Rounds(self._questions, handles, view.name)
+        self.tasks = HostTasks(view, self._questions)
+        self.extension = TaskExtension(self.tasks, shown)
+        self.session_tasks = SessionTasks(self.tasks, shown)
 
     async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
@@ -89,8 +96,12 @@ class Conversations:
         assert spec.call_id is not None, "a host's call has an id"
         if exchange.shown is not None:
             exchange.shown.call_id = spec.call_id
+        if requests_task(exchange):
+            return await self.session_tasks.begin(exchange, spec)
         with calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress):
-            if exchange.host.stateless:
+            if handle is None and may_become_task(exchange):
+                outcome = await self.extension.result(exchange, spec)
+            elif exchange.host.stateless:
                 outcome = await holding.held(self._rounds.result(exchange, spec, handle, holding))
             else:
                 outcome = await holding.held(self._with_requests(exchange, spec, spec.call_id, holding))
@@ -113,8 +124,22 @@ class Conversations:
 
     def _new(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         sent = self._questions.stamped(exchange, calls.passed_on(params))
+        sent.pop("task", None)  # between the host and the hub
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
-        return CallSpec(server=server, method=method, params=payload.dumps(sent), call_id=call_id)
+        if requests_task(exchange) or may_become_task(exchange):
+            call_id = self.tasks.new_id(exchange)
+        return CallSpec(
+            server=server,
+            method=method,
+            params=payload.dumps(sent),
+            call_id=call_id,
+            as_task=method == "tools/call" and self._as_task(exchange, server, str(params.get("name"))),
+        )
+
+    def _as_task(self, exchange: Exchange, server: str, tool: str) -> bool:
+        """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
+        support = self._hub.calls.task_support(server, tool)
+        return support == "required" or (support == "optional" and requests_task(exchange))
 
     async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str, holding: Holding) -> Call:
         principal = exchange.host.principal.name

@@ -11,16 +11,18 @@ from typing import Any, Final
 import structlog
 
 from hubbubd import bounds, payload
+from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages, own_tools, revisions, tickets
 from hubbubd.downstream.conversations import Conversations
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
+from hubbubd.downstream.host_tasks import with_tasks
 from hubbubd.downstream.instrumentation import Instrumentation
 from hubbubd.downstream.listening import listen
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.profiles import View, member_of
+from hubbubd.downstream.profiles import Introduction, View, member_of
 from hubbubd.downstream.relay import Relay
 from hubbubd.downstream.standing import Standing
 from hubbubd.errors import HubError, NotFound
@@ -57,7 +59,7 @@ class Endpoint:
     def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
         self.view = view
         self._hub = hub
-        self._conversations = Conversations(hub, view, handles)
+        self._conversations = Conversations(hub, view, handles, self._result)
         self._instrumentation = Instrumentation(hub.tracer, hub.meter)
         relay = Relay(hub, view)
         common: dict[str, Handler] = {
@@ -69,6 +71,7 @@ class Endpoint:
             **common,
             "initialize": self._initialize,
             "ping": self._ping,
+            **self._conversations.session_tasks.methods,
             "logging/setLevel": relay.set_level,
             "resources/subscribe": relay.subscribe,
             "resources/unsubscribe": relay.unsubscribe,
@@ -76,7 +79,8 @@ class Endpoint:
         self._stateless: dict[str, Handler] = {
             **common,
             "server/discover": self._discover,
-            "subscriptions/listen": partial(listen, hub, view),
+            **self._conversations.extension.methods,
+            "subscriptions/listen": partial(listen, hub, view, self._conversations.extension),
         }
         self._relay = relay
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
@@ -93,6 +97,10 @@ class Endpoint:
         """Show it no more."""
         if host.connected is not None:
             self._hub.hosts.part(host.connected)
+
+    def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
+        """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
+        return call_key, self._conversations.tasks.id_of(principal, call_key)
 
     async def serve(self, exchange: Exchange) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation."""
@@ -122,7 +130,7 @@ class Endpoint:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "protocolVersion": exchange.host.revision,
-            "capabilities": revisions.capabilities(about.capabilities, exchange.host.revision),
+            "capabilities": self._capabilities(about, exchange.host),
             "serverInfo": revisions.server_info(about.server_info, exchange.host.revision),
         }
         if about.instructions:
@@ -133,13 +141,16 @@ class Endpoint:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
-            "capabilities": revisions.capabilities(about.capabilities, exchange.host.revision),
+            "capabilities": self._capabilities(about, exchange.host),
             "_meta": {"io.modelcontextprotocol/serverInfo": about.server_info},
             **_cached(exchange, 0),
         }
         if about.instructions:
             said["instructions"] = about.instructions
         return payload.dumps(said)
+
+    def _capabilities(self, about: Introduction, host: Host) -> dict[str, Any]:
+        return with_tasks(revisions.capabilities(about.capabilities, host.revision), host)
 
     async def _ping(self, exchange: Exchange) -> bytes:
         return b"{}"
@@ -178,12 +189,17 @@ class Endpoint:
             async with self._relay.leveled(exchange, target.server):
                 params = {**params, member: own}
                 result = await self._conversations.call(exchange, target.server, exchange.method, params)
-            result = self.view.shown(target.server, result)
+            result = self._result(exchange, target.server, result)
         except (NotFound, Refusal) as exc:
             if kind is not Kind.RESOURCE:
                 raise
             raise revisions.not_read(exc, named, own, revision) from None
-        return revisions.result(exchange.method, result, revision, self._hub.servers.protocol_version(target.server))
+        return result
+
+    def _result(self, exchange: Exchange, server: str, result: bytes, method: str | None = None) -> bytes:
+        """Return a server's result as a host sees it: that of its request, or of another method."""
+        shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
+        return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
 
     def _entries(self, kind: Kind, exchange: Exchange) -> tuple[bytes, ...]:
         """Return the entries of a list as the host's revision has them; kept until the list changes."""

@@ -59,6 +59,7 @@ class Following:
     def _call_changed(self, call: Call, live: object) -> None:
         if live is not None:
             return
+        self._tell_news()
         for request_id in call.pending_ids:
             if request_id not in self._requests:
                 self._requests[request_id] = None
@@ -78,9 +79,12 @@ class Following:
 
     def _request_changed(self, request: PendingRequest, _live: object) -> None:
         self._requests[request.id] = request
-        if not self.news.done():
-            self.news.set_result(None)
+        self._tell_news()
         if self._changed is not None:
             self._changed(request)
         if self._waits is not None:
             self._waits(request)
+
+    def _tell_news(self) -> None:
+        if not self.news.done():
+            self.news.set_result(None)

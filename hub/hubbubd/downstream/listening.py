@@ -15,6 +15,7 @@ from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.standing import announces
+from hubbubd.downstream.task_extension import TaskExtension
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
 
@@ -25,7 +26,7 @@ ACCEPT_S: Final = 2.0
 """Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
 
 
-async def listen(hub: Hub, view: View, exchange: Exchange) -> bytes:
+async def listen(hub: Hub, view: View, tasks: TaskExtension, exchange: Exchange) -> bytes:
     """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
     flags, uris = _wanted(exchange.params.get("notifications"))
     capabilities = view.introduction(exchange.host.principal).capabilities
@@ -44,16 +45,19 @@ async def listen(hub: Hub, view: View, exchange: Exchange) -> bytes:
     changes = ListChanges(hub, view, who, methods, lambda method: tell(method, {}))
     resources = WatchedResources(hub, view, who, lambda uri: tell("notifications/resources/updated", {"uri": uri}))
     try:
-        honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
-        if accepted := await _accepted(resources, uris):
-            honoured["resourceSubscriptions"] = accepted
-        waiting, early = early, None
-        exchange.tell(
-            messages.notification("notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp})
-        )
-        for message in waiting:
-            exchange.tell(message)
-        await hub.calls.stopped.wait()
+        with tasks.told(exchange, lambda task: tell("notifications/tasks", task)) as ids:
+            honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
+            if accepted := await _accepted(resources, uris):
+                honoured["resourceSubscriptions"] = accepted
+            if ids:
+                honoured["taskIds"] = ids
+            waiting, early = early, None
+            exchange.tell(
+                messages.notification("notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp})
+            )
+            for message in waiting:
+                exchange.tell(message)
+            await hub.calls.stopped.wait()
     finally:
         changes.close()
         resources.close()

@@ -13,6 +13,7 @@ from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given, Refuse, Result
 from hubbubd.core.inbox import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
+from hubbubd.core.tasks import EXTENSION
 
 ELICITATIONS: Final = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
@@ -90,6 +91,9 @@ class Policy:
             able["sampling"] = host["sampling"]
         if self.roots != "host" or "roots" in host:
             able["roots"] = {}
+        alone = {self.form, self.url, self.sampling, self.roots} == {"host"}
+        if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
+            able["extensions"] = {EXTENSION: {}}
         return able
 
 
@@ -108,6 +112,11 @@ class Left:
 
 
 Verdict = Given | Nobody | Left
+
+
+def declares_tasks(host: Mapping[str, Any]) -> bool:
+    """Return whether a host with these capabilities follows tasks (2026-07-28, tasks extension)."""
+    return EXTENSION in _object(host.get("extensions"))
 
 
 def judge(

@@ -104,6 +104,11 @@ class Questions:
         with suppress(HubError):
             if what is not None:
                 await self.hub.inbox.not_counted(request_id, host.principal.name, f"{host.name}: {what}")
+        await self.give_back(request_id)
+
+    async def give_back(self, request_id: str) -> None:
+        """Let others answer a question that was the host's before it is anybody's."""
+        with suppress(HubError):
             claim_id = self.hub.inbox.reserved.claim_of(self.hub.inbox.get(request_id))
             if claim_id is not None:
                 await self.hub.inbox.release(request_id, claim_id)

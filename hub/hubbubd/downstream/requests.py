@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from typing import Any, Final
 
 import structlog
@@ -27,10 +27,14 @@ _OF_RESULTS: Final = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
 class Requests:
     """The questions of one call that its host is asked. The host is told of those that others have answered."""
 
-    def __init__(self, questions: Questions, exchange: Exchange, holding: Holding) -> None:
+    def __init__(
+        self, questions: Questions, exchange: Exchange, holding: Holding | None = None, *, again: bool = False
+    ) -> None:
+        """`again`: the host may ask again what becomes of the call, and is then asked again what is still open."""
         self._questions = questions
         self._exchange = exchange
         self._holding = holding
+        self._again = again
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._visited: set[str] = set()
         self._until_then = ExitStack()
@@ -66,7 +70,7 @@ class Requests:
         clock, policy = questions.hub.clock, questions.policy
         begun = clock.steady()
         try:
-            with self._holding.dialog():
+            with self._holding.dialog() if self._holding else nullcontext():
                 response = await self._exchange.ask(METHODS[request.kind], questions.shown(host, request))
             took_s = clock.steady() - begun
             if response.result is None:
@@ -83,7 +87,7 @@ class Requests:
             except InvalidArgument as exc:
                 await questions.leave(host, request.id, f"an answer that does not fit: {exc.message}"[:500])
         except asyncio.CancelledError:
-            await questions.leave(host, request.id)
+            await (questions.give_back(request.id) if self._again else questions.leave(host, request.id))
             raise
         except HubError as exc:
             log.warning("an answer of a host was not taken", request=request.id, error=exc.message)

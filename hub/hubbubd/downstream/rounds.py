@@ -65,7 +65,7 @@ class Rounds:
     async def result(self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding) -> Call | bytes:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
-        answers = _responses(exchange) if handle is not None else {}
+        answers = given_answers(exchange) if handle is not None else {}
         following = Following(self._hub, spec.call_id, waits=holding.changed)
         host = exchange.host
 
@@ -199,7 +199,7 @@ def keyed(call: Call, asked: list[PendingRequest]) -> dict[str, PendingRequest]:
     return {keys.get(request.id, request.id): request for request in asked}
 
 
-def _responses(exchange: Exchange) -> dict[str, Any]:
+def given_answers(exchange: Exchange) -> dict[str, Any]:
     """Return a host's answers by key. Raises Refusal."""
     given: object = exchange.params.get("inputResponses", {})
     if not isinstance(given, dict) or len(cast("dict[str, Any]", given)) > MAX_ANSWERS:

@@ -50,6 +50,10 @@ class Standing:
             wanted = USUAL  # the server may say more than it would of itself, as another host wants that
         return wanted is None or reaches(level, wanted)
 
+    def tell(self, message: bytes) -> None:
+        """Tell the host what belongs to none of its requests."""
+        self._tell(message, False)
+
     def close(self) -> None:
         """Tell nothing more, and want nothing."""
         if self._closed:

@@ -376,8 +376,13 @@ _ENVELOPE_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _ENVELOPE_INFO: Final = "io.modelcontextprotocol/clientInfo"
 _ENVELOPE_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 
-_NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The param that Mcp-Name repeats."""
+_NAMES: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
+"""The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
 
 
 def _host_of_request(request: Received, message: Request, caller: Principal) -> Host:
@@ -395,7 +400,8 @@ def _host_of_request(request: Received, message: Request, caller: Principal) -> 
     _check_header(request, b"mcp-method", message.method)
     params: dict[str, Any] = message.params
     named: object = params.get(_NAMES.get(message.method, ""))
-    if isinstance(named, str):
+    unsaid = message.method.startswith("tasks/") and request.text(b"mcp-name") is None
+    if isinstance(named, str) and not unsaid:
         _check_header(request, b"mcp-name", named)
     if version not in STATELESS_REVISIONS:
         raise _unsupported(version)

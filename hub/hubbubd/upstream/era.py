@@ -189,15 +189,15 @@ def narrowed(hub: dict[str, Any], caller: object) -> dict[str, Any]:
     if not isinstance(caller, dict):
         return hub
     own = cast("dict[str, Any]", caller)
-    left = {name: value for name, value in hub.items() if name not in _ANSWERING or name in own}
-    for name in ("elicitation", "sampling"):
+    left = {name: value for name, value in hub.items() if name not in _OF_CALLERS or name in own}
+    for name in ("elicitation", "sampling", "extensions"):
         if name in left:
             parts = _object(own[name]) or ({"form": {}} if name == "elicitation" else {})  # `{}` is forms alone
             left[name] = {part: value for part, value in _object(left[name]).items() if part in parts}
     return left
 
 
-_ANSWERING: Final = frozenset({"elicitation", "sampling", "roots"})
+_OF_CALLERS: Final = frozenset({"elicitation", "sampling", "roots", "extensions"})
 """Capabilities that say which requests a client answers."""
 
 Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str, Any]]]

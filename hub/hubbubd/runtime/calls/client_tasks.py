@@ -63,8 +63,7 @@ class ClientTasks:
         """
         followed = Followed("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
         async with self._held(followed):
-            task, call = await self._ledger.transact(lambda: self._new(followed, wire))
-            followed.task_id, active.call = task.id, call
+            followed.task_id = await self._keep(active, followed, wire)
             queue.set_aside(active)
             return await self._poller.follow(followed)
 
@@ -83,7 +82,23 @@ class ClientTasks:
             followed.stateless = (await queue.connected()).hello.era is Era.STATELESS
             return await self._poller.follow(followed)
 
-    def _new(self, followed: Followed, wire: Mapping[str, Any]) -> tuple[tuple[Task, Call], list[Change[Any]]]:
+    async def _keep(self, active: ActiveCall, followed: Followed, wire: Mapping[str, Any]) -> str:
+        """Commit a new task together with its call, and return its id. Raises Unavailable."""
+        while True:
+            task = self._new(followed, wire)
+            # At once: another change of the call, made while this is committed, is made from it.
+            call = active.call = replace(active.call, task_id=task.id)
+            try:
+                await self._ledger.commit([self._table.change(task.id, task), Change(self._calls, call.id, call)])
+            except Conflict:  # another task got its id meanwhile
+                continue
+            except BaseException:  # if cancelled, the commit may have held
+                known = self._calls.record(call.id)
+                active.call = replace(active.call, task_id=known.task_id if known is not None else None)
+                raise
+            return task.id
+
+    def _new(self, followed: Followed, wire: Mapping[str, Any]) -> Task:
         config, now = followed.queue.config, self._clock.now()
         name = core.name_for(followed.remote_id)
         if name is None or self._table.record(name) is not None:
@@ -101,8 +116,7 @@ class ClientTasks:
             principal=followed.active.call.principal,
             trace=followed.queue.tracer.begin(followed.active.call.trace, "task tools/call"),
         )
-        task, call = core.observed(task, wire, now), replace(followed.active.call, task_id=name)
-        return (task, call), [self._table.change(name, task), Change(self._calls, call.id, call)]
+        return core.observed(task, wire, now)
 
     @asynccontextmanager
     async def _held(self, followed: Followed) -> AsyncGenerator[None]:
@@ -164,6 +178,12 @@ class ClientTasks:
         """Poll at once, since the server has sent a notification about the task."""
         if (followed := self._followed.get((server, remote_id))) is not None:
             followed.wake.set()
+
+    def hasten_call(self, call: Call) -> None:
+        """Do the same for the task of a call, since somebody wants to know how far it is."""
+        task = self._table.record(call.task_id or "")
+        if task is not None and task.remote_id is not None:
+            self.hasten(task.server, task.remote_id)
 
     async def open(self, request: PendingRequest) -> None:
         """Add a request on the wire to the inbox, committed together with its task's reference to it.

@@ -75,6 +75,10 @@ class CallExchange:
         if await self._admit(queue, active):
             await self._run(queue, active, partial(self._exchange, queue, active, params))
 
+    def hasten(self, call: Call) -> None:
+        """Poll the task of a call soon, if it is one."""
+        self._client_tasks.hasten_call(call)
+
     def resume(self, queue: ServerQueue, active: ActiveCall) -> Callable[[], Awaitable[None]]:
         """Return the execution of a call from before a restart. Reads what it needs from the store now."""
         return partial(

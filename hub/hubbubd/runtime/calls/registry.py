@@ -136,6 +136,15 @@ class Calls:
         queue = self._queues.get(request.server)
         return queue is not None and queue.certain(request)
 
+    def task_support(self, server: str, tool: str) -> str | None:
+        """Return whether a call of a tool may be requested as a task, as the connected server says; None for no."""
+        queue = self._queues.get(server)
+        return self._support.of(queue.link.hello, server, tool) if queue is not None and queue.link else None
+
+    def hasten(self, call: Call) -> None:
+        """Have the server asked soon how far the task is that it has made of a call, if it has."""
+        self._exchange.hasten(call)
+
     def counts(self, server: str) -> QueueCounts:
         """Return the number of a server's calls by state. Raises NotFound."""
         return self._queue(server).counts()

@@ -13,11 +13,10 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import Freshness, Kind, list_id
+from hubbubd.core.tasks import EXTENSION
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, UpstreamError
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.upstream.ports import Era, Hello
-
-EXTENSION = "io.modelcontextprotocol/tasks"
 
 
 class TaskSupport:
@@ -60,6 +59,10 @@ class TaskSupport:
         fault = self.refusal(hello, call, params)
         if fault is not None:
             raise UpstreamError(fault)
+
+    def of(self, hello: Hello, server: str, tool: str) -> str | None:
+        """Return a tool's `taskSupport` where callers decide; None for an unknown tool, or where the server does."""
+        return self._of(server, tool) if hello.era is Era.HANDSHAKE and _declared(hello) else None
 
     def _is_whole(self, server: str) -> bool:
         tools = self._catalog.record(server, Kind.TOOL)

@@ -1,0 +1,123 @@
+"""Tasks of hosts with a handshake (2025-11-25, basic/utilities/tasks).
+
+tools/call with `task` ──> the task ──> tasks/get    tasks/result: asks the host, then the result    tasks/cancel
+
+Every call of a tool can be a task, as every call of the hub can go on by itself. Where the server carries out the tool
+as a task, the hub asks for that.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
+from hubbubd.core.tasks import RELATED_TASK, Task, on_the_wire, page
+from hubbubd.downstream import calls
+from hubbubd.downstream.following import Following
+from hubbubd.downstream.host import Ask, Exchange
+from hubbubd.downstream.host_tasks import HostTasks, Shown
+from hubbubd.downstream.messages import Refusal, Response, notification, with_members
+from hubbubd.downstream.requests import Requests
+from hubbubd.errors import FailedPrecondition
+from hubbubd.runtime.calls import CallSpec
+
+PAGE: Final = 100
+"""Tasks of one page of a list."""
+
+
+class SessionTasks:
+    """The calls that hosts request as tasks, and the methods with which they follow them."""
+
+    def __init__(self, tasks: HostTasks, shown: Shown) -> None:
+        self._tasks = tasks
+        self._hub = tasks.hub
+        self._shown = shown
+        self.methods: dict[str, Callable[[Exchange], Awaitable[bytes]]] = {
+            "tasks/get": self._get,
+            "tasks/result": self._result,
+            "tasks/list": self._list,
+            "tasks/cancel": self._cancel,
+        }
+
+    async def begin(self, exchange: Exchange, spec: CallSpec) -> bytes:
+        """Start a call as a task, and return the result that says so. Raises as `Calls.start`."""
+        assert spec.call_id is not None, "a host's call has an id"
+        host, standing = exchange.host, exchange.standing
+        self._tasks.keep(host, spec.call_id)
+        try:
+            call = await self._hub.calls.start(spec, host.principal.name)
+        except BaseException:
+            self._tasks.drop(spec.call_id)
+            raise
+        task = self._tasks.as_task(host, call)
+
+        def changed(task: Task) -> None:
+            if standing is not None:
+                standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
+
+        self._tasks.watch_kept(task, changed)
+        return payload.dumps({"task": on_the_wire(task)})
+
+    async def _get(self, exchange: Exchange) -> bytes:
+        call = self._tasks.find(exchange)
+        self._tasks.heard(exchange.host, call)
+        return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
+
+    async def _result(self, exchange: Exchange) -> bytes:
+        call = self._tasks.find(exchange)
+        ended = call if call.state.ended else await self._end_of(exchange, call)
+        if ended.state is CallState.CANCELLED:
+            raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
+        return _related(self._shown(exchange, ended.server, calls.result_of(ended), "tools/call"), call.id)
+
+    async def _end_of(self, exchange: Exchange, call: Call) -> Call:
+        """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
+        host = exchange.host
+        spec = CallSpec(
+            server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task
+        )
+        ask = exchange.ask and _with_task(exchange.ask, call.id)
+        requests = Requests(self._tasks.questions, replace(exchange, ask=ask), again=True)
+        with self._tasks.present(host, call.id), Following(self._hub, call.id, requests.changed).following():
+            async with requests.asked():
+                return await self._hub.calls.call(spec, host.principal.name)
+
+    async def _list(self, exchange: Exchange) -> bytes:
+        try:
+            found, cursor = page(list(self._tasks.of(exchange.host)), exchange.params.get("cursor"), PAGE)
+        except ValueError:
+            raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it") from None
+        said: dict[str, Any] = {"tasks": [on_the_wire(self._tasks.as_task(exchange.host, call)) for call in found]}
+        if cursor is not None:
+            said["nextCursor"] = cursor
+        return payload.dumps(said)
+
+    async def _cancel(self, exchange: Exchange) -> bytes:
+        call = self._tasks.find(exchange)
+        try:
+            call = await self._hub.calls.cancel(call.id, abort=True)
+        except FailedPrecondition as exc:
+            raise Refusal(INVALID_PARAMS, exc.message, {"reason": exc.reason}) from None
+        return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
+
+
+def _with_task(ask: Ask, task_id: str) -> Ask:
+    """Return `ask` with the task named in what is asked."""
+
+    async def ask_it(method: str, params: dict[str, Any]) -> Response:
+        meta: dict[str, Any] = {**(params.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
+        return await ask(method, {**params, "_meta": meta})
+
+    return ask_it
+
+
+def _related(raw: bytes, task_id: str) -> bytes:
+    """Return a result with its task named. It is not parsed if it has no `_meta`."""
+    related = {RELATED_TASK: {"taskId": task_id}}
+    if b'"_meta"' not in raw:
+        return with_members(raw, _meta=related)
+    result = cast("dict[str, Any]", payload.loads(raw))
+    meta: dict[str, Any] = {**(result.get("_meta") or {}), **related}
+    return payload.dumps({**result, "_meta": meta})

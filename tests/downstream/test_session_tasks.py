@@ -1,0 +1,274 @@
+"""Tasks of hosts with a handshake (2025-11-25): requested, followed, asked for answers, listed, cancelled."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hubbubd import payload
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.core.forms import Accept
+from hubbubd.core.tasks import RELATED_TASK
+from hubbubd.downstream import Policy
+from hubbubd.downstream.session_tasks import PAGE
+from hubbubd.errors import PeerError
+from hubbubd.upstream.ports import Era
+
+from ..runtime.conftest import FORM, World, open_requests, settle, spec, until
+from ..runtime.peer import Outcome, Sent
+from ..runtime.task_server import ERAS, TaskServer
+from .scripted import ME, ScriptedHost, answering, asks, connected, host_at
+
+ASKED = ("elicitation/create", FORM)
+GIVEN = {"action": "accept", "content": {"name": "x"}}
+DONE = [{"type": "text", "text": "done"}]
+METHODS = ["tasks/get", "tasks/result", "tasks/cancel"]
+
+
+async def result(host: ScriptedHost, method: str, **params: Any) -> dict[str, Any]:
+    """The result of a request."""
+    response = await host.call(method, **params)
+    assert "result" in response, response
+    return response["result"]
+
+
+async def made(host: ScriptedHost, tool: str = "t") -> str:
+    """The id of a task that the host requests."""
+    task = (await result(host, "tools/call", name=tool, task={"ttl": 60_000}))["task"]
+    assert (task["status"], task["ttl"]) == ("working", None)
+    return task["taskId"]
+
+
+def statuses(host: ScriptedHost) -> list[str]:
+    """What the host is told of its tasks on its own stream, since the last look."""
+    told = [payload.loads(message) for message in host.session.outlet.take()]
+    return [each["params"]["status"] for each in told if each["method"] == "notifications/tasks/status"]
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_task_asks_its_host_while_it_waits_for_the_result(world: World, era: Era) -> None:
+    got = asks(world, era, ASKED, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(GIVEN))
+        task_id = await made(host)
+        await until(lambda: open_requests(hub))
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "input_required"
+        ended = await result(host, "tasks/result", taskId=task_id)
+        assert (ended["content"], ended["_meta"]) == (DONE, {RELATED_TASK: {"taskId": task_id}})
+        assert got == [GIVEN, GIVEN]
+        assert [params["_meta"] for _, params in host.asked] == [{RELATED_TASK: {"taskId": task_id}}] * 2
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
+
+
+async def test_a_host_is_told_of_each_status(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(GIVEN))
+        task_id = await made(host)
+        await result(host, "tasks/result", taskId=task_id)
+        await settle()
+        assert statuses(host) == ["input_required", "working", "completed"]
+
+
+async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, policy=Policy(form="inbox"))
+        task_id = await made(host)
+        waiting = asyncio.create_task(result(host, "tasks/result", taskId=task_id))
+        await until(lambda: open_requests(hub))
+        (asked,) = open_requests(hub)
+        task = await result(host, "tasks/get", taskId=task_id)
+        assert (task["status"], task["statusMessage"]) == (
+            "working",
+            f"waiting for an answer: hubbub inbox show {asked.id}",
+        )
+        await hub.inbox.answer(asked.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
+        assert (await waiting)["content"] == DONE
+        assert host.asked == []
+
+
+async def test_a_host_that_asks_again_for_the_result_is_asked_again(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE)
+        task_id = await made(host)
+        first = asyncio.create_task(host.call("tasks/result", taskId=task_id))
+        await until(lambda: host.asked)
+        first.cancel()
+        await asyncio.wait([first])
+        host.handler = answering(GIVEN)
+        assert (await result(host, "tasks/result", taskId=task_id))["content"] == DONE
+        assert (got, len(host.asked)) == ([GIVEN], 2)
+
+
+async def test_a_task_outlives_its_session(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE)
+        task_id = await made(host)
+        await until(lambda: open_requests(hub))
+        host.session.end()
+        await settle(100)
+        later = host_at(hub, Era.HANDSHAKE, answering(GIVEN))
+        assert (await result(later, "tasks/result", taskId=task_id))["content"] == DONE
+        assert got == [GIVEN]
+
+
+async def test_a_task_goes_on_over_a_restart(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        task_id = await made(host_at(hub))
+        await until(lambda: open_requests(hub))
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(GIVEN))
+        assert (await result(host, "tasks/result", taskId=task_id))["content"] == DONE
+        assert got == [GIVEN]
+
+
+@pytest.mark.parametrize(("tool", "asked"), [("may", True), ("must", True), ("not", False), ("silent", False)])
+async def test_a_server_carries_out_as_tasks_what_it_says_it_can(world: World, tool: str, asked: bool) -> None:
+    tasks = TaskServer(world)
+    async with connected(world) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        task_id = await made(host_at(hub), tool)
+        await until(lambda: world.peer.sent)
+        assert ("task" in world.peer.sent[0].params) is asked
+        tasks.end()
+        await until(lambda: hub.calls.get(task_id).state is CallState.COMPLETED)
+
+
+async def test_a_tool_that_is_always_a_task_can_be_called_without_one(world: World) -> None:
+    tasks = TaskServer(world)
+    async with connected(world) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        call = asyncio.create_task(result(host_at(hub), "tools/call", name="must"))
+        await settle(2)
+        tasks.end()
+        assert (await call)["content"] == DONE
+
+
+# How tasks end
+
+
+async def test_a_tools_error_fails_its_task_and_is_the_result(world: World) -> None:
+    async def breaks(_sent: Sent) -> Outcome:
+        return {"content": DONE, "isError": True, "_meta": {"a": 1}}
+
+    world.peer.behaviour = breaks
+    async with connected(world) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        ended = await result(host, "tasks/result", taskId=task_id)
+        assert (ended["isError"], ended["_meta"]) == (True, {"a": 1, RELATED_TASK: {"taskId": task_id}})
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "failed"
+
+
+async def test_a_servers_error_is_the_error_of_the_result(world: World) -> None:
+    async def refuses(_sent: Sent) -> Outcome:
+        raise PeerError(-32077, "it broke", {"part": 7})
+
+    world.peer.behaviour = refuses
+    async with connected(world) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        response = await host.call("tasks/result", taskId=task_id)
+        assert response["error"] == {"code": -32077, "message": "it broke", "data": {"part": 7}}
+        task = await result(host, "tasks/get", taskId=task_id)
+        assert (task["status"], bool(task["statusMessage"])) == ("failed", True)
+
+
+async def test_a_cancelled_task_is_cancelled_once_and_has_no_result(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        await until(lambda: open_requests(hub))
+        waiting = asyncio.create_task(host.call("tasks/result", taskId=task_id))
+        await settle()
+        assert (await result(host, "tasks/cancel", taskId=task_id))["status"] == "cancelled"
+        assert (await waiting)["error"]["code"] == -32800
+        assert (await host.call("tasks/cancel", taskId=task_id))["error"]["code"] == -32602
+        await until(lambda: world.peer.sent[0].cancelled)
+        assert "cancelled" in [told["params"]["status"] for told in _own(host)]
+
+
+def _own(host: ScriptedHost) -> list[dict[str, Any]]:
+    return [payload.loads(message) for message in host.session.outlet.take()]
+
+
+# Lists
+
+
+async def test_the_tasks_of_a_host_are_listed_in_pages(world: World) -> None:
+    async with connected(world) as hub:
+        host = host_at(hub)
+        ids = [await made(host) for _ in range(PAGE + 1)]
+        await hub.calls.start(spec(call_id="ordinary"), ME)
+        first = await result(host, "tasks/list")
+        second = await result(host, "tasks/list", cursor=first["nextCursor"])
+        assert (len(first["tasks"]), len(second["tasks"]), "nextCursor" in second) == (PAGE, 1, False)
+        assert sorted(task["taskId"] for page in (first, second) for task in page["tasks"]) == sorted(ids)
+
+
+@pytest.mark.parametrize("cursor", ["x", 7, "", "MQ=="])
+async def test_a_cursor_of_another_list_is_refused(world: World, cursor: object) -> None:
+    async with connected(world) as hub:
+        assert (await host_at(hub).call("tasks/list", cursor=cursor))["error"]["code"] == -32602
+
+
+# Access
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_tasks_of_others_do_not_exist(world: World, method: str) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        ordinary = await hub.calls.start(spec(call_id="ordinary"), ME)
+        errors = [
+            (await who.call(method, taskId=named))["error"]
+            for who, named in (
+                (host_at(hub, name="somebody else"), task_id),
+                (host_at(hub, view="p/another"), task_id),
+                (host, ordinary.id),
+                (host, "unknown"),
+            )
+        ]
+        assert {(error["code"], error["message"]) for error in errors} == {(-32602, errors[0]["message"])}
+        assert (await result(host_at(hub, name="somebody else"), "tasks/list")) == {"tasks": []}
+        assert not hub.calls.get(task_id).state.ended
+
+
+@pytest.mark.parametrize("task", [None, 7, "x", []])
+async def test_a_task_that_is_no_object_is_refused(world: World, task: object) -> None:
+    async with connected(world) as hub:
+        assert (await host_at(hub).call("tools/call", name="t", task=task))["error"]["code"] == -32602
+        assert hub.calls.select(CallFilter()) == []
+
+
+# Revisions
+
+
+async def test_a_host_of_an_older_revision_gets_no_task(world: World) -> None:
+    async with connected(world) as hub:
+        host = host_at(hub)
+        host.host.revision = "2025-06-18"
+        response = await result(host, "tools/call", name="t", task={"ttl": 1})
+        assert response["echo"] == {"name": "t"}
+        assert "tasks" not in (await result(host, "initialize", protocolVersion="2025-06-18"))["capabilities"]
+
+
+@ERAS
+async def test_endpoints_declare_tasks_whatever_their_server_has(world: World, era: Era) -> None:
+    TaskServer(world, era)
+    async with connected(world) as hub:
+        capabilities = (await result(host_at(hub), "initialize", protocolVersion="2025-11-25"))["capabilities"]
+        assert capabilities["tasks"] == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+
+
+async def test_a_task_of_the_extension_is_unknown_to_earlier_methods(world: World) -> None:
+    async with connected(world) as hub:
+        assert (await host_at(hub).call("tasks/update", taskId="x"))["error"]["code"] == -32601

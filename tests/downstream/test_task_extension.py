@@ -1,0 +1,309 @@
+"""Tasks of hosts that declare the tasks extension (2026-07-28): made, followed, answered, cancelled."""
+
+import asyncio
+
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import RequestState
+from hubbubd.downstream import Policy
+from hubbubd.errors import PeerError
+from hubbubd.upstream.ports import Era
+
+from ..runtime.conftest import FORM, SAMPLING, World, open_requests, settle, until
+from ..runtime.peer import Outcome, Sent
+from ..runtime.task_server import ERAS, RESULT, TaskServer
+from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, reached, result
+from .scripted import asks, connected, host_at
+
+# Which calls become tasks
+
+
+async def test_a_call_that_needs_nobody_has_its_result_at_once(world: World) -> None:
+    asks(world, Era.STATELESS)
+    async with connected(world) as hub:
+        assert (await result(host_with_tasks(hub), "tools/call", name="t"))["content"] == DONE
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_call_becomes_a_task_when_people_are_asked(world: World, era: Era) -> None:
+    got = asks(world, era, ASKED, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        task = await result(host, "tasks/get", taskId=task_id)
+        assert (task["status"], task["taskId"], task["ttlMs"]) == ("input_required", task_id, None)
+        (asked,) = task["inputRequests"].values()
+        assert asked["method"] == "elicitation/create"
+        assert asked["params"]["requestedSchema"] == FORM["requestedSchema"]
+        await answered(host, task_id)
+        await answered(host, task_id)
+        task = await reached(host, task_id, "completed")
+        assert task["result"]["content"] == DONE
+        assert got == [GIVEN, GIVEN]
+
+
+@ERAS
+async def test_a_call_becomes_a_task_when_its_server_makes_one(world: World, era: Era) -> None:
+    tasks = TaskServer(world, era)
+    async with connected(world) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        host = host_with_tasks(hub)
+        task_id = await made(host, "must")
+        tasks.more = {"statusMessage": "half way"}
+        await settle(2)
+        task = await result(host, "tasks/get", taskId=task_id)
+        assert (task["status"], task["statusMessage"]) == ("working", "half way")
+        tasks.end(result=RESULT)
+        assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
+
+
+async def test_a_host_without_the_extension_gets_no_task(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS)
+        call = asyncio.create_task(host.send("tools/call", {"name": "t"}))
+        await settle(2)
+        tasks.end(result=RESULT)
+        assert (await call)["result"]["content"] == DONE
+
+
+async def test_what_earlier_revisions_say_of_tasks_makes_none(world: World) -> None:
+    async with connected(world) as hub:
+        response = await result(host_with_tasks(hub), "tools/call", name="t", task={"ttl": 60_000})
+        assert "taskId" not in response
+        assert world.peer.sent[-1].params == {"name": "t"}
+
+
+async def test_with_hosts_alone_to_answer_a_server_hears_what_its_host_declares(world: World) -> None:
+    policy = Policy(form="host", url="host", sampling="host", roots="host")
+    async with connected(world) as hub:
+        for capabilities in ({}, DECLARED):
+            await result(host_with_tasks(hub, policy=policy, capabilities=capabilities), "tools/call", name="t")
+        heard = [sent.params["_meta"]["io.modelcontextprotocol/clientCapabilities"] for sent in world.peer.sent]
+        assert [each.get("extensions") for each in heard] == [None, {EXTENSION: {}}]
+
+
+# Questions
+
+
+async def test_of_two_questions_one_may_be_answered_before_the_other(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    asked = {"method": "elicitation/create", "params": FORM}
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked, "b": asked}}
+        first, second = (await reached(host, task_id, "input_required"))["inputRequests"]
+        await settle(3)
+        await result(host, "tasks/update", taskId=task_id, inputResponses={first: GIVEN})
+        task = await result(host, "tasks/get", taskId=task_id)
+        assert (task["status"], list(task["inputRequests"])) == ("input_required", [second])
+        await result(host, "tasks/update", taskId=task_id, inputResponses={second: GIVEN})
+        await until(lambda: len(tasks.updates) == 2)
+        assert sorted(key for update in tasks.updates for key in update) == ["a", "b"]
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "working"
+
+
+async def test_the_inbox_may_answer_what_a_task_asks(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        (asked,) = open_requests(hub)
+        await hub.inbox.answer(asked.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
+        assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
+        late = await result(host, "tasks/update", taskId=task_id, inputResponses={asked.id: GIVEN})
+        assert late == {"resultType": "complete"}
+        assert got == [{"action": "accept", "content": {"name": "y"}}]
+
+
+async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:
+    asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub, policy=Policy(form="inbox"))
+        task = await result(host, "tasks/get", taskId=await made(host))
+        (asked,) = open_requests(hub)
+        assert (task["status"], task["statusMessage"]) == (
+            "working",
+            f"waiting for an answer: hubbub inbox show {asked.id}",
+        )
+
+
+async def test_an_answer_that_nobody_gave_leaves_the_question_to_the_inbox(world: World) -> None:
+    asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
+        await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "working"
+        assert len(open_requests(hub)) == 1
+
+
+async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        (key,) = (await reached(host, task_id, "input_required"))["inputRequests"]
+        wrong = {key: {"action": "accept", "content": {"name": 7}}}
+        response = await host.send("tasks/update", {"taskId": task_id, "inputResponses": wrong})
+        assert response["error"]["code"] == -32602
+        assert key in response["error"]["message"]
+        await answered(host, task_id)
+        await reached(host, task_id, "completed")
+        assert got == [GIVEN]
+
+
+@pytest.mark.parametrize("answers", [None, [], {"q": 12345}])
+async def test_answers_that_are_no_objects_are_refused(world: World, answers: object) -> None:
+    asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        response = await host.send("tasks/update", {"taskId": task_id, "inputResponses": answers})
+        assert response["error"]["code"] == -32602
+
+
+async def test_a_question_for_the_host_first_is_kept_for_it_while_it_asks(world: World) -> None:
+    asks(world, Era.STATELESS, ("sampling/createMessage", SAMPLING), ("sampling/createMessage", SAMPLING))
+    said = {"role": "assistant", "content": {"type": "text", "text": "a"}, "model": "m"}
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        (first,) = open_requests(hub)
+        assert hub.inbox.reserved.claim_of(first) is not None
+        await answered(host, task_id, said)
+        await until(lambda: [each for each in open_requests(hub) if each.id != first.id])
+        (second,) = open_requests(hub)
+        assert hub.inbox.reserved.claim_of(second) is not None
+        await answered(host, task_id, said)
+        await reached(host, task_id, "completed")
+
+
+async def test_a_question_that_comes_when_the_host_is_away_is_everybodys(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    asked = {"method": "sampling/createMessage", "params": SAMPLING}
+    async with connected(world) as hub:
+        await made(host_with_tasks(hub))
+        await settle(100)
+        tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
+        await until(lambda: open_requests(hub))
+        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is None
+
+
+# How tasks end
+
+
+async def test_a_tools_error_is_the_result_of_a_task(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        tasks.end(result={**RESULT, "isError": True})
+        assert (await reached(host, task_id, "completed", "failed"))["result"]["isError"] is True
+
+
+async def test_a_servers_error_fails_the_task_as_it_was(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    error = {"code": -32077, "message": "it broke", "data": {"part": 7}}
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        tasks.end("failed", error=error)
+        task = await reached(host, task_id, "completed", "failed")
+        assert (task["status"], task["error"]) == ("failed", error)
+        assert "result" not in task
+
+
+async def test_a_cancelled_task_is_cancelled_at_its_server(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        for _ in range(2):
+            assert await result(host, "tasks/cancel", taskId=task_id) == {"resultType": "complete"}
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "cancelled"
+        assert len(tasks.asked("tasks/cancel")) == 1
+
+
+async def test_a_cancelled_task_takes_its_questions_back(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        (asked,) = open_requests(hub)
+        await result(host, "tasks/cancel", taskId=task_id)
+        await until(lambda: hub.inbox.get(asked.id).state is not RequestState.OPEN)
+        assert world.peer.sent[0].cancelled
+
+
+async def test_a_task_goes_on_without_its_host(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        await settle(200)
+        tasks.end(result=RESULT)
+        await settle(2)
+        assert hub.calls.get(task_id).state is CallState.COMPLETED
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
+
+
+async def test_a_host_that_goes_away_before_there_is_a_task_ends_its_call(world: World) -> None:
+    async def for_ever(_sent: Sent) -> Outcome:
+        await asyncio.sleep(10_000)
+        return {}
+
+    world.peer.behaviour = for_ever
+    async with connected(world) as hub:
+        call = asyncio.create_task(host_with_tasks(hub).send("tools/call", {"name": "t"}))
+        await until(lambda: world.peer.sent)
+        call.cancel()
+        await until(lambda: world.peer.sent[0].cancelled)
+
+
+async def test_a_call_that_its_server_refuses_has_the_servers_error(world: World) -> None:
+    async def refuses(_sent: Sent) -> Outcome:
+        raise PeerError(-32021, "needs more", {"requiredCapabilities": {"sampling": {}}})
+
+    world.peer.behaviour = refuses
+    async with connected(world) as hub:
+        response = await host_with_tasks(hub).send("tools/call", {"name": "t"})
+        assert response["error"]["code"] == -32021
+
+
+# Restarts
+
+
+async def test_a_task_goes_on_over_a_restart_and_is_answered_there(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        task_id = await made(host_with_tasks(hub))
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        await answered(host, task_id)
+        assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
+        assert got == [GIVEN]
+
+
+async def test_a_task_that_ended_is_found_after_a_restart(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        tasks.end(result=RESULT)
+        before = await reached(host, task_id, "completed")
+    async with connected(world) as hub:
+        assert await result(host_with_tasks(hub), "tasks/get", taskId=task_id) == before
+
+
+async def test_a_task_that_a_restart_ended_says_so(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        task_id = await made(host_with_tasks(hub))
+    async with connected(world) as hub:
+        task = await result(host_with_tasks(hub), "tasks/get", taskId=task_id)
+        assert (task["status"], task["statusMessage"]) == ("cancelled", "the hub is shutting down")
