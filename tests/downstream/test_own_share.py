@@ -12,7 +12,7 @@ from hubbubd.downstream import Endpoint, Exchange, Host, Merged, Outlet, Transpa
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server
-from .conftest import ADA, NEW, OLD, NewHost, OldHost, Opened, lists, said, settle, until
+from .conftest import ADA, NEW, OLD, NewHost, OldHost, Opened, handles, lists, said, settle, until
 
 TOOLS = "notifications/tools/list_changed"
 UPDATED = "notifications/resources/updated"
@@ -44,15 +44,15 @@ async def ask(endpoint: Endpoint, principal: Principal, method: str, **params: A
 
 
 async def test_hosts_of_one_profile_list_what_is_theirs_whoever_asked_before(hub: Hub) -> None:
-    endpoint = Endpoint(hub, Merged(hub, "p", ProfileSettings))
+    endpoint = Endpoint(hub, Merged(hub, "p", ProfileSettings), handles(hub))
     for name in ("one", "two", "one"):
         listed = await ask(endpoint, only(name), "tools/list")
-        assert [tool["name"] for tool in listed["tools"]] == [f"{name}__a"]
+        assert [tool["name"] for tool in listed["tools"]] == ["hubbub_result", f"{name}__a"]
 
 
 async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
     settings = ProfileSettings(tools="search")
-    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings))
+    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings), handles(hub))
     search = {"name": "hubbub_search_tools", "arguments": {"query": "alike"}}
     for name in ("one", "two"):
         found = await ask(endpoint, only(name), "tools/call", **search)
@@ -61,7 +61,7 @@ async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
 
 async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, world: World) -> None:
     told: list[bytes] = []
-    endpoint = Endpoint(hub, Transparent(hub, "one"))
+    endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
     standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
     world.peers["two"].link.tell(TOOLS)
     await settle(2)
@@ -74,7 +74,7 @@ async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, wor
 
 async def test_a_profile_that_changes_all_the_time_is_told_five_times_a_second_at_most(hub: Hub) -> None:
     settings, told = [ProfileSettings()], list[bytes]()
-    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings[0]))
+    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings[0]), handles(hub))
     standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
     began = anyio.current_time()
     for number in range(501):
@@ -96,7 +96,7 @@ async def test_a_principal_that_may_no_longer_call_a_server_hears_nothing_of_its
 
 async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, world: World) -> None:
     told: list[bytes] = []
-    endpoint, peer = Endpoint(hub, Merged(hub, "p", ProfileSettings)), world.peers["three"]
+    endpoint, peer = Endpoint(hub, Merged(hub, "p", ProfileSettings), handles(hub)), world.peers["three"]
     standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
     await standing.set_level("debug")
     peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])

@@ -84,8 +84,8 @@ async def place(request: pytest.FixtureRequest, hub: RunningHub) -> Place:
     if request.param == "one":
         tools = [tool.name for tool in await hub.client.catalog.tools("now")]
         return Place(f"{hub.ready['mcp']}/s/now", token, "", RESOURCE, tools)
-    tools = [f"{name}__{tool.name}" for name in ("before", "now") for tool in await hub.client.catalog.tools(name)]
-    return Place(hub.ready["mcp"], token, "before__", f"hubbub://s/before/{RESOURCE}", tools)
+    shown = [f"{name}__{tool.name}" for name in ("before", "now") for tool in await hub.client.catalog.tools(name)]
+    return Place(hub.ready["mcp"], token, "before__", f"hubbub://s/before/{RESOURCE}", ["hubbub_result", *shown])
 
 
 @pytest.mark.parametrize(("mode", "revision"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])

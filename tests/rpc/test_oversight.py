@@ -34,7 +34,7 @@ from .test_bad_input import METHODS
 SECRET = "a-secret-that-nobody-should-see"
 FORM = b'{"message":"?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}'
 PYTHON_WITH_A_KEY = AllowedCommand(command=sys.executable, args=(REST,), env=("KEY",))
-NOT_AUDITED = {"CallMethod", "StreamCalls", "StartCall", "Check", "ServerReflectionInfo"}
+NOT_AUDITED = {"CallMethod", "StreamCalls", "StartCall", "Serve", "Check", "ServerReflectionInfo"}
 
 
 @dataclass
