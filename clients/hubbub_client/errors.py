@@ -21,7 +21,7 @@ HubbubError
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
@@ -199,13 +199,18 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+FORGOTTEN: Final = "Internal error from Core"
+"""What gRPC says of a stream that ended before its first message was written: it forgets why. Another one tells."""
+
+
 def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     """Return the exception for a failed RPC, with the details of its google.rpc.Status (AIP-193) if it has one."""
     trailers = failure.trailing_metadata() or ()
     document = next((value for key, value in trailers if key == DETAILS_KEY), None)
     details = _details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
-    if code is StatusCode.UNAVAILABLE and not details:  # from gRPC in this process, not from the hub
+    forgotten = code is StatusCode.INTERNAL and message == FORGOTTEN
+    if (code is StatusCode.UNAVAILABLE or forgotten) and not details:  # from gRPC in this process, not from the hub
         lost, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
         return ConnectionLost(lost, sent=sent, reason="UNAVAILABLE" if sent else "HUB_UNREACHABLE")
     return _error(code, message, details)

@@ -17,7 +17,7 @@ from grpc import StatusCode, aio
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbub_client import admin, audit, numbers, reading, records, tokens
 from hubbub_client.admin import HubStatus
-from hubbub_client.errors import DETAILS_KEY, HubbubError, NotFound, from_rpc
+from hubbub_client.errors import DETAILS_KEY, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
 from hubbub_client.reading import enum_number, read, result
 from hubbub_client.records import Call, PendingRequest, Server, Task
 
@@ -157,6 +157,15 @@ def test_details_that_no_hub_wrote_cost_no_error_its_class(document: bytes) -> N
     trailers = aio.Metadata((DETAILS_KEY, document))
     failure = aio.AioRpcError(StatusCode.NOT_FOUND, aio.Metadata(), trailers, details="gone")
     assert (type(from_rpc(failure)), from_rpc(failure).message) == (NotFound, "gone")
+
+
+def test_a_stream_whose_end_grpc_has_forgotten_is_a_lost_connection() -> None:
+    failure = aio.AioRpcError(StatusCode.INTERNAL, aio.Metadata(), aio.Metadata(), details="Internal error from Core")
+    error = from_rpc(failure)
+    assert isinstance(error, ConnectionLost)
+    assert error.sent
+    fault = aio.AioRpcError(StatusCode.INTERNAL, aio.Metadata(), aio.Metadata(), details="the hub failed")
+    assert not isinstance(from_rpc(fault), Unavailable)
 
 
 @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 10**12])
