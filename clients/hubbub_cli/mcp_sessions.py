@@ -15,7 +15,7 @@ def sessions(context: typer.Context) -> None:
     """List the hosts that are connected, and what each waits for."""
 
     async def work(hub: "Hub") -> None:
-        from hubbub_client.hosts import ConnectedHost
+        from hubbub_client.records import ConnectedHost
 
         print_records(ConnectedHost, await hub.hosts.list(), settings_of(context).json)
 

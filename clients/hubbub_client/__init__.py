@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         Unimplemented,
         UpstreamError,
     )
-    from hubbub_client.hosts import ConnectedHost, HostRequest
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
     from hubbub_client.records import (
@@ -39,7 +38,9 @@ if TYPE_CHECKING:
         CatalogEntry,
         CatalogList,
         Claim,
+        ConnectedHost,
         Fault,
+        HostRequest,
         PendingRequest,
         Progress,
         QueueCounts,
@@ -136,7 +137,6 @@ _NAMES = {
         "Unimplemented",
         "UpstreamError",
     ),
-    "hosts": ("ConnectedHost", "HostRequest"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
     "records": (
@@ -145,7 +145,9 @@ _NAMES = {
         "CatalogEntry",
         "CatalogList",
         "Claim",
+        "ConnectedHost",
         "Fault",
+        "HostRequest",
         "PendingRequest",
         "Progress",
         "QueueCounts",

@@ -1,44 +1,11 @@
 """`hub.hosts`: the MCP hosts that use the hub as their server, and what each waits for."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from hubbub.v1 import mcp_pb2
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.reading import read
-from hubbub_client.records import RECORDS, Record
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostRequest(Record):
-    """A request of a host that is open, with its call and the pending requests that the call waits for."""
-
-    method: str
-    created_at: datetime
-    call_id: str | None
-    pending_request_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectedHost(Record):
-    """A host; `name` and `version` are what it says of itself. `endpoint` is `p/PROFILE` or `s/SERVER`."""
-
-    id: str
-    principal: str
-    name: str | None
-    version: str | None
-    protocol_version: str
-    transport: str
-    endpoint: str
-    has_session: bool
-    created_at: datetime
-    last_used_at: datetime
-    requests: tuple[HostRequest, ...]
-
-
-# Registered here, so that the converter finds the record of each message.
-RECORDS.update({"HostRequest": HostRequest, "ConnectedHost": ConnectedHost})
+from hubbub_client.records import ConnectedHost
 
 
 class Hosts:

@@ -397,6 +397,33 @@ class Compaction(Record):
     after: StoreStatus | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostRequest(Record):
+    """A request of a host that is open, with its call and the pending requests that the call waits for."""
+
+    method: str
+    created_at: datetime
+    call_id: str | None
+    pending_request_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectedHost(Record):
+    """A host; `name` and `version` are what it says of itself. `endpoint` is `p/PROFILE` or `s/SERVER`."""
+
+    id: str
+    principal: str
+    name: str | None
+    version: str | None
+    protocol_version: str
+    transport: str
+    endpoint: str
+    has_session: bool
+    created_at: datetime
+    last_used_at: datetime
+    requests: tuple[HostRequest, ...]
+
+
 # The record class of each message, by the message's name.
 RECORDS: dict[str, type[Record]] = {kind.__name__: kind for kind in Record.__subclasses__()}
 RECORDS["Event"] = RECORDS.pop("Moment")  # PendingRequest.Event

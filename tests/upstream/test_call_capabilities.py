@@ -13,19 +13,18 @@ HUB: dict[str, Any] = {
     "sampling": {"tools": {}},
     "extensions": {"io.modelcontextprotocol/tasks": {}},
 }
-EXTENSIONS = {"extensions": HUB["extensions"]}
 
 
 @pytest.mark.parametrize(
     ("caller", "declared"),
     [
-        ({}, EXTENSIONS),
-        ({"elicitation": {}}, {"elicitation": {"form": {}}, **EXTENSIONS}),
-        ({"elicitation": {"url": {}}}, {"elicitation": {"url": {}}, **EXTENSIONS}),
-        ({"sampling": {}, "roots": {"listChanged": True}}, {"sampling": {}, "roots": {}, **EXTENSIONS}),
-        ({"sampling": {"tools": {}, "other": {}}}, {"sampling": {"tools": {}}, **EXTENSIONS}),
-        ({"elicitation": 5, "sampling": None}, {"elicitation": {"form": {}}, "sampling": {}, **EXTENSIONS}),
-        ({"tasks": {}, "experimental": {"x": {}}}, EXTENSIONS),
+        ({}, {}),
+        ({"elicitation": {}}, {"elicitation": {"form": {}}}),
+        ({"elicitation": {"url": {}}}, {"elicitation": {"url": {}}}),
+        ({"sampling": {}, "roots": {"listChanged": True}}, {"sampling": {}, "roots": {}}),
+        ({"sampling": {"tools": {}, "other": {}}}, {"sampling": {"tools": {}}}),
+        ({"elicitation": 5, "sampling": None}, {"elicitation": {"form": {}}, "sampling": {}}),
+        ({"tasks": {}, "experimental": {"x": {}}}, {}),
         (HUB, HUB),
         ("nonsense", HUB),
         (None, HUB),
