@@ -205,10 +205,15 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     document = next((value for key, value in trailers if key == DETAILS_KEY), None)
     details = _details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
-    if code is StatusCode.UNAVAILABLE and not details:  # from gRPC in this process, not from the hub
+    broken = code is StatusCode.INTERNAL and message == _WRITTEN_TO_NOBODY
+    if (code is StatusCode.UNAVAILABLE or broken) and not details:  # from gRPC in this process, not from the hub
         lost, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
         return ConnectionLost(lost, sent=sent, reason="UNAVAILABLE" if sent else "HUB_UNREACHABLE")
     return _error(code, message, details)
+
+
+_WRITTEN_TO_NOBODY = "Internal error from Core"
+"""What gRPC says of a stream whose connection ended while a message was being written."""
 
 
 def _found_no_connection(message: str | None) -> bool:
