@@ -70,9 +70,16 @@ def test_a_conflict_has_what_is_there_now() -> None:
     assert (error.reason, error.metadata, error.message) == ("REVISION_CONFLICT", {"server": "s"}, "s was changed")
 
 
-def test_a_connection_that_breaks_is_said_to_be_that_of_the_hub() -> None:
-    failure = aio.AioRpcError(StatusCode.UNAVAILABLE, aio.Metadata(), aio.Metadata(), details="Socket closed")
+BROKEN = [
+    (StatusCode.UNAVAILABLE, "Socket closed"),
+    (StatusCode.INTERNAL, "Internal error from Core"),  # where it breaks while a message is written
+]
+
+
+@pytest.mark.parametrize(("code", "details"), BROKEN)
+def test_a_connection_that_breaks_is_said_to_be_that_of_the_hub(code: StatusCode, details: str) -> None:
+    failure = aio.AioRpcError(code, aio.Metadata(), aio.Metadata(), details=details)
     error = errors.from_rpc(failure)
     assert isinstance(error, ConnectionLost)
     assert (error.sent, error.reason) == (True, "UNAVAILABLE")
-    assert error.message == "the connection to the hub was lost (Socket closed)"
+    assert error.message == f"the connection to the hub was lost ({details})"

@@ -202,10 +202,11 @@ async def test_questions_one_after_another_are_each_asked(world: World, of_host:
         assert got == [ANSWERS["form"], SAID, ANSWERS["form"]]
 
 
-async def test_after_eight_rounds_a_call_waits_for_the_inbox(world: World) -> None:
+@pytest.mark.parametrize("asked_by", ["both", "host-first", "host"])
+async def test_after_eight_rounds_a_call_waits_for_the_inbox(world: World, asked_by: Asked) -> None:
     got = asks(world, Era.HANDSHAKE, *[QUESTIONS["form"]] * 9)
     async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS, answering(ANSWERS["form"]))
+        host = host_at(hub, Era.STATELESS, answering(ANSWERS["form"]), policy=everywhere(asked_by))
         call = asyncio.create_task(host.call())
         await until(lambda: len(got) == 8)
         asked = await question(hub)

@@ -287,6 +287,25 @@ async def test_a_lost_response_does_not_end_the_call_of_a_retry(world: World) ->
         assert (await second)["result"]["content"] == DONE
 
 
+async def test_a_lost_response_leaves_what_is_asked_later_to_the_host_first(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        await sent.ask(*ASKED).answered()
+        await asyncio.sleep(30)
+        await sent.ask(*ASKED).answered()
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS, policy=Policy(form="host-first"))
+        again = await asked_by(host)
+        first, second = (asyncio.create_task(host.send("tools/call", again)) for _ in range(2))
+        await settle(2)
+        first.cancel()
+        assert (await second)["result"]["resultType"] == "input_required"
+        (later,) = open_requests(hub)
+        assert later.claim is not None
+
+
 # Restarts
 
 

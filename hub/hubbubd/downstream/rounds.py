@@ -68,9 +68,10 @@ class Rounds:
         answers = given_answers(exchange) if handle is not None else {}
         following = Following(self._hub, spec.call_id, waits=holding.changed)
         host = exchange.host
+        count = handle.round if handle is not None else 0
 
         def reserves(request: PendingRequest) -> bool:
-            return self.questions.reserves(host, request)
+            return count < MAX_ROUNDS and self.questions.reserves(host, request)
 
         with following.following(), self._hub.inbox.reserved.for_caller(spec.call_id, host.principal.name, reserves):
             attached = _Attached(self, exchange, spec, following, handle)

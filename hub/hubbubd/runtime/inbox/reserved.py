@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from hubbubd.clock import Clock
@@ -14,24 +15,35 @@ PREFIX: Final = "reserved_"
 """What the ids of these claims begin with."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Caller:
+    """Somebody who waits for a call; `chosen` says which questions are its own first."""
+
+    by: str
+    chosen: Callable[[PendingRequest], bool]
+
+
 class Reserved:
     """The calls whose questions are reserved, while somebody is there to be asked."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._calls: dict[str, tuple[str, Callable[[PendingRequest], bool]]] = {}
+        self._calls: dict[str, list[_Caller]] = {}
 
     @contextmanager
     def for_caller(self, call_id: str, by: str, chosen: Callable[[PendingRequest], bool]) -> Generator[None]:
         """Have those of a call's questions that are `chosen` opened as claimed by a principal, during the block.
 
-        The claims last MAX_CLAIM_S, if nobody gives them back before.
+        The claims last MAX_CLAIM_S, if nobody gives them back before. Blocks of one call may overlap.
         """
-        self._calls[call_id] = (by, chosen)
+        caller = _Caller(by, chosen)
+        self._calls.setdefault(call_id, []).append(caller)
         try:
             yield
         finally:
-            self._calls.pop(call_id, None)
+            self._calls[call_id].remove(caller)
+            if not self._calls[call_id]:
+                del self._calls[call_id]
 
     def claim_of(self, request: PendingRequest) -> str | None:
         """Return the id of the claim with which a question was reserved, if it still is."""
@@ -43,10 +55,11 @@ class Reserved:
         return [self._claimed(request) for request in requests]
 
     def _claimed(self, request: PendingRequest) -> PendingRequest:
-        by, chosen = self._calls.get(request.call_id or "", ("", None))
-        if chosen is None or not chosen(request):
+        callers = self._calls.get(request.call_id or "", ())
+        caller = next((each for each in callers if each.chosen(request)), None)
+        if caller is None:
             return request
         try:
-            return core.claim(request, f"{PREFIX}{secrets.token_hex(12)}", by, MAX_CLAIM_S, self._clock.now())
+            return core.claim(request, f"{PREFIX}{secrets.token_hex(12)}", caller.by, MAX_CLAIM_S, self._clock.now())
         except FailedPrecondition:  # its deadline has passed already
             return request
