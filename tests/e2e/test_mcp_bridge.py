@@ -394,6 +394,6 @@ async def test_check_says_what_a_host_would_see(start_hub: Any, plain: Any) -> N
     assert ran.lines[0]["questions"] == asked
     merged = await hub.hubbub("mcp", "check")
     assert merged.lines[0]["questions"]["form"] == "both"
-    assert merged.lines[0]["counts"]["tools"] == 2
+    assert merged.lines[0]["counts"]["tools"] == 3  # and the hub's own, which fetches late results
     refused = await hub.hubbub("mcp", "check", "--server", "missing")
     assert (refused.status, refused.error["reason"]) == (1, "SERVER_NOT_FOUND")
