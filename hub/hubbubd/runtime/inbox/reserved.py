@@ -27,11 +27,12 @@ class Reserved:
 
         The claims last MAX_CLAIM_S, if nobody gives them back before.
         """
-        self._calls[call_id] = (by, chosen)
+        mine = self._calls[call_id] = (by, chosen)
         try:
             yield
         finally:
-            self._calls.pop(call_id, None)
+            if self._calls.get(call_id) is mine:  # not that of a later caller of the same call
+                del self._calls[call_id]
 
     def claim_of(self, request: PendingRequest) -> str | None:
         """Return the id of the claim with which a question was reserved, if it still is."""
