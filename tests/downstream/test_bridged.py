@@ -18,7 +18,7 @@ from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle
 from .conftest import handles
 from .scripted import ABLE, Asking, asks, connected, principal
 
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": ABLE, "clientInfo": {"name": "a-host"}}
+HELLO: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": ABLE, "clientInfo": {"name": "a-host"}}
 ASKED = ("elicitation/create", FORM)
 
 
@@ -71,6 +71,7 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
         host = bridge.connect()
         await bridge.asked(host)
         claim = (await question(hub)).claim
+        asked: Any = None
         for _ in range(2):
             bridge.hosts.part(host, left=False)
             host = bridge.connect(again=True)
