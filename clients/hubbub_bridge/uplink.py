@@ -47,6 +47,8 @@ class Outbox:
         self._room = asyncio.Event()
         self._room.set()
         self._leaving = False
+        self.left = False
+        """Whether the hub was told that the host has left."""
 
     def put(self, message: bytes, again: bool) -> None:
         """Put a message behind the others; `again`: a hub may have taken it before."""
@@ -78,6 +80,7 @@ class Outbox:
                 while self._waiting:
                     await say(self._take())
             await say(pb.ServeRequest(leave=True))
+            self.left = True
 
     def _take(self) -> pb.ServeRequest:
         """Take the next messages, as one frame."""
@@ -164,7 +167,7 @@ class Uplink:
             try:
                 self._conversation.connected(outbox.put, first.opened.max_message_bytes)
                 await self._read(responses, outbox)
-                return writing.done()
+                return outbox.left
             finally:
                 writing.cancel()
                 outbox.abandon()

@@ -315,6 +315,20 @@ async def test_a_bridge_that_does_not_come_back_has_its_calls_cancelled(
     await until(lambda: list(calls().values()) == [CallState.CANCELLED])
 
 
+async def test_a_token_that_is_revoked_ends_the_calls_of_its_bridge_at_once(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+) -> None:
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER)]
+    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="leaving", grants=grants))
+    leaving = Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+    async with host(leaving) as stream:
+        await stream.say(CALL)
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+        await api(METHODS["RevokeToken"], admin_pb2.RevokeTokenRequest(name="leaving"))
+        assert (await stream.broken()).reason == "CREDENTIAL_ENDED"
+        await until(lambda: list(calls().values()) == [CallState.CANCELLED])
+
+
 async def test_an_earlier_stream_of_the_same_bridge_is_ended(api: Caller, good: str) -> None:
     async with host(api) as first, host(api) as second:
         await first.ended()

@@ -62,7 +62,10 @@ class BridgedHosts:
         return host
 
     def part(self, host: "BridgedHost", *, left: bool) -> None:
-        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them."""
+        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them.
+
+        One whose credential has ended has left, too.
+        """
         name = host.principal.name, host.key
         if self._hosts.get(name) is host:
             del self._hosts[name]

@@ -5,9 +5,9 @@ where its revision has them (`requests.py`), else by results that ask for input 
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from hubbubd import payload
@@ -39,6 +39,8 @@ class Questions:
     def __init__(self, hub: Hub, policy: Callable[[], Policy]) -> None:
         self.hub = hub
         self._policy = policy
+        self._asking = Counter[str]()
+        """By question, the requests of its host that wait for an answer: two, once a bridge has come back."""
         self._left: OrderedDict[str, None] = OrderedDict()
         self._silent: OrderedDict[tuple[str, str, RequestKind], float] = OrderedDict()
 
@@ -70,6 +72,22 @@ class Questions:
     def reserves(self, host: Host, request: PendingRequest) -> bool:
         """Return whether a new question is the host's before it is anybody's."""
         return self.policy.reserves(request.kind) and self.asks(host, request)
+
+    @contextmanager
+    def asking(self, request_id: str) -> Generator[None]:
+        """Note that a host is asked during the block."""
+        self._asking[request_id] += 1
+        try:
+            yield
+        finally:
+            self._asking[request_id] -= 1
+            if not self._asking[request_id]:
+                del self._asking[request_id]
+
+    async def withdrawn(self, host: Host, request_id: str) -> None:
+        """Leave a question to others, unless its host was asked anew over another stream. Within `asking`."""
+        if self._asking[request_id] == 1:
+            await self.leave(host, request_id)
 
     def shown(self, host: Host, request: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""

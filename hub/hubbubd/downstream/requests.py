@@ -65,6 +65,10 @@ class Requests:
                 await asyncio.wait(self._asking.values())
 
     async def _ask(self, request: PendingRequest) -> None:
+        with self._questions.asking(request.id):
+            await self._ask_host(request)
+
+    async def _ask_host(self, request: PendingRequest) -> None:
         questions, host = self._questions, self._exchange.host
         assert self._exchange.ask is not None, "its revision has requests of servers"
         clock, policy = questions.hub.clock, questions.policy
@@ -87,7 +91,7 @@ class Requests:
             except InvalidArgument as exc:
                 await questions.leave(host, request.id, f"an answer that does not fit: {exc.message}"[:500])
         except asyncio.CancelledError:
-            await (questions.give_back(request.id) if self._again else questions.leave(host, request.id))
+            await (questions.give_back(request.id) if self._again else questions.withdrawn(host, request.id))
             raise
         except HubError as exc:
             log.warning("an answer of a host was not taken", request=request.id, error=exc.message)

@@ -69,7 +69,7 @@ class McpService:
             stream.take(first)
             await stream.run(frames)
         finally:
-            self._hosts.part(host, left=stream.left)
+            self._hosts.part(host, left=stream.left or not current().standing())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
         if self._hub.calls.stopped.is_set():

@@ -1,0 +1,88 @@
+"""Hosts behind a bridge whose stream breaks, in virtual time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hubbubd import payload
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy
+from hubbubd.downstream.bridged import RETURN_S
+from hubbubd.downstream.policy import Asked
+from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era
+
+from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle
+from .conftest import handles
+from .scripted import ABLE, Asking, asks, connected, principal
+
+HELLO: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": ABLE, "clientInfo": {"name": "a-host"}}
+ASKED = ("elicitation/create", FORM)
+
+
+class Bridge:
+    """A bridge with a host behind it that calls the tool `t`."""
+
+    def __init__(self, hub: Hub, policy: Policy) -> None:
+        self.hosts = BridgedHosts(hub.calls, hub.clock.steady)
+        self._endpoint = Endpoint(hub, Asking(hub, policy), handles(hub))
+        self.told: list[Any] = []
+
+    def connect(self, *, again: bool = False) -> BridgedHost:
+        """Begins a stream, with the handshake and the call."""
+        host = self.hosts.join(principal(), "k" * 16, self._endpoint, Outlet())
+        self.say(host, 0, "initialize", **HELLO)
+        self.say(host, 1, "tools/call", again=again, name="t")
+        return host
+
+    @staticmethod
+    def say(host: BridgedHost, id_: int, method: str, *, again: bool = False, **params: Any) -> None:
+        """Makes a request."""
+        message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
+        host.receive(payload.dumps(message), again=again)
+
+    async def next(self, host: BridgedHost, wanted: Callable[[Any], bool]) -> Any:
+        """The next message of the hub that is wanted."""
+        while True:
+            while self.told:
+                if wanted(message := self.told.pop(0)):
+                    return message
+            assert await host.outlet.news(PATIENCE_S), "the hub says nothing"
+            self.told += map(payload.loads, host.outlet.take())
+
+    @staticmethod
+    def answer(host: BridgedHost, asked: Any, result: Any) -> None:
+        """Answers a question."""
+        host.receive(payload.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}))
+
+    async def asked(self, host: BridgedHost) -> Any:
+        """The question that the host is asked."""
+        return await self.next(host, lambda message: message.get("method") == ASKED[0])
+
+
+@pytest.mark.parametrize("who", ["both", "host"])
+async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(world: World, who: Asked) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED, ASKED)
+    accepted = {"action": "accept", "content": {"name": "x"}}
+    async with connected(world) as hub:
+        bridge = Bridge(hub, Policy(form=who))
+        host = bridge.connect()
+        await bridge.asked(host)
+        claim = (await question(hub)).claim
+        asked: Any = None
+        for _ in range(2):
+            bridge.hosts.part(host, left=False)
+            host = bridge.connect(again=True)
+            asked = await bridge.asked(host)
+            await settle(RETURN_S + 1)
+            assert (await question(hub)).claim == claim
+        bridge.answer(host, asked, accepted)
+        second = await bridge.asked(host)
+        assert ((await question(hub)).claim is None) == (claim is None)
+        bridge.answer(host, second, accepted)
+        said = await bridge.next(host, lambda message: message.get("id") == 1)
+        assert said["result"]["content"][0]["text"] == "done"
+        assert got == [accepted, accepted]
+        assert [call.state for call in hub.calls.select(CallFilter())] == [CallState.COMPLETED]
