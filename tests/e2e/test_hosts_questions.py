@@ -51,7 +51,7 @@ async def hub(start_shared_hub: Callable[..., Awaitable[RunningHub]], peer_scrip
         for name, revision in (("asking", "2025-11-25"), ("mrtr", "2026-07-28"))
     }
     profiles = {"default": {"unattended_s": LIMIT_S}}  # a program counts as one however slow the machine is
-    running = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, profiles=profiles)
+    running = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"}, mcp={"profiles": profiles})
     await running.connected("asking", "mrtr")
     return running
 

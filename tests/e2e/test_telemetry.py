@@ -6,6 +6,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import httpx2
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
@@ -13,7 +14,7 @@ import hubbub_client
 from hubbubd.telemetry.metrics import METRICS, Shape
 
 from .collector import Collector
-from .conftest import running, toml
+from .conftest import RunningHub, running, toml
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = {"_meta": {"traceparent": f"00-{TRACE_ID}-{SPAN_ID}-01"}}
@@ -29,11 +30,22 @@ def arguments(folder: Path, **tables: Any) -> list[str]:
     return ["--config", str(folder / "hub.toml"), "--data-dir", str(folder / "data"), "--listen", "127.0.0.1:0"]
 
 
+async def a_host_comes(hub: RunningHub) -> None:
+    """An MCP host that opens a session."""
+    asked = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": asked}
+    token = json.loads((hub.data_dir / "client.json").read_text())["token"]
+    headers = {"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient() as client:
+        (await client.post(hub.ready["mcp"], json=message, headers=headers)).raise_for_status()
+
+
 async def test_metrics_arrive_as_the_table_names_them(
     start_hub: Any, server: dict[str, Any], collector: Collector
 ) -> None:
-    hub = await start_hub({"asking": server | {"protocol": "2025-11-25"}})
+    hub = await start_hub({"asking": server | {"protocol": "2025-11-25"}}, hub={"mcp_listen": "127.0.0.1:0"})
     await hub.connected("asking")
+    await a_host_comes(hub)
     call = await hub.client.start_tool("asking", "ask")
     (request,) = await hub.asked()
     await (await hub.client.inbox.claim(request.id)).accept({"name": "Ada"})

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hubbubd import payload
@@ -73,6 +71,8 @@ class Handles:
 
     def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float) -> str:
         """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: the first second does not need it
+
         handle = Handle(call_id=call_id, round=round_, expires_at=self._clock.now() + min(ttl_s, ROTATE_S))
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, handle.model_dump_json().encode(), bound.seal())
@@ -89,6 +89,9 @@ class Handles:
         return handle
 
     def _opened(self, state: object, bound: Bound) -> Handle | None:
+        from cryptography.exceptions import InvalidTag  # lazy: as in `seal`
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         if not isinstance(state, str) or len(state) > MAX_STATE:
             return None
         try:
