@@ -1,11 +1,12 @@
 """Waiting until a pending request is closed, or servers are connected."""
 
 import contextlib
+from typing import get_args
 
 import anyio
 
 from hubbub_client.hub import Hub
-from hubbub_client.records import PendingRequest
+from hubbub_client.records import PendingRequest, RequestKind
 from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 
 FIRST_LOOK_S = 30.0
@@ -18,7 +19,8 @@ async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -
     With `answered` false, an answer does not count.
     """
     seen = False
-    watching = hub.inbox.watch(server=request.server, kinds=[request.kind], call_id=request.call_id)
+    kinds = [request.kind] if request.kind in get_args(RequestKind) else []  # of a newer hub
+    watching = hub.inbox.watch(server=request.server, kinds=kinds, call_id=request.call_id)
     async with contextlib.aclosing(watching) as events:
         async for event in events:
             match event:
