@@ -124,7 +124,19 @@ async def test_a_hub_that_shows_another_request_than_was_asked_for_does_not_end_
     assert "req_2 is answered" in ran.err
 
 
-async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None], watched: Any = None) -> Any:
+async def test_a_question_of_a_kind_that_only_a_newer_hub_knows_is_followed_until_it_is_closed(
+    hub: Any, hubbub: Any
+) -> None:
+    newer = inbox_pb2.PendingRequest(id="req_3", server="demo", kind=99, state=inbox_pb2.PENDING_REQUEST_STATE_OPEN)
+    answered = inbox_pb2.PendingRequest()
+    answered.CopyFrom(newer)
+    answered.state = inbox_pb2.PENDING_REQUEST_STATE_ANSWERED
+    ran = await called(hub, hubbub, lambda call: call.pending_request_ids.append("req_3"), answered, newer)
+    assert "req_3 is answered" in ran.err
+    assert not hub.requests("WatchPendingRequests")[-1].filter.kinds
+
+
+async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None], watched: Any = None, question: Any = None) -> Any:
     """A call whose server asks a question first; it goes on when the command has read the question."""
     read = anyio.Event()
     state = call_pb2.CALL_STATE_IN_PROGRESS
@@ -151,7 +163,9 @@ async def called(hub: Any, hubbub: Any, asks: Callable[[Any], None], watched: An
 
     hub.streams["WatchCalls"], hub.streams["WatchPendingRequests"] = watch, requests
     hub.replies["CallMethod"] = call
-    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=QUESTION)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(
+        pending_request=question or QUESTION
+    )
     ran = await hubbub("call", "demo", "order_lunch", json=False)
     assert ran.status == 0, ran.err
     return ran
