@@ -50,6 +50,10 @@ def _readable(line: str) -> str:
     return clean(short if len(short) <= LONGEST else f"{short[:LONGEST]}…")
 
 
+LEVELS = {name.lower(): level for name, level in logging.getLevelNamesMapping().items()}
+"""Levels by the names of the methods that log at them."""
+
+
 class Level:
     """The setting `log_level`, which can change after loggers were created."""
 
@@ -63,7 +67,7 @@ class Level:
     @classmethod
     def pass_on(cls, _: object, method: str, event: EventDict) -> EventDict:
         """Structlog processor: drop events below the level."""
-        if logging.getLevelNamesMapping()[method.upper()] < cls.lowest:
+        if LEVELS[method] < cls.lowest:
             raise structlog.DropEvent
         return event
 

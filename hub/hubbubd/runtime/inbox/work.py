@@ -108,6 +108,7 @@ class Work:
         self._door = door
         self._workers: OrderedDict[Worker, None] = OrderedDict()  # least recently assigned first: ties are fair
         self._holders: dict[str, Worker] = {}
+        self._unclaimed = {request.id for request in table if _is_free(request)}  # few beside all that ever were
         self._closed = False
         inbox.as_workers_take_them = self._taken
         table.follow(self._follow)
@@ -131,7 +132,7 @@ class Work:
         if self._closed:
             worker.pulse.close()
         self._workers[worker] = None
-        free = [r for r in self._table if _is_free(r) and r.id not in self._holders and worker.may_have(r)]
+        free = [r for r in map(self._free, self._unclaimed - self._holders.keys()) if r and worker.may_have(r)]
         worker.candidates.update((r.id, None) for r in sorted(free, key=lambda r: r.created_at))
         self._hand_out(worker)
         try:
@@ -257,7 +258,13 @@ class Work:
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         request = after if after is not None else before
-        if request is None or (not self._workers and request.id not in self._holders):
+        if request is None:
+            return
+        if after is not None and _is_free(after):
+            self._unclaimed.add(after.id)
+        else:
+            self._unclaimed.discard(request.id)
+        if not self._workers and request.id not in self._holders:
             return
         holder = self._holders.get(request.id)
         held = holder.held.get(request.id) if holder is not None else None
