@@ -38,6 +38,12 @@ _STATUS: Final = {
 }
 _SPANS: Final = pb.ScopeSpans(spans=[pb.Span()]).SerializeToString()[:1]
 """The key of `ScopeSpans.spans`; the length of a span follows."""
+_SHORT: Final = tuple(bytes([length]) for length in range(0x80))
+"""Lengths of one byte as varints."""
+_ATTRIBUTES: Final = pb.Span(attributes=[KeyValue()]).SerializeToString()[:1]
+_VALUE: Final = KeyValue(value=AnyValue()).SerializeToString()[:1]
+_TEXT: Final = AnyValue(string_value="").SerializeToString()[:1]
+"""The keys of `Span.attributes`, `KeyValue.value` and `AnyValue.string_value`."""
 
 
 class Exporter(OTLPSpanExporter):
@@ -58,7 +64,10 @@ def encoded(spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
 
 def _length(part: bytes) -> bytes:
     """Return the length of a part as a varint."""
-    left, digits = len(part), bytearray()
+    left = len(part)
+    if left <= 0x7F:
+        return _SHORT[left]
+    digits = bytearray()
     while left > 0x7F:
         digits.append(left & 0x7F | 0x80)
         left >>= 7
@@ -128,7 +137,17 @@ def _pair(key: str, value: object) -> KeyValue:
 
 def _attribute(key: str, value: object) -> bytes:
     """Return a span with just this attribute."""
+    if isinstance(value, str):  # put together by hand, as ids are new each time
+        text = value.encode()
+        said = _TEXT + _length(text) + text
+        pair = _key(key) + _VALUE + _length(said) + said
+        return _ATTRIBUTES + _length(pair) + pair
     return pb.Span(attributes=[_pair(key, value)]).SerializeToString()
+
+
+@lru_cache(maxsize=KEPT)
+def _key(key: str) -> bytes:
+    return KeyValue(key=key).SerializeToString()
 
 
 @lru_cache(maxsize=KEPT, typed=True)  # typed, as True == 1

@@ -81,8 +81,11 @@ class SpanRecorder:
     @contextmanager
     def sent(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
         """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
+        if active.call.trace is None:
+            yield None
+            return
         name, attributes = mcp.about(active.call.method, params)
-        trace = self.tracer.begin(active.call.trace, name, Kind.CLIENT) if active.call.trace else None
+        trace = self.tracer.begin(active.call.trace, name, Kind.CLIENT)
         if trace is None:
             yield None
             return

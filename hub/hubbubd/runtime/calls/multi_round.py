@@ -93,7 +93,8 @@ class Rounds:
 
         Durable before anything that follows from the reply.
         """
-        await self._inbox.all_delivered(_asked(call))
+        if call.rounds is not None:
+            await self._inbox.all_delivered(_asked(call))
 
     def kept(self, call: Call) -> dict[str, PendingRequest] | None:
         """Return the requests of a call's last round by key; None if one of them has been deleted."""
