@@ -7,11 +7,12 @@ optimistic concurrency: each is a compare-and-swap on the record's revision, and
 finds the request answered. `answer_id` is the idempotency key of an answer, a claim's `id` its fencing token.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hubbubd import bounds
 from hubbubd.errors import FailedPrecondition
+from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
 
 DEFAULT_CLAIM_S = 60.0
@@ -211,21 +212,21 @@ def claim(
             raise _already_claimed(request, holder, by)
         taken_over = holder.id
     lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over)
-    return replace(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
+    return replaced(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
     """Return the request with its lease extended. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
-    return replace(request, claim=replace(held, expires_at=_lease_end(request, ttl_s, now)))
+    return replaced(request, claim=replaced(held, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
     """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
     held = _must_hold(request, claim_id, now)
-    return replace(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
+    return replaced(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
 
 
 def answer(
@@ -257,7 +258,7 @@ def answer(
     elif holder is not None:
         raise _already_claimed(request, holder, by)
     agent = holder is not None and holder.worker
-    return replace(
+    return replaced(
         noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
         state=RequestState.ANSWERED,
         delivery=Delivery.PENDING,
@@ -274,7 +275,7 @@ def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> P
     """Return the request as expired, with the refusal given on the user's behalf. Unchanged unless open."""
     if request.state is not RequestState.OPEN:
         return request
-    return replace(
+    return replaced(
         noted(request, RequestEventType.EXPIRED, now),
         state=RequestState.EXPIRED,
         delivery=Delivery.PENDING,
@@ -290,7 +291,7 @@ def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest
     if request.state is not RequestState.OPEN:
         return request
     ended = noted(request, RequestEventType.WITHDRAWN, now)
-    return replace(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
+    return replaced(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
 
 
 def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
@@ -307,7 +308,7 @@ def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> Pe
         return request
     if call_id in request.candidate_call_ids:
         left = tuple(each for each in request.candidate_call_ids if each != call_id)
-        return replace(
+        return replaced(
             request, candidate_call_ids=left, cause_ended=None if left else "each call that may have asked is over"
         )
     if call_id != request.call_id:
@@ -317,7 +318,7 @@ def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> Pe
     certain = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
     if certain and request.state is RequestState.OPEN:
         return withdraw(request, why, now)
-    return request if request.cause_ended else replace(request, cause_ended=why)
+    return request if request.cause_ended else replaced(request, cause_ended=why)
 
 
 _SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
@@ -327,7 +328,7 @@ def delivered(request: PendingRequest, now: float, *, late: bool = False) -> Pen
     """Return the request as delivered; `late` says that the causing call had ended before delivery began."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(
+    return replaced(
         noted(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
     )
 
@@ -336,7 +337,7 @@ def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRe
     """Return the request with its delivery failed."""
     if request.delivery is not Delivery.PENDING:
         return request
-    return replace(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+    return replaced(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
 
 
 def over(request: PendingRequest) -> bool:
@@ -363,7 +364,7 @@ def noted(
     if len(request.moments) >= MOMENTS and what in _PASSING:
         return request
     event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
-    return replace(request, moments=(*request.moments, event))
+    return replaced(request, moments=(*request.moments, event))
 
 
 _PASSING = frozenset(map(RequestEventType, ("shown", "claimed", "released", "lapsed", "not_counted")))
@@ -374,12 +375,12 @@ def lapse(request: PendingRequest, now: float) -> PendingRequest:
     if request.claim is None or request.holder(now) is not None:
         return request
     held = request.claim
-    return replace(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
+    return replaced(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
 
 
 def without_worker(request: PendingRequest) -> PendingRequest:
     """Return the request without a worker's claim: after a restart that worker's stream is gone."""
-    return replace(request, claim=None) if request.claim is not None and request.claim.worker else request
+    return replaced(request, claim=None) if request.claim is not None and request.claim.worker else request
 
 
 def due_at(request: PendingRequest) -> float | None:
