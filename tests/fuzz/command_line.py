@@ -70,7 +70,7 @@ FILES_OF_HUB: list[bytes] = []
 # These serve until they are told to end, or take the screen: tried until they would. tests/web and tests/tui go on.
 LASTING = ("web", "tui", "agent")
 # Their exit status is what they found, which stands on stdout.
-VERDICTS = {("doctor",), ("health",), ("mcp", "check")}
+VERDICTS = {("doctor",), ("health",), ("mcp", "check"), ("calls", "watch")}
 GROUP = "commands"
 # A command that waits for a hub to come would wait five seconds for one that never comes.
 PATIENCE_S = 0.2
