@@ -6,11 +6,12 @@ because the calls that an RPC starts outlive it and keep their trace.
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from hubbubd.core.access import Principal
+from hubbubd.frozen import replaced
 
 LOCAL = "local"
 """Name and credential of whoever can read the hub's client.json."""
@@ -68,7 +69,7 @@ def current() -> RpcContext:
 
 def amend(**known: Any) -> None:
     """Replace fields of the current context for the rest of the RPC. Raises TypeError for an unknown field."""
-    _CURRENT.set(replace(_CURRENT.get(), **known))
+    _CURRENT.set(replaced(_CURRENT.get(), **known))
 
 
 def principal() -> Principal:
