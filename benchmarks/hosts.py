@@ -1,6 +1,7 @@
-"""What hosts get: a client of the SDK at the hub's endpoint beside one that is connected to the server itself."""
+"""What hosts get: a client of the SDK at the hub beside one that is connected to the server itself."""
 
-from collections.abc import AsyncGenerator, Sequence
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from time import perf_counter
@@ -10,7 +11,8 @@ import goals
 import httpx2
 import mcp
 import rivals
-from goals import ASKING, ENDPOINT, MAX_IN_FLIGHT, Compared, Way
+from goals import ASKING, BRIDGE, ENDPOINT, MAX_IN_FLIGHT, Compared, Way
+from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from measure import TEXT, Figure, percentile
 from processes import HubProcess, http_server, hub, stdio_server
@@ -25,32 +27,52 @@ LIST_MS = 50.0
 async def compare(
     directory: Path, *, rounds: int, calls: int, most_s: float, against: Sequence[str] = ()
 ) -> list[Compared]:
-    """The figures of each way over HTTP. A round takes about `most_s` seconds at most; `against` are rivals."""
+    """The figures of each way, by transport. A round takes about `most_s` seconds at most; `against` are rivals."""
     rows: list[Compared] = []
-    async with http_server("sdk.py", "http") as url, AsyncExitStack() as open_:
-        options = {"url": url}
-        ways = [
-            await open_.enter_async_context(goals.direct(options)),
-            await open_.enter_async_context(_endpoint(options, directory)),
-        ]
-        for name in against:
-            try:
-                ways.append(await open_.enter_async_context(goals.rival(name, options, directory / name)))
-            except rivals.MissingError as exc:
-                rows += [Compared("HTTP", what, name, note=str(exc)) for what in goals.FIGURES]
-        rows += await goals.measured_ways("HTTP", ways, rounds, calls, most_s)
+    async with http_server("sdk.py", "http") as url:
+        ways = {
+            "HTTP": ({"url": url}, ENDPOINT, _at_endpoint),
+            "stdio": (stdio_server("sdk.py", "stdio"), BRIDGE, _at_bridge),
+        }
+        for transport, (options, name, at) in ways.items():
+            async with AsyncExitStack() as open_:
+                folder = directory / transport
+                compared = [
+                    await open_.enter_async_context(goals.direct(options)),
+                    await open_.enter_async_context(_hub(name, at, options, folder)),
+                ]
+                for rival in against:
+                    try:
+                        compared.append(await open_.enter_async_context(goals.rival(rival, options, folder / rival)))
+                    except rivals.MissingError as exc:
+                        rows += [Compared(transport, what, rival, note=str(exc)) for what in goals.FIGURES]
+                rows += await goals.measured_ways(transport, compared, rounds, calls, most_s)
     return rows
 
 
+At = Callable[[HubProcess, httpx2.AsyncClient, str], Any]
+"""Returns what a client of the SDK connects to, to reach one server of a hub."""
+
+
+def _at_endpoint(running: HubProcess, http: httpx2.AsyncClient, server: str) -> Any:
+    return streamable_http_client(f"{running.endpoint}/s/{server}", http_client=http)
+
+
+def _at_bridge(running: HubProcess, _http: httpx2.AsyncClient, server: str) -> Any:
+    args = ["--data-dir", str(running.data_dir), "mcp", "--server", server]
+    return StdioServerParameters(command=str(Path(sys.executable).with_name("hubbub")), args=args)
+
+
 @asynccontextmanager
-async def _endpoint(options: dict[str, Any], directory: Path) -> AsyncGenerator[Way]:
+async def _hub(name: str, at: At, options: dict[str, Any], directory: Path) -> AsyncGenerator[Way]:
+    directory.mkdir(parents=True)
     servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
     async with hub(servers, directory, settings={"mcp_listen": "127.0.0.1:0"}) as running, _http(running) as http:
 
-        def at(server: str) -> goals.Target:
-            return lambda: streamable_http_client(f"{running.endpoint}/s/{server}", http_client=http)
+        def target(server: str) -> goals.Target:
+            return lambda: at(running, http, server)
 
-        async with goals.through_client(ENDPOINT, at("echo"), running, at("ask")) as way:
+        async with goals.through_client(name, target("echo"), running, target("ask")) as way:
             yield way
 
 
@@ -69,8 +91,7 @@ async def crowds(directory: Path, *, sessions: int, lists: int) -> list[Figure]:
         failed = 0
         async with AsyncExitStack() as open_:
             for _ in range(sessions):
-                at = streamable_http_client(f"{running.endpoint}/s/echo", http_client=http)
-                client = await open_.enter_async_context(mcp.Client(at, mode="legacy"))
+                client = await open_.enter_async_context(mcp.Client(_at_endpoint(running, http, "echo"), mode="legacy"))
                 failed += (await client.call_tool("echo", {"text": TEXT})).is_error
         took_ms = await _lists(running, lists)
     return [

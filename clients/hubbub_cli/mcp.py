@@ -54,12 +54,12 @@ def bridge(
     if sys.stdin.isatty():
         note(BY_HAND)
 
-    import asyncio
+    import uvloop
 
     from hubbub_bridge.bridge import serve
 
     endpoint = _endpoint(settings, profile, server, start=start)
-    asyncio.run(serve(endpoint, stdout=streams.taken_stdout()))
+    uvloop.run(serve(endpoint, stdout=streams.taken_stdout()))
 
 
 @app.command("install", epilog=example("mcp install claude-code"))

@@ -8,7 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import uvicorn
@@ -32,6 +32,45 @@ CUT = "hubbub.cut"
 """Key of an ASGI scope: the function that closes the connection at once."""
 
 
+TOGETHER_BYTES = 16 * 1024
+"""As much that is written in one turn of the loop is sent together: the head of a response with its body."""
+
+
+class Gathered:
+    """A connection's transport, which sends what is written in one turn of the loop at its end, at once."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, with what else is written now. More than TOGETHER_BYTES never wait."""
+        if not data:
+            return
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > TOGETHER_BYTES:
+            self._flush()  # so that the transport says at once when it is full
+        elif len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        together = b"".join(self._waiting)
+        self._waiting.clear()
+        self._size = 0
+        if together and not self._transport.is_closing():
+            self._transport.write(together)
+
+
 class Connection(H11Protocol):
     """A connection that is closed early while it is a stranger's."""
 
@@ -39,7 +78,7 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count a stranger, and give the application the means to say that it is none."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", Gathered(transport)))
         secured = transport.get_extra_info("ssl_object")
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
 
