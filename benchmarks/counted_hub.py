@@ -19,7 +19,7 @@ import anyio
 
 import hubbubd.app
 
-ROOMS = ("hubbubd.downstream", "hubbubd.rpc", "hubbubd.runtime.inbox.reserved")
+ROOMS = ("hubbubd.downstream", "hubbubd.rpc.mcp", "hubbubd.runtime.inbox.reserved")
 
 plain_serve = hubbubd.app.serve
 
