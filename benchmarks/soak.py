@@ -31,9 +31,7 @@ from typing import Any
 
 import anyio
 from processes import HERE, HubProcess, cpu_s, descendants, http_server, hub, rss_mib, stdio_server
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from soak_bridges import OverBridges
 from soak_hosts import ASKS, PROFILES, SETTINGS, Account, OverHttp, person
 
@@ -41,7 +39,7 @@ import hubbub_client
 from hubbub_client import FailedPrecondition, Upsert
 
 PEERS = HERE.parent / "tests" / "peers"
-SAMPLE_S = 10.0
+SAMPLE_S, ROWS = 10.0, 15
 WARM_UP_S, SETTLE_S, LOOK_S = 40.0, 120.0, 5.0
 HASTE = 4
 """How many times as fast everybody works at first, so that no later moment is busier."""
@@ -255,7 +253,6 @@ async def soak(directory: Path, minutes: float, pace: float, python: str) -> int
         observer = Observer(running, bridges, account, counts, monotonic())
         before, samples, after, left = await _soaked(observer, servers, minutes, pace)
         people.cancel_scope.cancel()
-    _show(before, samples, after)
     console.print(", ".join(f"{count} {what}" for what, count in sorted(account.done.items())))
     return _verdict(before, samples, after, [*account.wrong, *left])
 
@@ -267,25 +264,34 @@ async def _soaked(
     await _at_work(observer, servers, WARM_UP_S, pace / HASTE)  # opens what is kept open from then on
     await observer.quiet()
     before, held = await observer.look(), await observer.held()
-    samples = await _at_work(observer, servers, minutes * 60, pace)
+    _row(*COLUMNS)
+    _row(*("---:" for _ in COLUMNS))
+    _show("before", before)
+    samples = await _at_work(observer, servers, minutes * 60, pace, rows=ROWS)
     await observer.quiet()
     after, now = await observer.look(), await observer.held()
+    _show("after", after)
     left = [f"{name}: {held.get(name, 0)} before, {now[name]} after" for name in now if now[name] > held.get(name, 0)]
     return before, samples, after, left
 
 
-async def _at_work(observer: Observer, servers: Mapping[str, Any], seconds: float, pace: float) -> list[Sample]:
-    """Has everybody at work for so long, and looks."""
+async def _at_work(
+    observer: Observer, servers: Mapping[str, Any], seconds: float, pace: float, rows: int = 0
+) -> list[Sample]:
+    """Has everybody at work for so long, and looks; shows so many of the samples."""
     asking = {"ask-1": "ask", "ask-2": "ask", "plain": "ask", "mrtr": "three_forms", "ext": "greet"}
     calling = [name for name in servers if name.startswith(("ask", "echo"))]
-    samples, end = list[Sample](), monotonic() + seconds
+    samples, begun = list[Sample](), monotonic()
+    every = max(round(seconds / SAMPLE_S / rows), 1) if rows else sys.maxsize
     async with anyio.create_task_group() as tasks:
         Load(observer.hub, observer.account, pace).start(tasks, asking, calling)
         OverHttp(observer.hub, observer.account).start(tasks, pace)
         observer.bridges.start(tasks, pace)
-        while monotonic() < end:
+        while monotonic() < begun + seconds:
             await anyio.sleep(SAMPLE_S)
             samples.append(await observer.look())
+            if len(samples) % every == 0:
+                _show(f"{monotonic() - begun:.0f} s", samples[-1])
         tasks.cancel_scope.cancel()
     return samples
 
@@ -338,18 +344,18 @@ async def _servers(python: str) -> AsyncGenerator[dict[str, Any]]:
         yield {name: {**options, "max_in_flight": 8, **KEPT} for name, options in found.items()}
 
 
-def _show(before: Sample, samples: list[Sample], after: Sample) -> None:
-    table = Table(title="The hub under a steady load", title_justify="left", box=box.MARKDOWN)
-    columns = ("when", "memory", "files", "threads", "loop tasks", "sessions", "store")
-    for column in (*columns, "bridge's memory", "its files", "bridges", "things done"):
-        table.add_column(column, justify="right")
-    shown = samples[:: max(len(samples) // 12, 1)]
-    times = [f"{each.at_s - before.at_s:.0f} s" for each in shown]
-    for when, it in zip(("before", *times, "after"), (before, *shown, after), strict=True):
-        sizes = (f"{it.rss_mib:.1f} MiB", it.files, it.threads, it.loop_tasks, it.sessions, f"{it.store_mib:.1f} MiB")
-        of_bridges = (f"{it.bridge_mib:.1f} MiB", it.bridge_files, it.bridges)
-        table.add_row(when, *map(str, (*sizes, *of_bridges, it.done)))
-    console.print(table)
+COLUMNS = ("when", "memory", "files", "threads", "loop tasks", "sessions", "store")
+COLUMNS += ("of a bridge", "its files", "bridges", "done")
+
+
+def _row(*cells: object) -> None:
+    """Prints a row of the table as soon as it is known: a run may take hours."""
+    print("| " + " | ".join(f"{cell:>10}" for cell in cells) + " |", flush=True)
+
+
+def _show(when: str, it: Sample) -> None:
+    sizes = (f"{it.rss_mib:.1f} MiB", it.files, it.threads, it.loop_tasks, it.sessions, f"{it.store_mib:.1f} MiB")
+    _row(when, *sizes, f"{it.bridge_mib:.1f} MiB", it.bridge_files, it.bridges, it.done)
 
 
 def main() -> int:
