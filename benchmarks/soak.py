@@ -344,8 +344,10 @@ async def _servers(python: str) -> AsyncGenerator[dict[str, Any]]:
         yield {name: {**options, "max_in_flight": 8, **KEPT} for name, options in found.items()}
 
 
-COLUMNS = ("when", "memory", "files", "threads", "loop tasks", "sessions", "store")
-COLUMNS += ("of a bridge", "its files", "bridges", "done")
+COLUMNS = (
+    *("when", "memory", "files", "threads", "loop tasks", "sessions", "store"),
+    *("of a bridge", "its files", "bridges", "done"),
+)
 
 
 def _row(*cells: object) -> None:
