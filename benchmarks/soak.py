@@ -53,7 +53,7 @@ STAYING = 1
 """Sessions that stay: that of the bridge of 2025-11-25."""
 
 KEPT = {"call_history_count": 500, "request_history_count": 300, "task_history_count": 100}
-LEAN = {"deletion_history_age_s": 30, **KEPT, **SETTINGS}
+LEAN = {"deletion_history_age_s": 30, "audit_history_count": 500, **KEPT, **SETTINGS}
 
 console = Console(width=140)
 
