@@ -8,7 +8,7 @@ import anyio
 from hubbubd import payload
 from hubbubd.downstream import BridgedHosts, Outlet
 
-from .conftest import ADA, OLD, Opened, lists
+from .conftest import ADA, OLD, Opened, Place, lists
 
 COUNT = 10_000
 URI = "file:///a"
@@ -28,17 +28,33 @@ def held() -> Counter[str]:
     return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith(ROOMS))
 
 
+async def sessions_come_and_go(at: Place) -> None:
+    """Opens sessions that nobody ends, some of which have wanted something."""
+    for number in range(COUNT):
+        host = at.old()
+        host.stream.tell(b"x" * 1000)
+        if number % 20 == 0:
+            await host.ask("resources/subscribe", uri=URI)
+            await host.ask("logging/setLevel", level="debug")
+
+
+async def bridges_come_and_go(at: Place) -> None:
+    """Begins streams of bridges and ends them at some moment, with a word or without."""
+    hosts = BridgedHosts(at.hub.calls, at.hub.clock.steady)
+    for number in range(COUNT // 10):
+        host = hosts.join(ADA, f"key-{number}", at.endpoint, Outlet())
+        for id_, method in enumerate(("initialize", "ping")):
+            host.receive(payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": HELLO}))
+        if number % 2:
+            assert await host.outlet.news(60)
+        hosts.part(host, left=number % 3 == 0)
+
+
 async def test_sessions_that_are_dropped_end_with_all_that_they_had(place: Opened) -> None:
     async with place(OLD, capabilities=ABLE, listing=lists(resources=[{"uri": URI, "name": "a"}])) as at:
         before = held()
-        for number in range(COUNT):
-            host = at.old()
-            host.stream.tell(b"x" * 1000)
-            if number % 20 == 0:
-                await host.ask("resources/subscribe", uri=URI)
-                await host.ask("logging/setLevel", level="debug")
+        await sessions_come_and_go(at)
         assert len(at.sessions) == 100
-        del host
         # Of each class, no more than a few for each session that is left, however many there were.
         assert [name for name, count in (held() - before).items() if count > 10 * len(at.sessions)] == []
         at.sessions.close()
@@ -48,16 +64,7 @@ async def test_sessions_that_are_dropped_end_with_all_that_they_had(place: Opene
 
 async def test_bridges_that_are_dropped_end_with_all_that_they_had(place: Opened) -> None:
     async with place(OLD, capabilities=ABLE, listing=lists()) as at:
-        hosts = BridgedHosts(at.hub.calls, at.hub.clock.steady)
         before = held()
-        for number in range(COUNT // 10):
-            host = hosts.join(ADA, f"key-{number}", at.endpoint, Outlet())
-            for id_, method in enumerate(("initialize", "ping")):
-                message = {"jsonrpc": "2.0", "id": id_, "method": method, "params": HELLO}
-                host.receive(payload.dumps(message))
-            if number % 2:
-                assert await host.outlet.news(60)
-            hosts.part(host, left=number % 3 == 0)
-        del host
+        await bridges_come_and_go(at)
         await anyio.sleep(60)
         assert held() - before == Counter()
