@@ -8,6 +8,7 @@
 #   make peers   what demo and tests run against        make chromium  the browser of the tests
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
+#   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
@@ -31,6 +32,8 @@ IN_PARALLEL = -n $(WORKERS) --dist worksteal
 # How many sessions `make faults` goes through.
 SESSIONS ?= 500
 KILLS ?= 200
+RESTARTS ?= 100
+AWAY_S ?= 60
 MINUTES ?= 10
 INPUTS ?= 100000
 SECONDS ?= 60
@@ -44,7 +47,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures constraints clean
+.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -90,6 +93,9 @@ bench: $(VENV)/dev.stamp $(if $(findstring --rivals,$(ARGS)),rivals)
 
 crash: $(VENV)/dev.stamp mcp1
 	$(BIN)/python -m tests.e2e.crash --kills $(KILLS) $(ARGS)
+
+crash-hosts: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)
 
 soak: $(VENV)/dev.stamp mcp1
 	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) $(ARGS)

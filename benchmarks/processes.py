@@ -34,8 +34,7 @@ class Process:
 
     def rss_mib(self) -> float:
         """Resident memory."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+        return rss_mib(self.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,21 @@ class HubProcess(Process):
 def cpu_s(pid: int) -> float:
     """Processor time that a process has taken with all its threads."""
     return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) has it
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process, at any depth."""
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for each in children.read_text().split():
+            found += [int(each), *descendants(int(each))]
+    return found
 
 
 def stdio_server(name: str, *args: str) -> dict[str, Any]:
@@ -102,14 +116,16 @@ async def hub(
     settings: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     *,
+    profiles: Mapping[str, Any] | None = None,
     connected: bool = True,
 ) -> AsyncGenerator[HubProcess]:
     """A hub with these servers, as its own process, through the client library. `command` stands in for hubbubd.
 
-    Unless `connected` is unset, all servers are connected then.
+    Unless `connected` is unset, all servers are connected then. `profiles` are what hosts see.
     """
     config, data_dir = directory / "hubbub.json", directory / "hub"
-    config.write_text(json.dumps({"hub": settings or {}, "servers": servers}))
+    mcp = {"mcp": {"profiles": profiles}} if profiles else {}
+    config.write_text(json.dumps({"hub": settings or {}, "servers": servers, **mcp}))
     options = ["--config", config, "--data-dir", data_dir, "--listen", "127.0.0.1:0"]
     process = await anyio.open_process(
         [*(command or [sys.executable, "-m", "hubbubd"]), *options],

@@ -1,6 +1,6 @@
 """A hub that is killed while a host asks its person: the host comes back to the call, or hears that it is gone.
 
-The form with 200 kills is `test_hosts_kills.py`.
+`test_hosts_kills.py` kills at any moment.
 """
 
 import json

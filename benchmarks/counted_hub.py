@@ -1,0 +1,58 @@
+"""hubbubd that counts what it holds for hosts: at each SIGUSR1 it writes how many objects there are of each class.
+
+They are those of the rooms that hosts use, after a collection of what is garbage. The counts go to the file named by
+HUBBUB_COUNTS, as JSON. Options are hubbubd's.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import hubbubd.app
+
+ROOMS = ("hubbubd.downstream", "hubbubd.rpc.mcp", "hubbubd.runtime.inbox.reserved")
+
+plain_serve = hubbubd.app.serve
+
+
+def counts() -> dict[str, int]:
+    """How many objects there are of each class, by its full name."""
+    gc.collect()
+    kinds = map(type, gc.get_objects())
+    return dict(
+        Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith(ROOMS))
+    )
+
+
+async def count_when_told() -> None:
+    """Writes the counts at each signal; the file is there once it is whole."""
+    path = Path(os.environ["HUBBUB_COUNTS"])
+    with anyio.open_signal_receiver(signal.SIGUSR1) as signals:
+        async for _ in signals:
+            fresh = path.with_suffix(".new")
+            fresh.write_text(json.dumps(counts()))
+            fresh.replace(path)
+
+
+@asynccontextmanager
+async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
+    """As the product's, counted."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count_when_told)
+        async with plain_serve(*args, **options) as address:
+            yield address
+        tasks.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    hubbubd.app.serve = serve
+    sys.exit(hubbubd.app.run(sys.argv[1:]))
