@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 
 WHOLE_PLACES = (
     *("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
-    *("downstream/test_many_races.py", "e2e/test_hosts_kills.py"),
+    *("downstream/test_many_races.py", "e2e/test_hosts_kills.py", "e2e/test_hosts_many_results.py"),
 )
 """The public suite (Node), what ships for running the hub (Debian), inputs and races by the thousand, kills in a row;
 figures.
