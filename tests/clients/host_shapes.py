@@ -34,7 +34,10 @@ _CODEX: Final = {
 }
 _GOOSE: Final = {
     **dict.fromkeys(("env_keys", "available_tools"), TEXTS),
-    "enabled": FLAG, "bundled": FLAG, "envs": TEXT_BY_NAME, "timeout": {"type": "integer", "minimum": 0},
+    "enabled": FLAG,
+    "bundled": FLAG,
+    "envs": TEXT_BY_NAME,
+    "timeout": {"type": "integer", "minimum": 0},
 }
 _GOOSE_NAMED: Final = {"name": TEXT, "description": TEXT, "enabled": FLAG}
 
