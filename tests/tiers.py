@@ -19,7 +19,8 @@ HERE = Path(__file__).parent
 
 WHOLE_PLACES = (
     *("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
-    *("downstream/test_many_races.py", "e2e/test_hosts_kills.py", "e2e/test_many_sessions.py"),
+    *("downstream/test_many_races.py", "e2e/test_hosts_kills.py", "e2e/test_hosts_many_results.py"),
+    "e2e/test_many_sessions.py",
 )
 """The public suite (Node), what ships for running the hub (Debian), inputs, races and sessions by the thousand, kills
 in a row; figures.

@@ -11,6 +11,9 @@ from urllib.parse import quote
 NAME: Final = "hubbub"
 """The hub's name at each host, which puts it before the names of tools."""
 
+DESCRIPTION: Final = "All MCP servers of the hub"
+"""What the hub is, for hosts that want to be told; Goose leaves an endpoint without it out."""
+
 TOOL_TIMEOUT_S: Final = 300
 """Seconds for a call, where a host lets one say so: people take longer than its default."""
 
@@ -99,6 +102,7 @@ def _goose_file(at: Surroundings) -> Path:
 def _goose_stdio(bridge: Bridge) -> Entry:
     return {
         "name": NAME,
+        "description": DESCRIPTION,
         "type": "stdio",
         "enabled": True,
         "cmd": bridge.command,
@@ -111,6 +115,7 @@ def _goose_stdio(bridge: Bridge) -> Entry:
 def _goose_http(url: Url) -> Entry:
     return {
         "name": NAME,
+        "description": DESCRIPTION,
         "type": "streamable_http",
         "enabled": True,
         "uri": url.url,

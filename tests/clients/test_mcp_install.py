@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import jsonschema_rs
 import pytest
 import yaml
 
@@ -16,6 +17,8 @@ from hubbub_bridge.host_files import Unchangeable, change
 from hubbub_bridge.hosts import HOSTS, Bridge, Host, Surroundings, Url
 from hubbub_cli.mcp_install import show_trial
 from hubbub_client.legible import is_clean
+
+from .host_shapes import SHAPES
 
 BRIDGE = Bridge(command="C:/hub é/hubbub", args=("mcp", "--profile", 'a"b\\c'), env={"HUBBUB_TOKEN": "s"})
 URL = Url(url="http://127.0.0.1:7881/mcp", token="hbt_x")
@@ -36,7 +39,7 @@ FILES = {
 
 STARTED = {"command": BRIDGE.command, "args": list(BRIDGE.args), "env": {"HUBBUB_TOKEN": "s"}}
 HEADERS = {"Authorization": "Bearer hbt_x"}
-GOOSE = {"name": "hubbub", "enabled": True, "timeout": 300}
+GOOSE = {"name": "hubbub", "description": "All MCP servers of the hub", "enabled": True, "timeout": 300}
 ENTRIES: dict[str, tuple[str, Any, Any]] = {
     "claude-code": ("mcpServers", {"type": "stdio", **STARTED}, {"type": "http", "url": URL.url, "headers": HEADERS}),
     "claude-desktop": ("mcpServers", STARTED, None),
@@ -90,6 +93,15 @@ def entries(host: Host) -> list[tuple[Any, Any]]:
     """What is to be set, with what the host is to read; for the bridge, and for the URL."""
     _, started, url = ENTRIES[host.name]
     return [(host.stdio(BRIDGE), started), *([(host.http(URL), url)] if host.http else [])]
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_an_entry_has_the_shape_that_its_host_documents(host: Host) -> None:
+    shape = jsonschema_rs.validator_for(SHAPES[host.name])
+    for entry, _ in entries(host):
+        shape.validate(entry)
+        wrong = {**entry, "commando": "x"}
+        assert not shape.is_valid(wrong)
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)

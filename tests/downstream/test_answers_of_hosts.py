@@ -31,7 +31,7 @@ TASKS = "io.modelcontextprotocol/tasks"
 DONE = [{"type": "text", "text": "done"}]
 
 NOBODY: dict[str, dict[str, Any]] = {
-    "Claude Code in VS Code, by stream-json, the desktop app": {"action": "decline"},
+    "Claude Code in VS Code, by stream-json, the desktop app; Hermes Agent": {"action": "decline"},
     "Cowork": {"action": "cancel"},
     "Claude Code 2.1.231": {"action": "accept", "content": {"where": "here", "sure": False}},
     "Codex": {"action": "accept", "content": {}},

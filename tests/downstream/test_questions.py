@@ -12,7 +12,7 @@ from hubbubd.core.inbox import RequestState
 from hubbubd.downstream import Policy
 from hubbubd.downstream.policy import Asked
 from hubbubd.runtime.hub import Hub
-from hubbubd.upstream.ports import Era
+from hubbubd.upstream.ports import Era, ReplyError
 
 from ..runtime.conftest import FORM, SAMPLING, World, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
@@ -32,6 +32,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "sampling": SAID,
     "roots": {"roots": [{"uri": "file:///srv"}]},
 }
+IMPATIENT = server(answer_timeout_s=100, auto_reject_on_timeout=True, roots="ask")
 DONE = [{"type": "text", "text": "done"}]
 CELLS = list(product(Era, Era))
 METHODS: dict[str, dict[str, Any]] = {
@@ -66,13 +67,14 @@ async def test_what_the_host_answers_reaches_the_server(
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)
 @pytest.mark.parametrize("kind", QUESTIONS)
+@pytest.mark.parametrize("method", METHODS)
 async def test_what_the_inbox_answers_reaches_the_server_while_the_host_still_asks(
-    world: World, of_host: Era, of_server: Era, kind: str
+    world: World, of_host: Era, of_server: Era, kind: str, method: str
 ) -> None:
     got = asks(world, of_server, QUESTIONS[kind])
     async with connected(world) as hub:
         host = host_at(hub, of_host, answering(ANSWERS[kind], after_s=60), policy=everywhere("both"))
-        call = asyncio.create_task(host.call())
+        call = asyncio.create_task(host.call(method, **METHODS[method]))
         asked = await question(hub)
         await until(lambda: host.asked)
         await hub.inbox.answer(asked.id, Result(ANSWERS[kind]), "alice", answer_id=None, claim_id=None)
@@ -103,23 +105,66 @@ async def test_a_host_is_told_at_once_what_others_have_answered(world: World) ->
 
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)
-async def test_a_person_at_the_host_may_decline(world: World, of_host: Era, of_server: Era) -> None:
-    got = asks(world, of_server, QUESTIONS["form"])
+@pytest.mark.parametrize("kind", ["form", "url"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_person_at_the_host_may_decline(
+    world: World, of_host: Era, of_server: Era, kind: str, method: str
+) -> None:
+    got = asks(world, of_server, QUESTIONS[kind])
     async with connected(world) as hub:
         host = host_at(hub, of_host, answering({"action": "decline"}))
-        assert (await host.call())["result"]["content"] == DONE
+        response = await host.call(method, **METHODS[method])
+        assert response["result"]["content"] == DONE
         assert got == [{"action": "decline"}]
+
+
+@pytest.mark.parametrize("of_server", Era)
+@pytest.mark.parametrize("kind", ["sampling", "roots"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_host_that_refuses_to_generate_or_to_name_folders_leaves_it_to_the_inbox(
+    world: World, of_server: Era, kind: str, method: str
+) -> None:
+    got = asks(world, of_server, QUESTIONS[kind])
+    async with connected(world) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(ValueError("not allowed")))
+        call = asyncio.create_task(host.call(method, **METHODS[method]))
+        asked = await question(hub)
+        await settle(30)
+        assert (got, len(host.asked)) == ([], 1)
+        await hub.inbox.answer(asked.id, Result(ANSWERS[kind]), "alice", answer_id=None, claim_id=None)
+        assert (await call)["result"]["content"] == DONE
+        assert got == [ANSWERS[kind]]
 
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)
 @pytest.mark.parametrize("kind", ["form", "url"])
-async def test_what_nobody_answers_in_time_is_cancelled(world: World, of_host: Era, of_server: Era, kind: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+async def test_what_nobody_answers_in_time_is_cancelled(
+    world: World, of_host: Era, of_server: Era, kind: str, method: str
+) -> None:
     got = asks(world, of_server, QUESTIONS[kind])
-    config = server(answer_timeout_s=100, auto_reject_on_timeout=True)
-    async with connected(world, config) as hub:
+    async with connected(world, IMPATIENT) as hub:
         host = host_at(hub, of_host, answering(ANSWERS[kind], after_s=1000))
-        assert (await host.call())["result"]["content"] == DONE
+        response = await host.call(method, **METHODS[method])
+        assert response["result"]["content"] == DONE
         assert [each["action"] for each in got] == ["cancel"]
+
+
+@pytest.mark.parametrize(("of_host", "of_server"), CELLS)
+@pytest.mark.parametrize("kind", ["sampling", "roots"])
+@pytest.mark.parametrize("method", METHODS)
+async def test_what_cannot_be_cancelled_and_nobody_answers_in_time_is_an_error(
+    world: World, of_host: Era, of_server: Era, kind: str, method: str
+) -> None:
+    got = asks(world, of_server, QUESTIONS[kind])
+    async with connected(world, IMPATIENT) as hub:
+        host = host_at(hub, of_host, answering(ANSWERS[kind], after_s=1000))
+        response = await host.call(method, **METHODS[method])
+        if of_server is Era.HANDSHAKE:  # it hears so, and goes on
+            assert [type(each) for each in got] == [ReplyError]
+            assert response["result"]["content"] == DONE
+        else:  # a round has no place for an error
+            assert (got, response["error"]["data"]["reason"]) == ([], "INPUT_REFUSED")
 
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)

@@ -15,7 +15,7 @@ from hubbubd.downstream.session_tasks import PAGE
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import FORM, World, open_requests, settle, spec, until
+from ..runtime.conftest import FORM, World, open_requests, server, settle, spec, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, TaskServer
 from .scripted import ME, ScriptedHost, answering, asks, connected, host_at
@@ -59,6 +59,16 @@ async def test_a_task_asks_its_host_while_it_waits_for_the_result(world: World, 
         assert got == [GIVEN, GIVEN]
         assert [params["_meta"] for _, params in host.asked] == [{RELATED_TASK: {"taskId": task_id}}] * 2
         assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_person_may_take_ten_minutes_over_what_a_task_asks(world: World, era: Era) -> None:
+    got = asks(world, era, ASKED)
+    async with connected(world, server(answer_timeout_s=3600)) as hub:
+        host = host_at(hub, Era.HANDSHAKE, answering(GIVEN, after_s=600))
+        task_id = await made(host)
+        assert (await result(host, "tasks/result", taskId=task_id))["content"] == DONE
+        assert got == [GIVEN]
 
 
 async def test_a_host_is_told_of_each_status(world: World) -> None:

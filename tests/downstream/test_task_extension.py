@@ -11,7 +11,7 @@ from hubbubd.downstream import Policy
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import FORM, SAMPLING, World, open_requests, settle, until
+from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, RESULT, TaskServer
 from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, reached, result
@@ -42,6 +42,18 @@ async def test_a_call_becomes_a_task_when_people_are_asked(world: World, era: Er
         task = await reached(host, task_id, "completed")
         assert task["result"]["content"] == DONE
         assert got == [GIVEN, GIVEN]
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_person_may_take_ten_minutes_over_what_a_task_asks(world: World, era: Era) -> None:
+    got = asks(world, era, ASKED)
+    async with connected(world, server(answer_timeout_s=3600)) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        await settle(600)
+        await answered(host, task_id)
+        assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
+        assert got == [GIVEN]
 
 
 @ERAS

@@ -16,14 +16,16 @@ const { Client, StreamableHTTPClientTransport } = v1
   : require("@modelcontextprotocol/client");
 
 async function main() {
-  const options = { capabilities: { elicitation: {} } };
+  const options = { capabilities: { elicitation: {}, sampling: {}, roots: {} } };
   if (!v1 && which !== "v2") options.versionNegotiation = { mode: { pin: which } };
   const client = new Client({ name: "npm-host", version: "1" }, options);
-  const question = v1 ? require("@modelcontextprotocol/sdk/types.js").ElicitRequestSchema : "elicitation/create";
-  client.setRequestHandler(question, async () => ({
-    action: "accept",
-    content: { username: "ada", email: "ada@example.org" },
-  }));
+  const types = v1 ? require("@modelcontextprotocol/sdk/types.js") : {};
+  const answer = (method, schema, result) => client.setRequestHandler(v1 ? types[schema] : method, async () => result);
+  const person = { action: "accept", content: { username: "ada", email: "ada@example.org" } };
+  answer("elicitation/create", "ElicitRequestSchema", person);
+  const generated = { role: "assistant", content: { type: "text", text: "Paris" }, model: "m" };
+  answer("sampling/createMessage", "CreateMessageRequestSchema", generated);
+  answer("roots/list", "ListRootsRequestSchema", { roots: [{ uri: "file:///srv" }] });
   const headers = { Authorization: `Bearer ${process.env.TOKEN}` };
   const transport = new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers } });
   await client.connect(transport);
@@ -37,6 +39,8 @@ async function main() {
   const echoed = await call("echo", { text: "e".repeat(1024) });
   const failed = await call("test_error_handling", {});
   const asked = await call("test_elicitation", { message: "Who?" });
+  const sampled = await call("test_sampling", { prompt: "Where?" });
+  const roots = await call("test_input_required_result_list_roots", {});
   await call("test_tool_with_progress", {}, { onprogress: (told) => progress.push(told.progress) });
   const read = await client.readResource({ uri: resource });
   const prompt = await client.getPrompt({
@@ -49,6 +53,8 @@ async function main() {
     echo: echoed.content[0].text,
     failed: failed.isError ? failed.content[0].text : null,
     asked: asked.content[0].text,
+    generated: sampled.content[0].text,
+    roots: roots.content[0].text,
     progress,
     resource: read.contents[0].text,
     prompt: prompt.messages[0].content.text,

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 from mcp import ClientSession
 from mcp.client.streamable_http import streamablehttp_client
-from mcp.types import ElicitResult
-from pydantic import AnyUrl
+from mcp.types import CreateMessageResult, ElicitResult, ListRootsResult, Root, TextContent
+from pydantic import AnyUrl, FileUrl
 
 ANSWER = {"username": "ada", "email": "ada@example.org"}
 
@@ -23,13 +23,20 @@ async def main(url: str, prefix: str, resource: str) -> dict[str, Any]:
     async def answer(_: Any, __: Any) -> ElicitResult:
         return ElicitResult(action="accept", content=dict(ANSWER))
 
+    async def generate(*_: Any) -> CreateMessageResult:
+        return CreateMessageResult(role="assistant", content=TextContent(type="text", text="Paris"), model="m")
+
+    async def folders(*_: Any) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=FileUrl("file:///srv"))])
+
     async def note(done: float, _total: float | None, _message: str | None) -> None:
         progress.append(done)
 
+    can = {"elicitation_callback": answer, "sampling_callback": generate, "list_roots_callback": folders}
     headers = {"Authorization": f"Bearer {os.environ['TOKEN']}"}
     async with (
         streamablehttp_client(url, headers=headers) as (read_stream, write_stream, _),
-        ClientSession(read_stream, write_stream, elicitation_callback=answer) as session,
+        ClientSession(read_stream, write_stream, **can) as session,
     ):
         hello = await session.initialize()
         tools = (await session.list_tools()).tools
@@ -39,6 +46,8 @@ async def main(url: str, prefix: str, resource: str) -> dict[str, Any]:
 
         echoed, failed = await call("echo", text="e" * 1024), await call("test_error_handling")
         asked = await call("test_elicitation", message="Who?")
+        generated = await call("test_sampling", prompt="Where?")
+        roots = await call("test_input_required_result_list_roots")
         await call("test_tool_with_progress", note)
         read = await session.read_resource(AnyUrl(resource))
         prompt = await session.get_prompt(f"{prefix}test_prompt_with_arguments", {"arg1": "1", "arg2": "2"})
@@ -48,6 +57,8 @@ async def main(url: str, prefix: str, resource: str) -> dict[str, Any]:
             "echo": echoed.content[0].text,
             "failed": failed.content[0].text if failed.isError else None,
             "asked": asked.content[0].text,
+            "generated": generated.content[0].text,
+            "roots": roots.content[0].text,
             "progress": progress,
             "resource": read.contents[0].text,
             "prompt": prompt.messages[0].content.text,

@@ -27,6 +27,8 @@ USED = {
     "echo": "e" * 1024,
     "failed": "This tool intentionally returns an error for testing",
     "asked": 'User response: action=accept, content={"username": "ada", "email": "ada@example.org"}',
+    "generated": "LLM response: Paris",
+    "roots": "Roots: file:///srv",
     "progress": [0, 50, 100],
     "resource": "This is the content of the static text resource.",
     "prompt": "Prompt with arguments: arg1='1', arg2='2'",
@@ -67,8 +69,8 @@ async def hub(start_shared_hub: Any, shared_http_peer: Any, peer_scripts: Path) 
     """A hub that knows one server twice: as one of each revision."""
     url = f"{shared_http_peer([sys.executable, str(peer_scripts / 'conformance_server.py'), 'http']).url}/mcp"
     servers = {
-        "before": {"url": url, "protocol": "2025-11-25"},
-        "now": {"url": url, "protocol": "2026-07-28"},
+        "before": {"url": url, "protocol": "2025-11-25", "roots": "ask"},
+        "now": {"url": url, "protocol": "2026-07-28", "roots": "ask"},
     }
     hub = await start_shared_hub(servers, hub={"mcp_listen": "127.0.0.1:0"})
     await hub.connected(*servers)

@@ -1,11 +1,17 @@
-"""The table of MCP's rules names every rule once, and tests that exist."""
+"""The tables of MCP's rules and of its methods name each one once, and tests that exist."""
 
 import ast
 import re
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import pytest
+from mcp_types import methods
+
+from ..method_table import REVISIONS, TO_HOST, TO_HUB, WORDS
+from ..method_table import ROWS as METHODS
 from ..syntax import tree
 
 ROOT = Path(__file__).parents[2]
@@ -33,13 +39,55 @@ def test_every_rule_has_one_row_in_its_order() -> None:
         assert len(found) >= LEAST[section]
 
 
+def check_shown(row: str, shown: str) -> None:
+    """Fails unless what shows a row are tests that exist, or it says why there is none."""
+    named = TEST.findall(shown)
+    assert bool(named) != shown.startswith("none: "), row
+    for path, name in named:
+        assert name.startswith("test_")
+        assert name in named_in(ROOT / "tests" / path), f"{row}: {path}::{name}"
+
+
 def test_every_row_names_tests_that_exist_or_says_why_there_is_none() -> None:
     for section, number, _, shown in ROWS:
-        named = TEST.findall(shown)
-        assert bool(named) != shown.startswith("none: "), f"{section}.{number}"
-        for path, name in named:
-            assert name.startswith("test_")
-            assert name in named_in(ROOT / "tests" / path), f"{section}.{number}: {path}::{name}"
+        check_shown(f"{section}.{number}", shown)
+
+
+@pytest.mark.parametrize("direction", WORDS)
+def test_every_method_says_what_becomes_of_it_and_which_tests_show_that(direction: str) -> None:
+    for row in METHODS[direction]:
+        assert set(row.fates.values()) <= WORDS[direction], row.method
+        check_shown(row.method, row.shown)
+
+
+TASKS = {"get", "result", "list", "cancel"}
+"""Methods that a peer of either side may have for its tasks (2025-11-25)."""
+
+
+@pytest.mark.parametrize(
+    ("direction", "of_sdk", "of_tasks"),
+    [
+        (
+            TO_HUB,
+            (methods.CLIENT_REQUESTS, methods.CLIENT_NOTIFICATIONS),
+            {*(f"tasks/{name}" for name in TASKS | {"update"}), "notifications/tasks/status"},
+        ),
+        (
+            TO_HOST,
+            (methods.SERVER_REQUESTS, methods.SERVER_NOTIFICATIONS),
+            {*(f"tasks/{name}" for name in TASKS), "notifications/tasks", "notifications/tasks/status"},
+        ),
+    ],
+)
+def test_the_methods_are_those_of_the_specification(direction: str, of_sdk: Any, of_tasks: set[str]) -> None:
+    known = {known for table in of_sdk for known in table}
+    rows = [row.method for row in METHODS[direction]]
+    assert len(rows) == len(set(rows))
+    assert set(rows) == {method for method, _ in known} | of_tasks
+    for row in METHODS[direction]:
+        for column, newest in zip(REVISIONS, ("2025-06-18", "2025-11-25", "2026-07-28"), strict=True):
+            if row.fates[column] == "refused":
+                assert (row.method, newest) not in known
 
 
 def test_what_belongs_to_servers_alone_is_nowhere_in_the_hub() -> None:

@@ -18,7 +18,7 @@ from hubbubd.downstream import calls, messages, own_tools, revisions, tickets
 from hubbubd.downstream.conversations import Conversations
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
-from hubbubd.downstream.host_tasks import with_tasks
+from hubbubd.downstream.host_tasks import WITH_TASKS, with_tasks
 from hubbubd.downstream.instrumentation import Instrumentation
 from hubbubd.downstream.listening import listen
 from hubbubd.downstream.messages import Refusal
@@ -67,20 +67,24 @@ class Endpoint:
             **dict.fromkeys(NAMED, self._named),
             "completion/complete": relay.complete,
         }
-        self._handshake: dict[str, Handler] = {
+        handshake: dict[str, Handler] = {
             **common,
             "initialize": self._initialize,
             "ping": self._ping,
-            **self._conversations.session_tasks.methods,
             "logging/setLevel": relay.set_level,
             "resources/subscribe": relay.subscribe,
             "resources/unsubscribe": relay.unsubscribe,
         }
-        self._stateless: dict[str, Handler] = {
+        stateless: dict[str, Handler] = {
             **common,
             "server/discover": self._discover,
             **self._conversations.extension.methods,
             "subscriptions/listen": partial(listen, hub, view, self._conversations.extension),
+        }
+        self._methods: dict[str, dict[str, Handler]] = {
+            **dict.fromkeys(HANDSHAKE_REVISIONS, handshake),
+            WITH_TASKS: {**handshake, **self._conversations.session_tasks.methods},
+            **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
         self._relay = relay
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
@@ -109,7 +113,7 @@ class Endpoint:
         with self._instrumentation.request(exchange) as outcome, hosts.serving(shown, exchange.method[:100]) as request:
             exchange.shown = request
             try:
-                handler = (self._stateless if host.stateless else self._handshake).get(exchange.method)
+                handler = self._methods[host.revision].get(exchange.method)
                 if handler is None:
                     raise messages.unknown_method(exchange.method)
                 result = await handler(exchange)
