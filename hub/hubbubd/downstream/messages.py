@@ -108,8 +108,8 @@ def _response(message: dict[str, Any]) -> Response:
 
 def _id(message: Mapping[str, Any]) -> Id:
     id_ = message.get("id")
-    wrong = isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID
-    if wrong or (isinstance(id_, float) and not math.isfinite(id_)):
+    infinite = isinstance(id_, float) and not math.isfinite(id_)
+    if infinite or isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
         raise Refusal(INVALID_REQUEST, f"id must be a string or a number of at most {MAX_ID} characters")
     return id_
 
