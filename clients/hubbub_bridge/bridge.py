@@ -82,6 +82,7 @@ class _Bridge:
                     self._conversation.too_long()
                 else:
                     self._conversation.from_host(line)
+                await self._lines.room()
                 if self._uplink is not None:
                     await self._uplink.room()
         with contextlib.suppress(TimeoutError):

@@ -133,6 +133,10 @@ class Conversation:
         self._tell_host(messages.error(None, INVALID_REQUEST, "the message is too long"))
 
     def _asked(self, asked: Asked) -> None:
+        if not messages.is_id(asked.id):
+            why = f"id must be a string or a number of at most {messages.MAX_ID} characters"
+            self._tell_host(messages.error(None, INVALID_REQUEST, why))
+            return
         key = messages.key(asked.id)
         if key in self._waiting:
             self._refuse(asked, INVALID_REQUEST, "a request with this id is under way")
@@ -254,6 +258,9 @@ class Conversation:
         self._tell_host(raw)
 
     def _response(self, message: Message, raw: bytes) -> None:
+        if message.get("id") is None:  # the hub could not read so much of a message
+            self._tell_host(raw)
+            return
         key = messages.key(message.get("id"))
         asked = self._silent.pop(key, None)
         if asked is not None:

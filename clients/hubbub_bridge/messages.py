@@ -1,6 +1,7 @@
 """JSON-RPC messages, as far as a bridge has to look at them."""
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -9,6 +10,9 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
 HUB_AWAY = -32000
 """The hub cannot be asked; the message says why, and what to do."""
+
+MAX_ID = 256
+"""Characters of the longest id that a hub takes."""
 
 REVISION = "io.modelcontextprotocol/protocolVersion"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -31,7 +35,7 @@ class NoMessage(ValueError):
 def read(raw: bytes) -> Message:
     """Parse a message. Raises NoMessage."""
     try:
-        value: object = json.loads(raw)
+        value: object = json.loads(raw.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise NoMessage(PARSE_ERROR, "the message is not valid JSON, or is nested too deeply") from None
     if isinstance(value, list):
@@ -39,6 +43,18 @@ def read(raw: bytes) -> Message:
     if not isinstance(value, dict):
         raise NoMessage(INVALID_REQUEST, "a message is a JSON object")
     return cast("Message", value)
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity, which JSON does not have. Raises ValueError."""
+    raise ValueError(constant)
+
+
+def is_id(id_: object) -> bool:
+    """Return whether a hub takes this as the id of a request."""
+    if isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
+        return False
+    return not isinstance(id_, float) or math.isfinite(id_)
 
 
 def key(id_: object) -> Key:

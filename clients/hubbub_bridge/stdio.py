@@ -18,6 +18,10 @@ WRITE_BYTES = 4096
 """The most bytes that a pipe which is ready takes without blocking: PIPE_BUF, pipe(7)."""
 
 
+ROOM_BYTES = 4 * 1024 * 1024
+"""While as much waits for the host to read it, there is no room for more."""
+
+
 class TooLong(Exception):
     """A line is too long; what follows it can be read."""
 
@@ -84,6 +88,9 @@ class Lines:
         self._descriptor = descriptor
         self._on_left = on_left
         self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
         self._news = asyncio.Event()
         self._written = asyncio.Event()
         self._written.set()
@@ -91,8 +98,15 @@ class Lines:
     def tell(self, message: bytes) -> None:
         """Put a message, which has no line end within, behind those that wait."""
         self._waiting.append(message)
+        self._bytes += len(message)
+        if self._bytes > ROOM_BYTES:
+            self._room.clear()
         self._written.clear()
         self._news.set()
+
+    async def room(self) -> None:
+        """Wait until not too much waits to be read by the host."""
+        await self._room.wait()
 
     async def written(self) -> None:
         """Wait until all lines are written."""
@@ -106,9 +120,12 @@ class Lines:
             while self._waiting:
                 together = b"".join(line + b"\n" for line in self._waiting)
                 self._waiting.clear()
+                self._bytes = 0
                 if not await self._write(together):
                     self._on_left()
                     return
+                if self._bytes <= ROOM_BYTES:
+                    self._room.set()
             self._written.set()
 
     async def _write(self, data: bytes) -> bool:

@@ -335,7 +335,15 @@ def test_the_ids_1_and_text_1_are_two(sides: Sides) -> None:
 
 @pytest.mark.parametrize(
     ("line", "code"),
-    [(b"{", -32700), (b"\xff", -32700), (b"[" * 100_000, -32700), (b"[]", -32600), (b"7", -32600)],
+    [
+        *((b"{", -32700), (b"\xff", -32700), (b"[" * 100_000, -32700), (b"[]", -32600), (b"7", -32600)),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":NaN}}', -32700),
+        ('{"jsonrpc":"2.0","id":1,"method":"ping"}'.encode("utf-16"), -32700),
+        *(
+            (b'{"jsonrpc":"2.0","id":' + id_ + b',"method":"ping"}', -32600)
+            for id_ in (b"true", b"null", b"[1]", b"{}", b"1e999", b'"' + b"x" * 257 + b'"', b"1" * 257)
+        ),
+    ],
 )
 def test_what_is_no_message_is_answered_by_the_bridge(sides: Sides, line: bytes, code: int) -> None:
     shaken(sides)
@@ -343,6 +351,13 @@ def test_what_is_no_message_is_answered_by_the_bridge(sides: Sides, line: bytes,
     (said,) = sides.told()
     assert (said["id"], said["error"]["code"]) == (None, code)
     assert sides.heard() == []
+
+
+def test_the_host_hears_of_a_message_that_the_hub_could_not_read(sides: Sides) -> None:
+    shaken(sides)
+    unread = {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "nested too deeply"}}
+    sides.answers(unread)
+    assert sides.told() == [unread]
 
 
 def test_a_message_that_the_hub_would_not_read_is_refused_before_it_is_sent(sides: Sides) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_bridge.stdio import Lines, TooLong, lines
+from hubbub_bridge.stdio import ROOM_BYTES, Lines, TooLong, lines
 
 LIMIT_S = 60
 
@@ -70,6 +70,26 @@ async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_go
     writing.cancel()
     assert await reading == messages
     assert os.get_blocking(pipe[0])
+
+
+async def test_there_is_no_room_for_more_than_a_host_can_be_expected_to_read(pipe: tuple[int, int]) -> None:
+    out = Lines(pipe[1], lambda: None)
+    message = b"x" * (ROOM_BYTES // 4)
+    for _ in range(4):
+        out.tell(message)
+    await asyncio.wait_for(out.room(), LIMIT_S)
+    out.tell(message)
+    waiting = asyncio.create_task(out.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    writing = asyncio.create_task(out.run())
+    reading = asyncio.create_task(all_of(pipe[0], longest=ROOM_BYTES))
+    async with asyncio.timeout(LIMIT_S):
+        await waiting
+        await out.written()
+    os.close(pipe[1])
+    writing.cancel()
+    assert await reading == [message] * 5
 
 
 async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None:

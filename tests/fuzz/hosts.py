@@ -3,13 +3,13 @@
 import json
 from collections import deque
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import httpx2
 
 from .chance import Chance
-from .payloads import PAGE, PARAMS, QUESTIONS
+from .host_messages import HANDSHAKE, INTERNAL, as_object, asked, enveloped, handshake, in_session
 from .subject import Finding, Tally, drive, peer, subject
 
 PATIENCE_S = 45.0
@@ -18,18 +18,12 @@ PATIENCE_S = 45.0
 GLIMPSE_S = 0.05
 """How long a stream is read."""
 
-HANDSHAKE, STATELESS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"), "2026-07-28"
-ENVELOPE = "io.modelcontextprotocol/"
-METHODS = (*PARAMS, "server/discover", "initialize", "subscriptions/listen", "resources/list", "prompts/list", "x")
-NOTIFICATIONS = ("notifications/cancelled", "notifications/initialized", "notifications/roots/list_changed", "x")
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 HEADERS = (
     "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id", "origin", "accept",
     "content-type", "authorization", "traceparent", "hubbub-as", "mcp-param-x", "host",
 )  # fmt: skip
 CLASSIFIED = {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 421, 429, 503}
-INTERNAL = -32603
-CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 BOUND = 200_000
 KEPT_SESSIONS = 40
 PATHS = ("/mcp", "/mcp/s/toy", "/mcp/s/asker")
@@ -91,56 +85,19 @@ class _Trial:
 
     async def _handshake(self, chance: Chance) -> str:
         path, revision = chance.of(PATHS), chance.of(HANDSHAKE)
-        info = {"name": chance.text(), "version": chance.text()} if chance.one_in(2) else {"name": "x", "version": "1"}
-        params = {"protocolVersion": revision, "capabilities": CAPABILITIES, "clientInfo": info}
-        message = _request(chance, "initialize", chance.maybe_changed(params))
-        said = await self._try("POST", path, {}, json.dumps(message).encode(), chance, revision)
-        return f"handshake {said}"
+        message = json.dumps(handshake(chance, revision)).encode()
+        return f"handshake {await self._try('POST', path, {}, message, chance, revision)}"
 
     def _in_session(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
         path, session, revision = chance.of(self._sessions)
-        headers = {"mcp-session-id": session, "mcp-protocol-version": revision}
-        match chance.upto(9):
-            case 0:
-                params = chance.maybe_changed({"requestId": chance.upto(3), "reason": "x"})
-                return path, headers, {"jsonrpc": "2.0", "method": chance.of(NOTIFICATIONS), "params": params}
-            case 1:
-                answer = chance.maybe_changed({"action": "accept", "content": {"name": "a@b.c"}})
-                id_ = chance.of((chance.upto(5), f"hub-{chance.upto(5)}"))
-                return path, headers, chance.maybe_changed({"jsonrpc": "2.0", "id": id_, "result": answer})
-            case 2:
-                error = chance.maybe_changed({"code": -32000, "message": chance.text()})
-                return path, headers, {"jsonrpc": "2.0", "id": chance.upto(5), "error": error}
-            case _:
-                return path, headers, chance.maybe_changed(self._asked(chance))
+        return path, {"mcp-session-id": session, "mcp-protocol-version": revision}, in_session(chance)
 
     def _stateless(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
-        message = self._asked(chance)
-        version = STATELESS if not chance.one_in(10) else chance.text()
-        meta = {
-            f"{ENVELOPE}protocolVersion": version,
-            f"{ENVELOPE}clientCapabilities": CAPABILITIES,
-            f"{ENVELOPE}clientInfo": {"name": "x", "version": "1"},
-        }
-        given = _object(message["params"])
-        params = {**given, "_meta": chance.maybe_changed({**meta, **_object(given.get("_meta"))})}
-        if chance.one_in(8):
-            params |= {"requestState": chance.text(), "inputResponses": chance.value()}
+        message, version = enveloped(chance)
         headers = {"mcp-protocol-version": _printable(version), "mcp-method": message["method"]}
-        if isinstance(name := params.get(NAMED.get(message["method"], "")), str):
+        if isinstance(name := message["params"].get(NAMED.get(message["method"], "")), str):
             headers["mcp-name"] = _printable(name)
-        return chance.of(PATHS), headers, chance.maybe_changed({**message, "params": params})
-
-    def _asked(self, chance: Chance) -> dict[str, Any]:
-        method = chance.of(METHODS)
-        params = dict(PARAMS.get(method, {}))
-        if method == "tools/call" and chance.one_in(3):
-            params["name"] = chance.of(("toy__echo", "asker__echo"))
-        if method == "tools/call" and chance.one_in(2):
-            params["ask"] = [chance.maybe_changed(chance.of((*QUESTIONS, {"method": "x", "params": PAGE})))]
-        if chance.one_in(3):
-            params["_meta"] = {"progressToken": chance.scalar(), "traceparent": chance.text()}
-        return _request(chance, method, chance.maybe_changed(params) if chance.one_in(2) else params)
+        return chance.of(PATHS), headers, chance.maybe_changed(message)
 
     async def _try(
         self, verb: str, path: str, headers: dict[str, str], body: bytes, chance: Chance, revision: str = ""
@@ -178,7 +135,7 @@ class _Trial:
 
     async def _raw(self, chance: Chance) -> str:
         """HTTP that is none, or not all of it."""
-        body = chance.document(chance.maybe_changed(self._asked(chance)))
+        body = chance.document(chance.maybe_changed(asked(chance)))
         head = {
             "host": "localhost",
             "authorization": self._right,
@@ -214,19 +171,10 @@ def _judged(status: int, said: bytes, shown: str) -> str:
         told = json.loads(said)
     except ValueError:
         raise Finding(f"no JSON: {said[:300]!r} to {shown}") from None
-    code: Any = _object(_object(told).get("error")).get("code") if "jsonrpc" in _object(told) else None
+    code: Any = as_object(as_object(told).get("error")).get("code") if "jsonrpc" in as_object(told) else None
     if code == INTERNAL:
         raise Finding(f"{said[:300]!r} to {shown}")
     return f"{status}" if code is None else f"{status} {code if -33000 < code < -32000 else 'own'}"
-
-
-def _request(chance: Chance, method: str, params: Any) -> dict[str, Any]:
-    id_ = chance.scalar() if chance.one_in(10) else chance.of((chance.upto(1_000_000), f"r{chance.upto(1_000_000)}"))
-    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _printable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Some six thousand inputs that nobody should send, the same each time; `make fuzz` tries any number of others."""
+"""Some thirty thousand inputs that nobody should send, the same each time; `make fuzz` tries any number of others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,9 @@ INPUTS = {
     "configuration": 700,
     "magnitudes": 300,
     "command_line": 2000,
-    "hosts": 2000,
+    "hosts": 20_000,
+    "bridges": 2000,
+    "bridge_lines": 2000,
 }
 
 

@@ -199,6 +199,9 @@ async def test_a_stream_is_opened_once(api: Caller, good: str) -> None:
         (b"{", None, -32700),
         (b"[]", None, -32600),
         (b'{"jsonrpc":"2.0","id":5,"method":7}', 5, -32600),
+        (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":' + b"[" * 250 + b"]" * 250 + b"}}", 5, -32700),
+        (b'{"jsonrpc":"2.0","id":5,"method":"ping","params":{"a":NaN}}', 5, -32700),
+        (b'{"jsonrpc":"2.0","id":1e999,"method":"ping"}', None, -32600),
         (b'{"jsonrpc":"2.0","id":5,"method":"no/such"}', 5, -32601),
         (b'{"jsonrpc":"2.0","id":5,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}', 5, -32600),
     ],
@@ -279,6 +282,40 @@ async def test_the_same_ids_of_another_bridge_are_other_calls(api: Caller, good:
             await stream.next()
             await stream.next()
     assert len(calls()) == 4
+
+
+async def test_the_session_key_of_a_bridge_is_of_no_use_to_another_principal(
+    api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
+) -> None:
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_CALLER)]
+    made = await api(METHODS["CreateToken"], admin_pb2.CreateTokenRequest(name="other", grants=grants))
+    other = Caller(api.channel, (("authorization", f"Bearer {made.secret}"),))
+    async with host(api) as stream:
+        await stream.say(CALL)
+        await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])
+        async with host(other) as stranger:
+            gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+            await stranger.say(gone, CALL)
+            await until(lambda: len(calls()) == 2)
+        slow.set()
+        assert (await stream.next())["result"]["content"][0]["text"] == "hi"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pytest.param(("1", 1, 1.5), id="of several types"),
+        pytest.param((10**40, 10**40 + 1), id="long numbers"),
+        pytest.param(("\ud800", "\udfff"), id="halves of characters"),
+    ],
+)
+async def test_each_id_that_json_knows_is_a_call_of_its_own(
+    api: Caller, good: str, calls: Any, ids: tuple[Any, ...]
+) -> None:
+    async with host(api) as stream:
+        await stream.say(*(request(id_, "tools/call", name="any") for id_ in ids))
+        assert {json.dumps((await stream.next())["id"]) for _ in ids} == {json.dumps(id_) for id_ in ids}
+    assert len(calls()) == len(ids)
 
 
 async def test_a_host_that_leaves_has_its_calls_cancelled(

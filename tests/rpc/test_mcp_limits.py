@@ -14,7 +14,7 @@ from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
 
 from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S
-from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Stage, request, stage, tool
+from .mcp_host import ACCEPT, NEW, OLD, RIGHT, Stage, envelope, request, stage, tool
 
 MAX_BYTES = 128 * 1024
 DEEP = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}"
@@ -96,6 +96,30 @@ async def test_a_revision_that_is_not_served_is_named_with_those_that_are(small:
     error = response.json()["error"]
     assert error["code"] == -32022
     assert {OLD, NEW} <= set(error["data"]["supported"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "offered"),
+    [
+        *((revision, revision) for revision in ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")),
+        *((revision, OLD) for revision in ("2023-01-01", "2099-01-01", NEW, "")),
+    ],
+)
+async def test_a_handshake_of_another_revision_is_offered_the_newest(small: Stage, asked: str, offered: str) -> None:
+    hello = request(0, "initialize", protocolVersion=asked, capabilities={}, clientInfo={"name": "h", "version": "1"})
+    response = await small.host().post(hello)
+    assert (response.status_code, response.json()["result"]["protocolVersion"]) == (200, offered)
+
+
+@pytest.mark.parametrize("name", ["mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-x"])
+async def test_a_header_that_is_there_twice_is_refused_though_both_say_the_same(small: Stage, name: str) -> None:
+    host = await small.host().begin()
+    about = {"mcp-protocol-version": NEW, "mcp-method": "tools/call", "mcp-name": "t", "mcp-param-x": "1"}
+    for headers, message in ((host.headers, tool(1)), (host.headers | about, envelope(tool(1)))):
+        if name in headers:
+            twice = [*(ACCEPT | headers).items(), (name, headers[name])]
+            response = await small.http.post(host.path, headers=twice, json=message)
+            assert (response.status_code, response.json()["error"]["code"]) == (400, -32020)
 
 
 async def test_headers_that_contradict_the_body_are_refused(small: Stage) -> None:

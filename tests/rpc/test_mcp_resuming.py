@@ -90,6 +90,25 @@ async def test_what_was_said_after_an_event_is_said_again_and_nothing_else(made:
         assert await events.next() is None
 
 
+async def test_a_stream_is_resumed_as_often_as_it_breaks_and_an_event_keeps_its_id(made: Stage, slow: Slow) -> None:
+    host = await made.host().begin()
+    async with host.stream("POST", tool(1, progressToken="p")) as events:
+        last = await primed(events)
+        sent = await made.arrived()
+        for number in (1, 2, 3):
+            sent.progress(number)
+        ids = [event.id for event in [await events.next() for _ in range(3)] if event is not None]
+    for number in (1, 2, 3):
+        async with host.stream("GET", last_event_id=last) as events:
+            event = await events.next()
+            assert event is not None
+            assert (event.id, event.data["params"]["progress"]) == (ids[number - 1], number)
+            last = event.id or ""
+    slow.go.set()
+    async with host.stream("GET", last_event_id=last) as events:
+        assert [result(event) for event in await events.rest()] == ["t"]
+
+
 async def test_the_newest_connection_has_the_stream_and_the_one_before_it_ends(made: Stage, slow: Slow) -> None:
     host = await made.host().begin()
     async with host.stream("POST", tool(1)) as first:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
 from hubbubd.downstream import introductions, messages
@@ -194,6 +195,6 @@ class BridgedHost:
         return self.endpoint.call_ids(self.principal, self._call_id(id_))
 
     def _call_id(self, id_: Id) -> str:
-        """Return the id of the call that a request is: the same when it is sent again."""
-        shown = hashlib.sha256(id_.encode()).hexdigest()[:32] if isinstance(id_, str) else str(id_)[:32]
-        return f"mcp_{self.key}_{'s' if isinstance(id_, str) else ''}{shown}"
+        """Return the id of the call that a request is: the same when it is sent again, and of no other principal."""
+        request = payload.dumps([self.principal.name, self.key, id_])
+        return f"mcp_{hashlib.sha256(request).hexdigest()[:32]}"

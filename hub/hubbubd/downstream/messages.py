@@ -1,5 +1,7 @@
 """JSON-RPC messages of hosts: read from bytes, written as bytes around results that are bytes already."""
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -106,17 +108,21 @@ def _response(message: dict[str, Any]) -> Response:
 
 def _id(message: Mapping[str, Any]) -> Id:
     id_ = message.get("id")
-    if isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
+    infinite = isinstance(id_, float) and not math.isfinite(id_)
+    if infinite or isinstance(id_, bool) or not isinstance(id_, str | int | float) or len(str(id_)) > MAX_ID:
         raise Refusal(INVALID_REQUEST, f"id must be a string or a number of at most {MAX_ID} characters")
     return id_
 
 
 def asked_id(body: bytes) -> Id | None:
-    """Return the id of a request that could not be served, if it has a valid one. Never raises."""
+    """Return the id of a request that could not be served, if it has a valid one. Never raises.
+
+    A message that is refused, since it is nested too deeply or has a number that is none, may have one.
+    """
     try:
-        message = payload.loads(body)
+        message: object = json.loads(body.decode())
         return _id(cast("dict[str, Any]", message)) if isinstance(message, dict) and "method" in message else None
-    except (ValueError, Refusal):
+    except (ValueError, RecursionError, Refusal):
         return None
 
 
