@@ -12,8 +12,9 @@ and all are refused alike.
 
 import base64
 import hashlib
+import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from hubbubd.downstream.state_keys import ROTATE_S, KeyRing
 NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Params that differ from round to round."""
 
-MAX_STATE: Final = 2048
+MAX_STATE: Final = 8192
 """Characters of a state; the hub's own are shorter."""
 
 _VERSION: Final = b"\x01"
@@ -37,13 +38,19 @@ _NONCE_BYTES: Final = 12  # NIST SP 800-38D, section 8.2
 
 
 class Handle(BaseModel):
-    """What a state says: the call, its round, and until when (epoch seconds) the state is good."""
+    """What a state says: the call, its round, what is asked in it, and until when (epoch seconds) the state is good.
+
+    `sealed_at` is on the steady clock of the process `run`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     call_id: str
     round: Count
     expires_at: Moment
+    asked: tuple[str, ...]
+    sealed_at: float
+    run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +75,23 @@ class Handles:
     def __init__(self, keys: KeyRing, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
+        self._run = secrets.token_hex(8)
 
-    def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float) -> str:
-        """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most."""
+    def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
+        """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most.
+
+        `asked` are the ids of the round's pending requests.
+        """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: the first second does not need it
 
-        handle = Handle(call_id=call_id, round=round_, expires_at=self._clock.now() + min(ttl_s, ROTATE_S))
+        handle = Handle(
+            call_id=call_id,
+            round=round_,
+            expires_at=self._clock.now() + min(ttl_s, ROTATE_S),
+            asked=tuple(asked),
+            sealed_at=self._clock.steady(),
+            run=self._run,
+        )
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, handle.model_dump_json().encode(), bound.seal())
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
@@ -87,6 +105,10 @@ class Handles:
         if handle is None or handle.expires_at <= self._clock.now():
             raise Refusal(INVALID_PARAMS, "requestState is not of this request, or has expired: send it without one")
         return handle
+
+    def age_s(self, handle: Handle) -> float:
+        """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
+        return self._clock.steady() - handle.sealed_at if handle.run == self._run else math.inf
 
     def _opened(self, state: object, bound: Bound) -> Handle | None:
         from cryptography.exceptions import InvalidTag  # lazy: as in `seal`

@@ -17,12 +17,13 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.patience import LONGEST_S
 from hubbubd.downstream.policy import declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
@@ -127,7 +128,8 @@ class HostTasks:
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
-        kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves))
+        for_s = LONGEST_S if host.stateless else MAX_CLAIM_S
+        kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves, for_s))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
     @contextmanager
