@@ -35,8 +35,8 @@ def of_handshake(request: Request, caller: Principal, via: str) -> Host:
     )
 
 
-def of_request(request: Request, caller: Principal, via: str) -> Host:
-    """Return who sends a request without a handshake. Raises Refusal."""
+def version_of(request: Request) -> str:
+    """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
     missing = [key for key in (VERSION, CAPABILITIES) if key not in meta]
     if missing:
@@ -44,9 +44,15 @@ def of_request(request: Request, caller: Principal, via: str) -> Host:
     version = meta[VERSION]
     if not isinstance(version, str) or not isinstance(meta[CAPABILITIES], dict):
         raise Refusal(INVALID_PARAMS, f"params._meta: {VERSION} is a string, {CAPABILITIES} an object")
+    return version
+
+
+def of_request(request: Request, caller: Principal, via: str) -> Host:
+    """Return who sends a request without a handshake. Raises Refusal."""
+    version = version_of(request)
     if version not in STATELESS_REVISIONS:
-        data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
-        raise Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
+        raise unsupported(version)
+    meta: dict[str, Any] = request.params["_meta"]
     return Host(
         principal=caller,
         revision=version,
@@ -54,6 +60,12 @@ def of_request(request: Request, caller: Principal, via: str) -> Host:
         capabilities=_object(meta[CAPABILITIES]),
         via=via,
     )
+
+
+def unsupported(version: str) -> Refusal:
+    """Return the refusal of a revision that is not served; it names those that are."""
+    data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
+    return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
 
 
 def _object(value: object) -> dict[str, Any]:

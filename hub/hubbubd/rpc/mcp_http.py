@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote
 
 import anyio
@@ -26,9 +26,7 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     HUB_FAILED,
-    INVALID_PARAMS,
     INVALID_REQUEST,
-    UNSUPPORTED_VERSION,
 )
 from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
@@ -37,12 +35,12 @@ from hubbubd.downstream import (
     Endpoints,
     Exchange,
     Handles,
-    Host,
     Limits,
     Outlet,
     Serve,
     Session,
     Sessions,
+    introductions,
     messages,
 )
 from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
@@ -73,6 +71,9 @@ from hubbubd.runtime.oversight import Quota
 from hubbubd.telemetry import metrics
 
 log = structlog.get_logger(__name__)
+
+VIA: Final = "http"
+"""How hosts come here, as operators see it."""
 
 LISTEN: Final = "subscriptions/listen"
 """The request whose stream lasts (from 2026-07-28 on)."""
@@ -230,7 +231,8 @@ class McpApplication:
         try:
             if isinstance(message, Request):
                 self._check_open(message.params)
-            if _is_stateless(request.text(VERSION), message):
+            of_request = isinstance(message, Request) and introductions.is_stateless(message)
+            if request.text(VERSION) in STATELESS_REVISIONS or of_request:
                 await self._stateless(request, message, caller, endpoint)
             else:
                 await self._handshake(request, message, caller, endpoint)
@@ -271,7 +273,7 @@ class McpApplication:
             await self._initialize(request, message, caller, endpoint)
             return
         if version is not None and version not in HANDSHAKE_REVISIONS:
-            raise _unsupported(version)
+            raise introductions.unsupported(version)
         session = self._session(request, caller, endpoint)
         if not isinstance(message, Request):
             session.take(message)
@@ -286,15 +288,7 @@ class McpApplication:
         await reply_resumably(request, task, replay, session.host.revision)
 
     async def _initialize(self, request: Received, message: Request, caller: Principal, endpoint: Endpoint) -> None:
-        asked = message.params.get("protocolVersion")
-        if not isinstance(asked, str):
-            raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")
-        host = Host(
-            principal=caller,
-            revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
-            info=_object(message.params.get("clientInfo")),
-            capabilities=_object(message.params.get("capabilities")),
-        )
+        host = introductions.of_handshake(message, caller, VIA)
         session = self.sessions.open(host, endpoint)
         response = await session.begin(message, Outlet(), serve=self._while_good(caller, endpoint))
         await request.answer(200, response, [(SESSION, session.id.encode())])
@@ -343,10 +337,11 @@ class McpApplication:
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
         if isinstance(message, Notification):
             if version not in STATELESS_REVISIONS:
-                raise _unsupported(version or "")
+                raise introductions.unsupported(version or "")
             await request.answer(202)
             return
-        host = _host_of_request(request, message, caller)
+        _check_headers(request, message)
+        host = introductions.of_request(message, caller, VIA)
         if message.method == "tools/call":
             listed = endpoint.view.entries(Kind.TOOL, caller)
             self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
@@ -362,20 +357,6 @@ class McpApplication:
             await reply(request, task, outlet, message.id)
 
 
-def _is_stateless(version: str | None, message: Message) -> bool:
-    """Return whether a message is of a revision without a handshake: its header says so, or its envelope."""
-    if version in STATELESS_REVISIONS:
-        return True
-    if not isinstance(message, Request) or message.method == "initialize":
-        return False
-    meta: dict[str, Any] = message.params.get("_meta") or {}
-    return _ENVELOPE_VERSION in meta or message.method == "server/discover"
-
-
-_ENVELOPE_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-_ENVELOPE_INFO: Final = "io.modelcontextprotocol/clientInfo"
-_ENVELOPE_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
-
 _NAMES: Final = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -385,32 +366,16 @@ _NAMES: Final = {
 """The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
 
 
-def _host_of_request(request: Received, message: Request, caller: Principal) -> Host:
-    """Return who asks, from the request's own envelope. Raises Refusal."""
+def _check_headers(request: Received, message: Request) -> None:
+    """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
     if request.doubled is not None:
         raise Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice")
-    meta: dict[str, Any] = message.params.get("_meta") or {}
-    missing = [key for key in (_ENVELOPE_VERSION, _ENVELOPE_CAPABILITIES) if key not in meta]
-    if missing:
-        raise Refusal(INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}")
-    version = meta[_ENVELOPE_VERSION]
-    if not isinstance(version, str) or not isinstance(meta[_ENVELOPE_CAPABILITIES], dict):
-        raise Refusal(INVALID_PARAMS, f"params._meta: {_ENVELOPE_VERSION} is a string, the capabilities an object")
-    _check_header(request, VERSION, version)
+    _check_header(request, VERSION, introductions.version_of(message))
     _check_header(request, b"mcp-method", message.method)
-    params: dict[str, Any] = message.params
-    named: object = params.get(_NAMES.get(message.method, ""))
+    named: object = message.params.get(_NAMES.get(message.method, ""))
     unsaid = message.method.startswith("tasks/") and request.text(b"mcp-name") is None
     if isinstance(named, str) and not unsaid:
         _check_header(request, b"mcp-name", named)
-    if version not in STATELESS_REVISIONS:
-        raise _unsupported(version)
-    return Host(
-        principal=caller,
-        revision=version,
-        info=_object(meta.get(_ENVELOPE_INFO)),
-        capabilities=_object(meta[_ENVELOPE_CAPABILITIES]),
-    )
 
 
 def _check_header(request: Received, key: bytes, said: str) -> None:
@@ -418,12 +383,3 @@ def _check_header(request: Received, key: bytes, said: str) -> None:
     sent = request.headers.get(key)
     if sent is None or decoded(sent) != said:
         raise Refusal(HEADER_MISMATCH, f"the header {key.decode()} must repeat what the body says")
-
-
-def _unsupported(version: str) -> Refusal:
-    data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
-    return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
