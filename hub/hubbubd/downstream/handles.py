@@ -12,12 +12,15 @@ and all are refused alike.
 
 import base64
 import hashlib
+import importlib
 import math
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hubbubd import payload
@@ -32,6 +35,8 @@ NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 
 MAX_STATE: Final = 8192
 """Characters of a state; the hub's own are shorter."""
+
+_SEALING: Final = "cryptography.hazmat.primitives.ciphers.aead"
 
 _VERSION: Final = b"\x01"
 _NONCE_BYTES: Final = 12  # NIST SP 800-38D, section 8.2
@@ -82,7 +87,7 @@ class Handles:
 
         `asked` are the ids of the round's pending requests.
         """
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: the first second does not need it
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `ready`
 
         handle = Handle(
             call_id=call_id,
@@ -106,12 +111,18 @@ class Handles:
             raise Refusal(INVALID_PARAMS, "requestState is not of this request, or has expired: send it without one")
         return handle
 
+    @staticmethod
+    async def ready() -> None:
+        """Import what seals, beside the loop: that takes about 100 ms, and the first second does not need it."""
+        if _SEALING not in sys.modules:
+            await to_thread.run_sync(importlib.import_module, _SEALING)
+
     def age_s(self, handle: Handle) -> float:
         """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
         return self._clock.steady() - handle.sealed_at if handle.run == self._run else math.inf
 
     def _opened(self, state: object, bound: Bound) -> Handle | None:
-        from cryptography.exceptions import InvalidTag  # lazy: as in `seal`
+        from cryptography.exceptions import InvalidTag  # lazy: see `ready`
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if not isinstance(state, str) or len(state) > MAX_STATE:

@@ -181,14 +181,14 @@ class HostTasks:
         asked = [request for request in self._open(call) if self.questions.asks(host, request)]
         if (kept := self._kept.get(call.id)) is not None:
             for request in asked:
-                kept.shown_at.setdefault(request.id, self.hub.clock.now())
+                kept.shown_at.setdefault(request.id, self.hub.clock.steady())
         return asked
 
     def took_s(self, call: Call, request: PendingRequest) -> float:
-        """Return the seconds since a host could first see a question."""
+        """Return the seconds since a host could first see a question; infinity if that was before a restart."""
         kept = self._kept.get(call.id)
         since = kept.shown_at.get(request.id) if kept is not None else None
-        return self.hub.clock.now() - (request.created_at if since is None else since)
+        return math.inf if since is None else self.hub.clock.steady() - since
 
     def _open(self, call: Call) -> list[PendingRequest]:
         found: list[PendingRequest] = []

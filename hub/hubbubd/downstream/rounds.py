@@ -50,7 +50,7 @@ class Rounds:
         self._handles = handles
         self._view = view
 
-    def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
+    async def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
         """Return the call that a request goes on with, by its state; None for a request without one.
 
         Raises Refusal for a state of others or of another request, and Lost if there is no such call any more.
@@ -58,6 +58,7 @@ class Rounds:
         state = exchange.params.get("requestState")
         if state is None:
             return None
+        await self._handles.ready()
         handle = self._handles.open(state, self._bound(exchange))
         try:
             call = self._hub.calls.get(handle.call_id)
@@ -81,7 +82,7 @@ class Rounds:
             attached = _Attached(self, exchange, spec, following, handle)
             return await attached.run(answers, holding)
 
-    def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
+    async def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
         """Return a result that asks for input."""
         call = self._hub.calls.get(call_id)
         requests = {
@@ -89,6 +90,7 @@ class Rounds:
             for key, request in keyed(call, asked).items()
         }
         ids = [request.id for request in asked]
+        await self._handles.ready()
         state = self._handles.seal(call_id, count, self._bound(exchange), ttl_s=STATE_S, asked=ids)
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
@@ -161,7 +163,7 @@ class _Attached:
                     giving = giving.result()
                 await self._detach()
                 if giving is None and (asked := await self._asked(call)):
-                    return self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
+                    return await self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
         except asyncio.CancelledError:
             await _cancelled(tasks)
             if (
