@@ -3,7 +3,9 @@
 message ──> Endpoint.serve: table of methods ──> lists (catalog) | calls (runtime) | the endpoint's own answers
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -83,6 +85,8 @@ class Endpoint:
             "subscriptions/listen": partial(listen, hub, view, self._conversations.extension),
         }
         self._relay = relay
+        self._removed = asyncio.Event()
+        self._open: dict[asyncio.Timeout, asyncio.Task[Any]] = {}
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
 
     def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
@@ -98,6 +102,42 @@ class Endpoint:
         if host.connected is not None:
             self._hub.hosts.part(host.connected)
 
+    def remove(self) -> None:
+        """Serve nothing more: what is open ends with an error."""
+        self._removed.set()
+        for limit in self._open:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def removed(self) -> None:
+        """Return once the endpoint was removed, and what was open has ended."""
+        await self._removed.wait()
+        if self._open:
+            await asyncio.wait(set(self._open.values()))
+
+    @asynccontextmanager
+    async def _while_there(self) -> AsyncGenerator[None]:
+        """Serve a request during the block, unless the endpoint is removed. Raises NotFound."""
+        task = asyncio.current_task()
+        assert task is not None
+        if self._removed.is_set():
+            raise self.not_there
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._open[limit] = task
+                try:
+                    yield
+                finally:
+                    del self._open[limit]
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self.not_there from None
+
+    @property
+    def not_there(self) -> NotFound:
+        """What to say once it was removed."""
+        return NotFound("profile", self.view.name.removeprefix("p/"))
+
     def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
         return call_key, self._conversations.tasks.id_of(principal, call_key)
@@ -112,7 +152,8 @@ class Endpoint:
                 handler = (self._stateless if host.stateless else self._handshake).get(exchange.method)
                 if handler is None:
                     raise messages.unknown_method(exchange.method)
-                result = await handler(exchange)
+                async with self._while_there():
+                    result = await handler(exchange)
                 outcome.error = TOOL_ERROR if exchange.method == "tools/call" and b'"isError":true' in result else ""
                 return messages.result(exchange.id, result)
             except Refusal as refusal:

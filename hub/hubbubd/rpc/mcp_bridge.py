@@ -65,10 +65,15 @@ class McpService:
         outlet = Outlet(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
         stream = _Stream(host, outlet, write, self._hub.calls.stopped)
+        removed = asyncio.create_task(endpoint.removed())
+        removed.add_done_callback(lambda _: outlet.close())
         try:
             stream.take(first)
             await stream.run(frames)
+            if removed.done():
+                raise endpoint.not_there
         finally:
+            removed.cancel()
             self._hosts.part(host, left=stream.left or not current().standing())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")

@@ -314,12 +314,15 @@ class McpApplication:
             self._check_open()
             stream, outlet = Stream(request), session.listen()
             gone = asyncio.create_task(request.gone())
+            removed = asyncio.create_task(session.endpoint.removed())
+            removed.add_done_callback(lambda _: outlet.close())
             try:
                 await stream.begin()
                 await stream.pass_on(outlet, until=gone)
                 await request.end()
             finally:
                 gone.cancel()
+                removed.cancel()
                 session.left(outlet)
 
     async def _resume(self, request: Received, session: Session, last: str) -> None:
