@@ -4,6 +4,7 @@ message ──> Endpoint.serve: table of methods ──> lists (catalog) | calls
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -199,11 +200,11 @@ class Endpoint:
     async def _list(self, exchange: Exchange) -> bytes:
         kind = LISTS[exchange.method]
         entries = self._entries(kind, exchange)
-        begin = _offset(exchange.params.get("cursor"), len(entries))
+        begin = _begin(exchange.params.get("cursor"), kind, entries)
         page = entries[begin : begin + PAGE]
         said: dict[str, Any] = _cached(exchange, self._ttl_ms(kind, exchange))
         if begin + PAGE < len(entries):
-            said["nextCursor"] = str(begin + PAGE)
+            said["nextCursor"] = f"{begin + PAGE}.{_mark(kind, page[-1])}"
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **said)
 
@@ -266,10 +267,25 @@ def _cached(exchange: Exchange, ttl_ms: int) -> dict[str, Any]:
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _offset(cursor: object, count: int) -> int:
+def _begin(cursor: object, kind: Kind, entries: tuple[bytes, ...]) -> int:
+    """Return where a page begins: behind the last entry of the page before, wherever that is by now. Raises Refusal."""
     if cursor is None:
         return 0
-    begin = bounds.whole_text(cursor, high=count) if isinstance(cursor, str) else None
-    if begin is not None:
-        return begin
-    raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it")
+    place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
+    at = bounds.whole_text(place, high=2**31)
+    if at and mark:
+        if at <= len(entries) and _mark(kind, entries[at - 1]) == mark:
+            return at
+        moved = next((place for place, entry in enumerate(entries, 1) if _mark(kind, entry) == mark), None)
+        if moved is not None:
+            return moved
+    raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
+
+
+def _mark(kind: Kind, entry: bytes) -> str:
+    """Return what an entry is known by in a cursor: its name or URI, in few characters."""
+    known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
+    return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]
+
+
+_KNOWN_BY: Final = {Kind.TOOL: "name", Kind.PROMPT: "name", Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}
