@@ -122,8 +122,9 @@ class Endpoint:
         assert task is not None
         if self._removed.is_set():
             raise self.not_there
+        limit = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(None) as limit:
+            async with limit:
                 self._open[limit] = task
                 try:
                     yield
