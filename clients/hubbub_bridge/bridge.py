@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.endpoint import Endpoint
-from hubbub_bridge.stdio import Lines, TooLong, lines
+from hubbub_bridge.stdio import Lines, TooLong, hung_up, lines
 
 if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink
@@ -20,6 +20,9 @@ PATIENCE_S = 2.0
 
 LAST_RESPONSES_S = 0.4
 """Seconds for responses to arrive, after the host has closed its end."""
+
+LOOK_S = 0.2
+"""Seconds between looks whether a host that is not read has left."""
 
 LEAVE_S = 0.3
 """Seconds for the hub to hear that the host has left."""
@@ -83,12 +86,23 @@ class _Bridge:
                 else:
                     self._conversation.from_host(line)
                 await self._lines.room()
-                if self._uplink is not None:
-                    await self._uplink.room()
+                if self._uplink is not None and not await self._room(self._uplink):
+                    break
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_RESPONSES_S):
                 await self._conversation.answered()
                 await self._lines.written()
+
+    async def _room(self, uplink: "Uplink") -> bool:
+        """Wait while too much waits to be sent; False if the host has left meanwhile, and its end is not read."""
+        waiting = asyncio.create_task(uplink.room())
+        try:
+            while not (await asyncio.wait({waiting}, timeout=LOOK_S))[0]:
+                if hung_up(self._stdin):
+                    return False
+        finally:
+            waiting.cancel()
+        return True
 
     async def _carry(self) -> None:
         """Connect to the hub, once the host has spoken and has its first response, if that is known."""

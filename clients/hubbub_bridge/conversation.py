@@ -242,14 +242,14 @@ class Conversation:
         if self._waiting:
             self._on_request()
 
-    def from_hub(self, raw: bytes) -> None:
-        """Take a message of the hub."""
+    def from_hub(self, raw: bytes, *, draining: bool = False) -> None:
+        """Take a message of the hub; `draining` if it shuts down."""
         try:
             message = messages.read(raw)
         except NoMessage:
             return
         if "method" not in message:
-            self._response(message, raw)
+            self._response(message, raw, draining)
             return
         if "id" in message:
             self._questions[messages.key(message["id"])] = message["id"]
@@ -257,7 +257,7 @@ class Conversation:
             self._questions.pop(messages.key(messages.member(message, "params", "requestId")), None)
         self._tell_host(raw)
 
-    def _response(self, message: Message, raw: bytes) -> None:
+    def _response(self, message: Message, raw: bytes, draining: bool) -> None:
         if message.get("id") is None:  # the hub could not read so much of a message
             self._tell_host(raw)
             return
@@ -269,7 +269,8 @@ class Conversation:
         asked = self._waiting.get(key)
         if asked is None:
             return  # the host has cancelled it, or was told otherwise
-        if messages.text(message, "error", "data", "reason") == "SHUTTING_DOWN" and not asked.refused:
+        shutting_down = messages.text(message, "error", "data", "reason") == "SHUTTING_DOWN"
+        if draining and shutting_down and not asked.refused:  # else it is of a hub behind this one
             asked.refused, asked.again, asked.place = True, False, 0
             return
         self._forget(key)

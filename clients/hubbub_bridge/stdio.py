@@ -58,6 +58,13 @@ async def _read(descriptor: int) -> bytes:
     return b""
 
 
+def hung_up(descriptor: int) -> bool:
+    """Return whether nobody writes to a descriptor any more, though there may be something left to be read."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLHUP | getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
+
+
 async def _ready(descriptor: int, event: int) -> None:
     """Wait until a descriptor can be read or written. A file always can."""
     poll = select.poll()

@@ -181,7 +181,7 @@ class Uplink:
             if response.HasField("taken"):
                 outbox.reached = response.taken
             for message in response.messages:
-                self._conversation.from_hub(message)
+                self._conversation.from_hub(message, draining=response.draining)
             await self._host_reads()
 
     async def _wait_after(self, error: HubbubError) -> None:

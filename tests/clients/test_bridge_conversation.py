@@ -60,10 +60,10 @@ class Sides:
         """The hub is gone, after it may have taken so many messages."""
         self.talk.disconnected(reached)
 
-    def answers(self, *messages: Any) -> None:
+    def answers(self, *messages: Any, draining: bool = False) -> None:
         """The hub says these."""
         for message in messages:
-            self.talk.from_hub(json.dumps(message).encode())
+            self.talk.from_hub(json.dumps(message).encode(), draining=draining)
 
     def told(self) -> list[Any]:
         """What the host was told since the last time."""
@@ -212,13 +212,25 @@ def test_a_request_that_a_hub_refuses_while_it_shuts_down_goes_to_the_next_one_a
         "id": 5,
         "error": {"code": -32000, "message": "m", "data": {"reason": "SHUTTING_DOWN"}},
     }
-    sides.answers(refused)
+    sides.answers(refused, draining=True)
     assert sides.told() == []
     sides.lose()
     sides.connect()
     assert sides.heard()[-1]["id"] == 5
+    sides.answers(refused, draining=True)
+    assert sides.told() == [refused]
+
+
+def test_a_hub_behind_the_hub_that_shuts_down_is_an_error_of_the_request(sides: Sides) -> None:
+    shaken(sides)
+    sides.says(request(5, "tools/call", name="a"))
+    data = {"reason": "SHUTTING_DOWN"}
+    refused = {"jsonrpc": "2.0", "id": 5, "error": {"code": -32000, "message": "m", "data": data}}
     sides.answers(refused)
     assert sides.told() == [refused]
+    sides.lose()
+    sides.connect()
+    assert [message.get("id") for message in sides.heard()].count(5) == 1
 
 
 def test_only_what_the_lost_hub_may_have_taken_is_sent_as_sent_before(sides: Sides) -> None:
@@ -236,7 +248,10 @@ def test_only_what_the_lost_hub_may_have_taken_is_sent_as_sent_before(sides: Sid
 def test_what_a_hub_refused_while_it_shut_down_is_not_sent_as_sent_before(sides: Sides) -> None:
     shaken(sides)
     sides.says(request(1, "tools/call", name="a"))
-    sides.answers({"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "", "data": {"reason": "SHUTTING_DOWN"}}})
+    sides.answers(
+        {"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "", "data": {"reason": "SHUTTING_DOWN"}}},
+        draining=True,
+    )
     sides.lose()
     sides.connect()
     assert (sides.again, sides.heard()[-1]["id"]) == ([], 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_bridge.stdio import ROOM_BYTES, Lines, TooLong, lines
+from hubbub_bridge.stdio import ROOM_BYTES, Lines, TooLong, hung_up, lines
 
 LIMIT_S = 60
 
@@ -100,3 +100,10 @@ async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None
     async with asyncio.timeout(LIMIT_S):
         await out.run()
     assert left.is_set()
+
+
+async def test_a_host_has_left_even_if_its_last_lines_are_unread(pipe: tuple[int, int]) -> None:
+    os.write(pipe[1], b"one\n")
+    assert not hung_up(pipe[0])
+    os.close(pipe[1])
+    assert hung_up(pipe[0])

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ __all__ = ["World", "anyio_backend", "settle", "until", "watching", "world"]
 OLD, NEW = "2025-11-25", "2026-07-28"
 ADA = Principal(name="ada", grants=(Grant(Role.CALLER),), credential="ada")
 
+
+import_module("cryptography.hazmat.primitives.ciphers.aead")  # the hub would do it in a thread
 
 KEYS = StateKeys().rotated(0.0)
 """Those of the data directory, over all restarts."""

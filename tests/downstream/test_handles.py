@@ -19,6 +19,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import state_keys
 from hubbubd.downstream.handles import MAX_STATE, Bound, Handles, digest
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.rounds import MAX_ASKED
 from hubbubd.downstream.state_keys import NAME, ROTATE_S, KeyRing
 from hubbubd.store import StoreError
 
@@ -76,9 +77,10 @@ def test_a_state_says_nothing_to_the_host(opened: Opened) -> None:
     assert not any(secret in base64.urlsafe_b64decode(one) for secret in (b"call_1", b"ada", b"github"))
 
 
-def test_the_longest_id_of_a_call_fits(opened: Opened) -> None:
+def test_the_longest_id_of_a_call_fits_with_the_most_questions(opened: Opened) -> None:
     _, handles = opened()
-    state = handles.seal("c" * 1024, 2**31 - 1, BOUND, ttl_s=600)
+    asked = [f"req_{n:016x}" for n in range(MAX_ASKED)]
+    state = handles.seal("c" * 1024, 2**31 - 1, BOUND, ttl_s=600, asked=asked)
     assert len(state) <= MAX_STATE
     assert handles.open(state, BOUND).call_id == "c" * 1024
 

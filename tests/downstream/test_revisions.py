@@ -162,6 +162,14 @@ def test_a_tool_is_listed_with_what_the_revision_has(extra: dict[str, Any], kept
         (v2026 if revision == NEW else v2025).Tool.model_validate(got)
 
 
+@pytest.mark.parametrize("said", ["required", "optional", "forbidden"])
+def test_no_host_has_to_make_a_task_of_a_call_as_the_hub_does_that_itself(said: str) -> None:
+    tool = TOOL | {"execution": {"taskSupport": said, "x-own": 1}}
+    shown = "optional" if said == "required" else said
+    got = json.loads(revisions.entry(Kind.TOOL, payload.dumps(tool), OLD))
+    assert got == tool | {"execution": {"taskSupport": shown, "x-own": 1}}
+
+
 @pytest.mark.parametrize(
     ("sent", "revision", "code"),
     [
@@ -183,6 +191,16 @@ def test_another_error_stays_as_it_is(sent: Refusal) -> None:
 
 
 # Through the endpoint
+
+
+@pytest.mark.parametrize("said", [{"name": "peer"}, {}, {"name": "peer", "version": 2}])
+async def test_a_server_that_does_not_say_which_it_is_has_a_name_and_a_version_for_hosts(
+    place: Opened, said: dict[str, Any]
+) -> None:
+    async with place(info=said) as at:
+        shown = {"name": said.get("name", "one"), "version": "0"}
+        assert (await at.old().ask("initialize"))["serverInfo"] == shown
+        assert (await at.new().ask("server/discover"))["_meta"]["io.modelcontextprotocol/serverInfo"] == shown
 
 
 @pytest.mark.parametrize("revision", ["2025-06-18", OLD, NEW])

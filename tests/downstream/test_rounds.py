@@ -20,6 +20,7 @@ from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
+from ..runtime.test_time import System
 from .scripted import ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
@@ -43,6 +44,13 @@ Spoiling = Callable[[ScriptedHost, dict[str, Any]], tuple[ScriptedHost, str, dic
 def _somebody_else(host: ScriptedHost, again: dict[str, Any]) -> tuple[ScriptedHost, str, dict[str, Any]]:
     other = ScriptedHost(host.endpoint, host_at_name(host, "somebody else"))
     return other, "tools/call", again
+
+
+def stepped(world: World) -> System:
+    """The system's clock of the next hub, which a test may set."""
+    system = System()
+    world.clock = system.clock()
+    return system
 
 
 def host_at_name(host: ScriptedHost, name: str) -> Any:
@@ -122,6 +130,45 @@ async def test_a_retry_of_an_earlier_round_does_not_answer_a_later_question(worl
         assert (got, len(open_requests(hub))) == ([GIVEN], 1)
 
 
+@pytest.mark.parametrize("step_s", [-8 * 3600.0, 8 * 3600.0])
+async def test_a_clock_that_is_set_meanwhile_changes_nothing_for_an_answer(world: World, step_s: float) -> None:
+    system = stepped(world)
+    got = asks(world, Era.STATELESS, ASKED, ASKED)
+    async with connected(world, server(answer_timeout_s=100_000)) as hub:
+        host = host_at(hub, Era.STATELESS)
+        first = await asked_by(host)
+        again = (await host.send("tools/call", {**first, "inputResponses": {}}))["result"]
+        system.epoch += step_s
+        second = (await host.send("tools/call", {**first, "requestState": again["requestState"]}))["result"]
+        assert got == [GIVEN]
+        assert (await host.send("tools/call", first))["result"]["resultType"] == "input_required"
+        assert got == [GIVEN], "it is the answer to the first question"
+        last = {**first, "requestState": second["requestState"]}
+        assert (await host.send("tools/call", last))["result"]["content"] == DONE
+
+
+@pytest.mark.parametrize("step_s", [-8 * 3600.0, 8 * 3600.0])
+async def test_how_fast_a_host_answered_does_not_depend_on_the_systems_clock(world: World, step_s: float) -> None:
+    system = stepped(world)
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, server(answer_timeout_s=100_000)) as hub:
+        host = host_at(hub, Era.STATELESS)
+        result = (await host.send("tools/call", CALL))["result"]
+        (key,) = result["inputRequests"]
+        system.epoch += step_s
+        at_once = step_s > 0
+        await settle(0 if at_once else 5)
+        declined = {
+            **CALL,
+            "requestState": result["requestState"],
+            "inputResponses": {key: {"action": "decline"}},
+        }
+        call = asyncio.create_task(host.send("tools/call", declined))
+        await settle(1)
+        assert bool(open_requests(hub)) is at_once
+        call.cancel()
+
+
 async def test_a_retry_without_an_answer_is_asked_again(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -149,6 +196,33 @@ async def test_the_servers_own_state_stays_in_the_hub(world: World) -> None:
 
 
 # Answers that come when the host is not there
+
+
+@pytest.mark.parametrize(
+    ("name", "via", "seconds"),
+    [
+        ("some-host", "http", 45),
+        ("codex-mcp-client", "stdio", 50),
+        ("claude-code", "http", 330),
+        ("claude-code", "stdio", 330),
+    ],
+)
+async def test_what_a_host_was_asked_first_is_everybodys_once_it_would_have_given_up(
+    world: World, name: str, via: str, seconds: float
+) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, server(answer_timeout_s=100_000)) as hub:
+        host = host_at(hub, Era.STATELESS, policy=Policy(form="host-first"))
+        host.host.info, host.host.via = {"name": name}, via
+        await asked_by(host, _meta={"progressToken": "p"})
+        (asked,) = open_requests(hub)
+        person = Accept({"name": "y"})
+        await settle(seconds - 10)
+        with pytest.raises(FailedPrecondition):
+            await hub.inbox.answer(asked.id, person, "alice", answer_id=None, claim_id=None)
+        await settle(10)
+        await hub.inbox.answer(asked.id, person, "alice", answer_id=None, claim_id=None)
+        await until(lambda: got)
 
 
 async def test_what_the_inbox_answered_meanwhile_is_the_result_of_the_retry(world: World) -> None:

@@ -69,6 +69,37 @@ def test_what_opens_links_is_imported_beside_the_loop() -> None:
     assert done.stdout.split() == ["COMMAND_NOT_FOUND", "True", "False"], done.stderr
 
 
+def test_what_seals_states_is_imported_beside_the_loop() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_STATE], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
+FIRST_STATE = """
+import sys, threading
+import anyio
+from hubbubd.clock import Clock
+from hubbubd.downstream.handles import Bound, Handles
+from hubbubd.downstream.state_keys import KeyRing
+
+class Watched:
+    threads = set()
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith("cryptography."):
+            self.threads.add(threading.current_thread())
+
+async def main():
+    sys.meta_path.insert(0, Watched())
+    clock = Clock(anyio.current_time)
+    handles = Handles(KeyRing.in_memory(clock), clock)
+    await handles.ready()
+    bound = Bound(principal="p", profile="d", method="m", name="n", params="")
+    assert handles.open(handles.seal("call", 1, bound, ttl_s=60), bound).call_id == "call"
+    print(bool(Watched.threads), threading.main_thread() in Watched.threads)
+
+anyio.run(main)
+"""
+
+
 FIRST_LINK = """
 import sys, threading, types
 import anyio

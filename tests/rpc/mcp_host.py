@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import anyio
 import httpx2
 from anyio.abc import SocketStream
 
-from hubbubd.config import HubSettings, ServerConfig
+from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.connection import State
 from hubbubd.rpc.auth import Gate
@@ -146,6 +146,14 @@ class Stage:
     url: str
     gate: Gate
     http: httpx2.AsyncClient
+    files: list[Settings]
+    """What the hub's files say; the last one counts."""
+
+    async def reload(self, **settings: Any) -> None:
+        """Has the hub read other settings."""
+        last = self.files[-1]
+        self.files.append(replace(last, hub=last.hub.model_copy(update=settings)))
+        await self.hub.configuration.reload()
 
     @property
     def base(self) -> str:
@@ -187,7 +195,9 @@ async def stage(
         name: server(name, max_in_flight=100, backoff_s=(0.01,)) for name in names or ("one", "two")
     }
     given = HubSettings(data_dir=directory, **settings)
-    async with settled(), Hub.open(store, peers, servers, given, tracer=tracer, meter=meter) as hub:
+    files = [Settings(hub=given, servers=tuple(servers.values()))]
+    opened = Hub.open(store, peers, servers, given, tracer=tracer, meter=meter, load=lambda: files[-1])
+    async with settled(), opened as hub:
         admitting = gate(hub)
         serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, handles=handles(hub))
         with anyio.fail_after(LIMIT_S):
@@ -199,5 +209,5 @@ async def stage(
                 base_url=url.removesuffix("/mcp"), trust_env=False, timeout=LIMIT_S, limits=limits
             )
             async with client:
-                yield Stage(hub, peers, url, admitting, client)
+                yield Stage(hub, peers, url, admitting, client, files)
     await store.close()

@@ -251,6 +251,22 @@ async def test_each_record_of_a_batch_is_noted_as_shown(hub: Hub) -> None:
     assert sorted(noted) == ["away", *names]
 
 
+async def test_what_comes_before_a_step_that_cannot_be_made_is_not_lost(hub: Hub) -> None:
+    await several(hub, 5)
+    made = list[str]()
+
+    def shown(record: Any) -> server_pb2.Server:
+        if len(made) == 3:
+            raise ValueError
+        made.append(record.name)
+        return SHOWN(record)
+
+    async with aclosing(watching(hub, shown=shown)) as watched:
+        assert [step.upsert.name for step in await next_steps(watched)] == made
+        with pytest.raises(ValueError):
+            await anext(watched)
+
+
 async def test_a_single_change_is_the_same_response_for_all(hub: Hub) -> None:
     (name,) = await several(hub, 1)
     async with aclosing(watching(hub)) as batched, aclosing(watching(hub, batches=False)) as single:

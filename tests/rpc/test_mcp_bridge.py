@@ -352,6 +352,23 @@ async def test_a_bridge_that_does_not_come_back_has_its_calls_cancelled(
     await until(lambda: list(calls().values()) == [CallState.CANCELLED])
 
 
+async def test_a_hub_that_shuts_down_says_so_beside_its_refusals(
+    hub: Hub, api: Caller, good: str, slow: anyio.Event, until: Until
+) -> None:
+    async with host(api) as stream, anyio.create_task_group() as tasks:
+        await stream.say(request(1, "tools/call", name="a"))
+        await until(lambda: hub.calls.select(CallFilter(states=frozenset({CallState.IN_PROGRESS}))))
+        tasks.start_soon(hub.drain, LIMIT_S)
+        await until(lambda: hub.calls.draining)
+        await stream.say(request(2, "tools/call", name="a"))
+        with anyio.fail_after(LIMIT_S):
+            while not (frame := await stream.rpc.read()).messages:
+                pass
+        assert json.loads(frame.messages[0])["error"]["data"]["reason"] == "SHUTTING_DOWN"
+        assert frame.draining
+        slow.set()
+
+
 async def test_a_token_that_is_revoked_ends_the_calls_of_its_bridge_at_once(
     api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
 ) -> None:

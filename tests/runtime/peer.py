@@ -115,7 +115,7 @@ class PeerLink:
         return Hello(
             protocol_version="2026-07-28" if self._era is Era.STATELESS else "2025-11-25",
             era=self._era,
-            server_info={"name": "peer", "version": "1"},
+            server_info=dict(self.peer.info),
             capabilities=self.peer.capabilities,
             instructions=self.peer.instructions,
             pid=7,
@@ -268,6 +268,7 @@ class Peer:
         self.closing_s = 0.0
         self.capabilities: dict[str, Any] = {}
         self.instructions: str | None = None
+        self.info: dict[str, Any] = {"name": "peer", "version": "1"}
         self.listing: Behaviour = no_lists
         self.fetches: list[Sent] = []
         self.listening: Callable[[Subscription], Awaitable[None]] = all_of_it

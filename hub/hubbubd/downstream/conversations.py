@@ -54,7 +54,7 @@ class Conversations:
     async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
         try:
-            attached = self._rounds.attached(exchange) if exchange.host.stateless else None
+            attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
         except Lost:
             return _lost(exchange)
         spec, handle = attached or (self._new(exchange, server, method, params), None)
@@ -66,7 +66,7 @@ class Conversations:
         call = self._own(wanted.call_id, exchange.host.principal)
         if call.state.ended:
             return call.server, _result(exchange, call, attached=True)
-        attached = self._rounds.attached(exchange) if exchange.host.stateless else None
+        attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
         spec, handle = attached or (spec_of(call), None)
         holding = self._holding(exchange, spec, wanted)
         return call.server, await self._held(exchange, spec, handle, holding)

@@ -3,7 +3,10 @@
 message ──> Endpoint.serve: table of methods ──> lists (catalog) | calls (runtime) | the endpoint's own answers
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -87,6 +90,8 @@ class Endpoint:
             **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
         self._relay = relay
+        self._removed = asyncio.Event()
+        self._open: dict[asyncio.Timeout, asyncio.Task[Any]] = {}
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
 
     def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
@@ -102,6 +107,43 @@ class Endpoint:
         if host.connected is not None:
             self._hub.hosts.part(host.connected)
 
+    def remove(self) -> None:
+        """Serve nothing more: what is open ends with an error."""
+        self._removed.set()
+        for limit in self._open:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def removed(self) -> None:
+        """Return once the endpoint was removed, and what was open has ended."""
+        await self._removed.wait()
+        if self._open:
+            await asyncio.wait(set(self._open.values()))
+
+    @asynccontextmanager
+    async def _while_there(self) -> AsyncGenerator[None]:
+        """Serve a request during the block, unless the endpoint is removed. Raises NotFound."""
+        task = asyncio.current_task()
+        assert task is not None
+        if self._removed.is_set():
+            raise self.not_there
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._open[limit] = task
+                try:
+                    yield
+                finally:
+                    del self._open[limit]
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self.not_there from None
+
+    @property
+    def not_there(self) -> NotFound:
+        """What to say once it was removed."""
+        return NotFound("profile", self.view.name.removeprefix("p/"))
+
     def call_ids(self, principal: Principal, call_key: str) -> tuple[str, str]:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
         return call_key, self._conversations.tasks.id_of(principal, call_key)
@@ -116,7 +158,8 @@ class Endpoint:
                 handler = self._methods[host.revision].get(exchange.method)
                 if handler is None:
                     raise messages.unknown_method(exchange.method)
-                result = await handler(exchange)
+                async with self._while_there():
+                    result = await handler(exchange)
                 outcome.error = TOOL_ERROR if exchange.method == "tools/call" and b'"isError":true' in result else ""
                 return messages.result(exchange.id, result)
             except Refusal as refusal:
@@ -162,11 +205,11 @@ class Endpoint:
     async def _list(self, exchange: Exchange) -> bytes:
         kind = LISTS[exchange.method]
         entries = self._entries(kind, exchange)
-        begin = _offset(exchange.params.get("cursor"), len(entries))
+        begin = _begin(exchange.params.get("cursor"), kind, entries)
         page = entries[begin : begin + PAGE]
         said: dict[str, Any] = _cached(exchange, self._ttl_ms(kind, exchange))
         if begin + PAGE < len(entries):
-            said["nextCursor"] = str(begin + PAGE)
+            said["nextCursor"] = f"{begin + PAGE}.{_mark(kind, page[-1])}"
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **said)
 
@@ -229,10 +272,25 @@ def _cached(exchange: Exchange, ttl_ms: int) -> dict[str, Any]:
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _offset(cursor: object, count: int) -> int:
+def _begin(cursor: object, kind: Kind, entries: tuple[bytes, ...]) -> int:
+    """Return where a page begins: behind the last entry of the page before, wherever that is by now. Raises Refusal."""
     if cursor is None:
         return 0
-    begin = bounds.whole_text(cursor, high=count) if isinstance(cursor, str) else None
-    if begin is not None:
-        return begin
-    raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it")
+    place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
+    at = bounds.whole_text(place, high=2**31)
+    if at and mark:
+        if at <= len(entries) and _mark(kind, entries[at - 1]) == mark:
+            return at
+        moved = next((place for place, entry in enumerate(entries, 1) if _mark(kind, entry) == mark), None)
+        if moved is not None:
+            return moved
+    raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
+
+
+def _mark(kind: Kind, entry: bytes) -> str:
+    """Return what an entry is known by in a cursor: its name or URI, in few characters."""
+    known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
+    return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]
+
+
+_KNOWN_BY: Final = {Kind.TOOL: "name", Kind.PROMPT: "name", Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}

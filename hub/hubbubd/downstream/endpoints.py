@@ -1,5 +1,6 @@
 """The endpoints that there are: each profile, and each server by itself."""
 
+from hubbubd.config import HubSettings
 from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Principal
 from hubbubd.downstream.endpoint import Endpoint
@@ -17,6 +18,7 @@ class Endpoints:
         self._hub = hub
         self._handles = handles
         self._made: dict[str, Endpoint] = {}
+        hub.configuration.on_adopted(self._adopt)
 
     def profile(self, name: str) -> Endpoint:
         """Return the endpoint of a profile. Raises NotFound."""
@@ -40,6 +42,12 @@ class Endpoints:
     def _keep(self, view: View) -> Endpoint:
         made = self._made[view.name] = Endpoint(self._hub, view, self._handles)
         return made
+
+    def _adopt(self, settings: HubSettings) -> None:
+        """Remove the endpoints of profiles that are no more."""
+        there = {f"p/{name}" for name in (DEFAULT, *settings.profiles)}
+        for name in [each for each in self._made if each.startswith("p/") and each not in there]:
+            self._made.pop(name).remove()
 
     def _settings(self, name: str) -> ProfileSettings:
         return self._hub.configuration.settings.profiles.get(name, DEFAULT_PROFILE)

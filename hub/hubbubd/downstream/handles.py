@@ -12,11 +12,15 @@ and all are refused alike.
 
 import base64
 import hashlib
+import importlib
+import math
 import secrets
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hubbubd import payload
@@ -29,21 +33,29 @@ from hubbubd.downstream.state_keys import ROTATE_S, KeyRing
 NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Params that differ from round to round."""
 
-MAX_STATE: Final = 2048
+MAX_STATE: Final = 8192
 """Characters of a state; the hub's own are shorter."""
+
+_SEALING: Final = "cryptography.hazmat.primitives.ciphers.aead"
 
 _VERSION: Final = b"\x01"
 _NONCE_BYTES: Final = 12  # NIST SP 800-38D, section 8.2
 
 
 class Handle(BaseModel):
-    """What a state says: the call, its round, and until when (epoch seconds) the state is good."""
+    """What a state says: the call, its round, what is asked in it, and until when (epoch seconds) the state is good.
+
+    `sealed_at` is on the steady clock of the process `run`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     call_id: str
     round: Count
     expires_at: Moment
+    asked: tuple[str, ...]
+    sealed_at: float
+    run: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +80,23 @@ class Handles:
     def __init__(self, keys: KeyRing, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
+        self._run = secrets.token_hex(8)
 
-    def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float) -> str:
-        """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most."""
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: the first second does not need it
+    def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
+        """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most.
 
-        handle = Handle(call_id=call_id, round=round_, expires_at=self._clock.now() + min(ttl_s, ROTATE_S))
+        `asked` are the ids of the round's pending requests.
+        """
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `ready`
+
+        handle = Handle(
+            call_id=call_id,
+            round=round_,
+            expires_at=self._clock.now() + min(ttl_s, ROTATE_S),
+            asked=tuple(asked),
+            sealed_at=self._clock.steady(),
+            run=self._run,
+        )
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, handle.model_dump_json().encode(), bound.seal())
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
@@ -88,8 +111,18 @@ class Handles:
             raise Refusal(INVALID_PARAMS, "requestState is not of this request, or has expired: send it without one")
         return handle
 
+    @staticmethod
+    async def ready() -> None:
+        """Import what seals, beside the loop: that takes about 100 ms, and the first second does not need it."""
+        if _SEALING not in sys.modules:
+            await to_thread.run_sync(importlib.import_module, _SEALING)
+
+    def age_s(self, handle: Handle) -> float:
+        """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
+        return self._clock.steady() - handle.sealed_at if handle.run == self._run else math.inf
+
     def _opened(self, state: object, bound: Bound) -> Handle | None:
-        from cryptography.exceptions import InvalidTag  # lazy: as in `seal`
+        from cryptography.exceptions import InvalidTag  # lazy: see `ready`
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if not isinstance(state, str) or len(state) > MAX_STATE:

@@ -18,7 +18,7 @@ import structlog
 
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.patience import patience_s
+from hubbubd.downstream.patience import LONGEST_S, patience_s
 from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.progress import Progress
 from hubbubd.errors import HubError
@@ -40,22 +40,24 @@ log = structlog.get_logger(__name__)
 class Terms:
     """When a hold ends: at `until` of the steady clock, or with `dialogs` once the host's own dialog is closed.
 
-    With `whatever` it ends even if nobody is asked.
+    With `whatever` it ends even if nobody is asked. A host that is asked by a result has `return_s` seconds to come
+    back: it may have gone, and nothing tells of that.
     """
 
     until: float
+    return_s: float
     dialogs: bool = False
     whatever: bool = False
 
     @classmethod
     def of(cls, policy: Policy, exchange: Exchange, now: float, *, told: bool) -> "Terms":
         """Return the terms of a request that came now. `told` is whether its host gets progress."""
+        host, auto = exchange.host, policy.hold_s == "auto"
+        held_s = patience_s(host.info.get("name"), host.via, told=told) if policy.hold_s == "auto" else policy.hold_s
+        return_s = min(held_s, LONGEST_S) if auto else held_s
         if policy.on_hold_end == "wait":
-            return cls(until=math.inf)
-        host = exchange.host
-        if policy.hold_s == "auto":
-            return cls(until=now + patience_s(host.info.get("name"), host.via, told=told), dialogs=True)
-        return cls(until=now + policy.hold_s)
+            return cls(until=math.inf, return_s=return_s)
+        return cls(until=now + held_s, return_s=return_s, dialogs=auto)
 
 
 class Holding:
@@ -76,6 +78,11 @@ class Holding:
         self._news = asyncio.Event()
         self._limit = asyncio.timeout(None)
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def return_s(self) -> float:
+        """Seconds in which a host that is asked by a result comes back, if it does."""
+        return self._terms.return_s
 
     @property
     def asked(self) -> list[str]:

@@ -17,12 +17,13 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.patience import LONGEST_S
 from hubbubd.downstream.policy import declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
@@ -127,7 +128,8 @@ class HostTasks:
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
-        kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves))
+        for_s = LONGEST_S if host.stateless else MAX_CLAIM_S
+        kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves, for_s))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
     @contextmanager
@@ -179,14 +181,14 @@ class HostTasks:
         asked = [request for request in self._open(call) if self.questions.asks(host, request)]
         if (kept := self._kept.get(call.id)) is not None:
             for request in asked:
-                kept.shown_at.setdefault(request.id, self.hub.clock.now())
+                kept.shown_at.setdefault(request.id, self.hub.clock.steady())
         return asked
 
     def took_s(self, call: Call, request: PendingRequest) -> float:
-        """Return the seconds since a host could first see a question."""
+        """Return the seconds since a host could first see a question; infinity if that was before a restart."""
         kept = self._kept.get(call.id)
         since = kept.shown_at.get(request.id) if kept is not None else None
-        return self.hub.clock.now() - (request.created_at if since is None else since)
+        return math.inf if since is None else self.hub.clock.steady() - since
 
     def _open(self, call: Call) -> list[PendingRequest]:
         found: list[PendingRequest] = []

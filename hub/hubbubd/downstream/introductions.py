@@ -35,22 +35,8 @@ def of_handshake(request: Request, caller: Principal, via: str) -> Host:
     )
 
 
-def of_request(request: Request, caller: Principal, via: str) -> Host:
-    """Return who sends a request without a handshake. Raises Refusal."""
-    version, meta = version_of(request), cast("dict[str, Any]", request.params["_meta"])
-    if version not in STATELESS_REVISIONS:
-        raise unsupported(version)
-    return Host(
-        principal=caller,
-        revision=version,
-        info=_object(meta.get(INFO)),
-        capabilities=_object(meta[CAPABILITIES]),
-        via=via,
-    )
-
-
 def version_of(request: Request) -> str:
-    """Return the revision that a request without a handshake says; its envelope is whole. Raises Refusal."""
+    """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
     missing = [key for key in (VERSION, CAPABILITIES) if key not in meta]
     if missing:
@@ -61,8 +47,23 @@ def version_of(request: Request) -> str:
     return version
 
 
+def of_request(request: Request, caller: Principal, via: str) -> Host:
+    """Return who sends a request without a handshake. Raises Refusal."""
+    version = version_of(request)
+    if version not in STATELESS_REVISIONS:
+        raise unsupported(version)
+    meta: dict[str, Any] = request.params["_meta"]
+    return Host(
+        principal=caller,
+        revision=version,
+        info=_object(meta.get(INFO)),
+        capabilities=_object(meta[CAPABILITIES]),
+        via=via,
+    )
+
+
 def unsupported(version: str) -> Refusal:
-    """Return the error for a revision that is not served, with those that are."""
+    """Return the refusal of a revision that is not served; it names those that are."""
     data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
     return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
 

@@ -24,6 +24,10 @@ _ENDLESS: Final = (("claude-code", STDIO),)
 """Hosts that wait as long as they hear of progress."""
 
 
+LONGEST_S: Final = max(seconds for _, _, seconds in _PATIENCE)
+"""How long a host that may never come back is waited for, where it would wait for ever itself."""
+
+
 def patience_s(name: object, via: str, *, told: bool) -> float:
     """Return for how many seconds a host waits for a response; infinity if it does not give up.
 

@@ -107,7 +107,10 @@ class Transparent:
         record = self._hub.servers.get(self._server)
         own: dict[str, Any] = payload.loads(record.capabilities) if record.capabilities else self._expected()
         capabilities = {name: own[name] for name in PASSED_ON if name in own}
-        info = payload.loads(record.server_info) if record.server_info else {"name": self._server, "version": "0"}
+        info: dict[str, Any] = payload.loads(record.server_info) if record.server_info else {}
+        for name, instead in (("name", self._server), ("version", "0")):
+            if not isinstance(info.get(name), str):
+                info[name] = instead  # hosts refuse to connect without it
         return Introduction(info, capabilities, record.instructions)
 
     def _expected(self) -> dict[str, Any]:

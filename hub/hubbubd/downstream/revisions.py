@@ -100,6 +100,8 @@ def entry(kind: Kind, raw: bytes, revision: str) -> bytes:
         schema: object = parsed.get("outputSchema", {"type": "object"})
         if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
             left_out.append("outputSchema")  # any schema from 2026-07-28 on, before that one of an object
+    if kind is Kind.TOOL and revision == NEWEST_HANDSHAKE and _may_have(raw, ["taskSupport"]):
+        raw = _without_need_of_tasks(raw)
     return _without(raw, left_out)
 
 
@@ -126,6 +128,16 @@ def not_read(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refu
         return refusal
     code = INVALID_PARAMS if revision >= STATELESS else RESOURCE_NOT_FOUND
     return Refusal(code, refusal.message, {**data, "uri": uri})
+
+
+def _without_need_of_tasks(raw: bytes) -> bytes:
+    """Return a tool that its server carries out only as a task as the hub does: it follows the task itself."""
+    tool = cast("dict[str, Any]", payload.loads(raw))
+    execution: object = tool.get("execution")
+    said = cast("dict[str, Any]", execution) if isinstance(execution, dict) else {}
+    if said.get("taskSupport") != "required":
+        return raw
+    return payload.dumps({**tool, "execution": {**said, "taskSupport": "optional"}})
 
 
 def _known(own: Mapping[str, Any], members: Iterable[Member], revision: str) -> dict[str, Any]:

@@ -34,6 +34,9 @@ TOGETHER_S: Final = 0.05
 STATE_S: Final = 86_400.0
 """Seconds for which a host may come back with its answers."""
 
+MAX_ASKED: Final = 100
+"""The most questions of one round; others are of the next."""
+
 MAX_ANSWERS: Final = 1000
 """The most answers in one request."""
 
@@ -47,7 +50,7 @@ class Rounds:
         self._handles = handles
         self._view = view
 
-    def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
+    async def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
         """Return the call that a request goes on with, by its state; None for a request without one.
 
         Raises Refusal for a state of others or of another request, and Lost if there is no such call any more.
@@ -55,6 +58,7 @@ class Rounds:
         state = exchange.params.get("requestState")
         if state is None:
             return None
+        await self._handles.ready()
         handle = self._handles.open(state, self._bound(exchange))
         try:
             call = self._hub.calls.get(handle.call_id)
@@ -73,33 +77,33 @@ class Rounds:
         def reserves(request: PendingRequest) -> bool:
             return count < MAX_ROUNDS and self.questions.reserves(host, request)
 
-        with following.following(), self._hub.inbox.reserved.for_caller(spec.call_id, host.principal.name, reserves):
+        reserved = self._hub.inbox.reserved.for_caller(spec.call_id, host.principal.name, reserves, holding.return_s)
+        with following.following(), reserved:
             attached = _Attached(self, exchange, spec, following, handle)
             return await attached.run(answers, holding)
 
-    def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
+    async def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
         """Return a result that asks for input."""
         call = self._hub.calls.get(call_id)
         requests = {
             key: {"method": METHODS[request.kind], "params": self.questions.shown(exchange.host, request)}
             for key, request in keyed(call, asked).items()
         }
-        state = self._handles.seal(call_id, count, self._bound(exchange), ttl_s=STATE_S)
+        ids = [request.id for request in asked]
+        await self._handles.ready()
+        state = self._handles.seal(call_id, count, self._bound(exchange), ttl_s=STATE_S, asked=ids)
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
     async def give(self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any]) -> None:
         """Take a host's answers to the questions of a round. Raises Refusal for one that does not fit."""
         inbox, questions = self._hub.inbox, self.questions
-        sealed_at = handle.expires_at - STATE_S
-        took_s = self._hub.clock.now() - sealed_at
+        took_s = self._handles.age_s(handle)
         call = self._hub.calls.get(handle.call_id)
         asked: list[PendingRequest] = []
-        for request_id in call.pending_ids:
+        for request_id in handle.asked:  # no others: a question that came later may have the key of an earlier one
             with suppress(NotFound):
                 asked.append(inbox.get(request_id))
-        # A question that came later may have the key of an earlier one.
-        then = keyed(call, [request for request in asked if request.created_at <= sealed_at])
-        for key, request in then.items():
+        for key, request in keyed(call, asked).items():
             if key not in answers or not questions.asks(exchange.host, request):
                 continue
             params = payload.loads(request.request)
@@ -159,7 +163,7 @@ class _Attached:
                     giving = giving.result()
                 await self._detach()
                 if giving is None and (asked := await self._asked(call)):
-                    return self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
+                    return await self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
         except asyncio.CancelledError:
             await _cancelled(tasks)
             if (
@@ -186,7 +190,7 @@ class _Attached:
 
     def _askable(self) -> list[PendingRequest]:
         host, questions = self._exchange.host, self._rounds.questions
-        return [request for request in self._following.open() if questions.asks(host, request)]
+        return [request for request in self._following.open() if questions.asks(host, request)][:MAX_ASKED]
 
 
 def spec_of(call: Call) -> CallSpec:

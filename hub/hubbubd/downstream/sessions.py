@@ -202,7 +202,7 @@ class Sessions:
     def find(self, id_: str, principal: Principal, endpoint: Endpoint) -> Session | None:
         """Return a session, if it is of this principal and endpoint."""
         session = self._sessions.get(id_)
-        if session is None or session.endpoint.view.name != endpoint.view.name:
+        if session is None or session.endpoint is not endpoint:
             return None
         if session.host.principal.name != principal.name:
             return None

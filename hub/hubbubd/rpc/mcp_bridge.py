@@ -9,8 +9,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 
-import anyio
-
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.config.mcp import DEFAULT
 from hubbubd.core.access import Principal
@@ -19,6 +17,7 @@ from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc import mcp_hosts, requests
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
+from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import BOOKMARK_S
 
@@ -64,11 +63,16 @@ class McpService:
         await write(pb.ServeResponse(opened=opened).SerializeToString())
         outlet = Outlet(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
-        stream = _Stream(host, outlet, write, self._hub.calls.stopped)
+        stream = _Stream(host, outlet, write, self._hub.calls)
+        removed = asyncio.create_task(endpoint.removed())
+        removed.add_done_callback(lambda _: outlet.close())
         try:
             stream.take(first)
             await stream.run(frames)
+            if removed.done():
+                raise endpoint.not_there
         finally:
+            removed.cancel()
             self._hosts.part(host, left=stream.left or not current().standing())
         if outlet.overrun:
             raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
@@ -88,13 +92,13 @@ class McpService:
 class _Stream:
     """One stream of a bridge."""
 
-    def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, stopped: anyio.Event) -> None:
+    def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, calls: Calls) -> None:
         self.left = False
         self.taken = 0
         self._host = host
         self._outlet = outlet
         self._write = write
-        self._stopped = stopped
+        self._calls = calls
         self._room = asyncio.Event()
 
     async def run(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
@@ -131,7 +135,7 @@ class _Stream:
         self._outlet.close()
 
     async def _stop(self) -> None:
-        await self._stopped.wait()
+        await self._calls.stopped.wait()
         self._outlet.close()
 
     async def _tell(self) -> None:
@@ -140,23 +144,23 @@ class _Stream:
             await self._outlet.news(BOOKMARK_S)
             waiting = self._outlet.take()
             if self._outlet.closed and not waiting:
-                if self._stopped.is_set():
+                if self._calls.stopped.is_set():
                     await self._write(pb.ServeResponse(taken=self.taken).SerializeToString())
                 return
-            for frame in _frames(waiting) if waiting else [b""]:
+            for frame in _frames(waiting, draining=self._calls.draining) if waiting else [b""]:
                 await self._write(frame)
             self._room.set()
 
 
-def _frames(waiting: list[bytes]) -> list[bytes]:
+def _frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:
     """Return messages as frames, several short ones in one."""
     frames: list[bytes] = []
     together: list[bytes] = []
     size = 0
     for message in waiting:
         if together and size + len(message) > TOGETHER_BYTES:
-            frames.append(pb.ServeResponse(messages=together).SerializeToString())
+            frames.append(pb.ServeResponse(messages=together, draining=draining).SerializeToString())
             together, size = [], 0
         together.append(message)
         size += len(message)
-    return [*frames, pb.ServeResponse(messages=together).SerializeToString()]
+    return [*frames, pb.ServeResponse(messages=together, draining=draining).SerializeToString()]

@@ -35,7 +35,6 @@ from hubbubd.downstream import (
     Endpoints,
     Exchange,
     Handles,
-    Host,
     Limits,
     Outlet,
     Serve,
@@ -74,6 +73,7 @@ from hubbubd.telemetry import metrics
 log = structlog.get_logger(__name__)
 
 VIA: Final = "http"
+"""How hosts come here, as operators see it."""
 
 LISTEN: Final = "subscriptions/listen"
 """The request whose stream lasts (from 2026-07-28 on)."""
@@ -231,7 +231,8 @@ class McpApplication:
         try:
             if isinstance(message, Request):
                 self._check_open(message.params)
-            if _is_stateless(request.text(VERSION), message):
+            of_request = isinstance(message, Request) and introductions.is_stateless(message)
+            if request.text(VERSION) in STATELESS_REVISIONS or of_request:
                 await self._stateless(request, message, caller, endpoint)
             else:
                 await self._handshake(request, message, caller, endpoint)
@@ -313,12 +314,15 @@ class McpApplication:
             self._check_open()
             stream, outlet = Stream(request), session.listen()
             gone = asyncio.create_task(request.gone())
+            removed = asyncio.create_task(session.endpoint.removed())
+            removed.add_done_callback(lambda _: outlet.close())
             try:
                 await stream.begin()
                 await stream.pass_on(outlet, until=gone)
                 await request.end()
             finally:
                 gone.cancel()
+                removed.cancel()
                 session.left(outlet)
 
     async def _resume(self, request: Received, session: Session, last: str) -> None:
@@ -339,7 +343,8 @@ class McpApplication:
                 raise introductions.unsupported(version or "")
             await request.answer(202)
             return
-        host = _host_of_request(request, message, caller)
+        _check_headers(request, message)
+        host = introductions.of_request(message, caller, VIA)
         if message.method == "tools/call":
             listed = endpoint.view.entries(Kind.TOOL, caller)
             self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
@@ -355,13 +360,6 @@ class McpApplication:
             await reply(request, task, outlet, message.id)
 
 
-def _is_stateless(version: str | None, message: Message) -> bool:
-    """Return whether a message is of a revision without a handshake: its header says so, or its envelope."""
-    if version in STATELESS_REVISIONS:
-        return True
-    return isinstance(message, Request) and introductions.is_stateless(message)
-
-
 _NAMES: Final = {
     "tools/call": "name",
     "prompts/get": "name",
@@ -371,19 +369,16 @@ _NAMES: Final = {
 """The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
 
 
-def _host_of_request(request: Received, message: Request, caller: Principal) -> Host:
-    """Return who asks, from the request's own envelope. Raises Refusal."""
+def _check_headers(request: Received, message: Request) -> None:
+    """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
     if request.doubled is not None:
         raise Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice")
-    version = introductions.version_of(message)
-    _check_header(request, VERSION, version)
+    _check_header(request, VERSION, introductions.version_of(message))
     _check_header(request, b"mcp-method", message.method)
-    params: dict[str, Any] = message.params
-    named: object = params.get(_NAMES.get(message.method, ""))
+    named: object = message.params.get(_NAMES.get(message.method, ""))
     unsaid = message.method.startswith("tasks/") and request.text(b"mcp-name") is None
     if isinstance(named, str) and not unsaid:
         _check_header(request, b"mcp-name", named)
-    return introductions.of_request(message, caller, VIA)
 
 
 def _check_header(request: Received, key: bytes, said: str) -> None:

@@ -50,7 +50,11 @@ async def responses(
             steps, token = [step(event)], event.token
             size = len(steps[0])
             while batches and (following := watch.pop()) is not None:
-                more = step(following)
+                try:
+                    more = step(following)
+                except Exception:
+                    yield _together(steps, response, token)  # what came before it is not lost
+                    raise
                 if size + len(more) > TOGETHER_BYTES:
                     yield _together(steps, response, token)
                     steps, size = [], 0

@@ -347,8 +347,13 @@ class ServeResponse(_message.Message):
     OPENED_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
     TAKEN_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     taken: _builtins.int
     """In the last frame of a hub that shuts down in order: so many messages of the stream it has taken, and none after."""
+    draining: _builtins.bool
+    """Whether the hub shuts down, so that an error among these messages with the reason SHUTTING_DOWN may be its own; else
+    it is that of a hub behind this one.
+    """
     @_builtins.property
     def opened(self) -> Global___ServeResponse.Opened:
         """In the first frame, and only there."""
@@ -363,10 +368,11 @@ class ServeResponse(_message.Message):
         opened: Global___ServeResponse.Opened | None = ...,
         messages: _abc.Iterable[_builtins.bytes] | None = ...,
         taken: _builtins.int | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_taken", b"_taken", "opened", b"opened", "taken", b"taken"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_taken", b"_taken", "messages", b"messages", "opened", b"opened", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_taken", b"_taken", "draining", b"draining", "messages", b"messages", "opened", b"opened", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__taken: _TypeAlias = _typing.Literal["taken"]  # noqa: Y015
     _WhichOneofArgType__taken: _TypeAlias = _typing.Literal["_taken", b"_taken"]  # noqa: Y015

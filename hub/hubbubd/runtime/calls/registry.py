@@ -229,6 +229,11 @@ class Calls:
         if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
             self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
 
+    @property
+    def draining(self) -> bool:
+        """Whether new calls are refused, as the hub shuts down."""
+        return self._draining
+
     async def drain(self) -> None:
         """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart."""
         self._draining = True

@@ -21,6 +21,7 @@ class _Caller:
 
     by: str
     chosen: Callable[[PendingRequest], bool]
+    for_s: float
 
 
 class Reserved:
@@ -31,12 +32,15 @@ class Reserved:
         self._calls: dict[str, list[_Caller]] = {}
 
     @contextmanager
-    def for_caller(self, call_id: str, by: str, chosen: Callable[[PendingRequest], bool]) -> Generator[None]:
+    def for_caller(
+        self, call_id: str, by: str, chosen: Callable[[PendingRequest], bool], for_s: float = MAX_CLAIM_S
+    ) -> Generator[None]:
         """Have those of a call's questions that are `chosen` opened as claimed by a principal, during the block.
 
-        The claims last MAX_CLAIM_S, if nobody gives them back before. Blocks of one call may overlap.
+        The claims last `for_s` seconds, MAX_CLAIM_S at most, if nobody gives them back before. Blocks of one call may
+        overlap.
         """
-        caller = _Caller(by, chosen)
+        caller = _Caller(by, chosen, for_s)
         self._calls.setdefault(call_id, []).append(caller)
         try:
             yield
@@ -60,6 +64,6 @@ class Reserved:
         if caller is None:
             return request
         try:
-            return core.claim(request, f"{PREFIX}{secrets.token_hex(12)}", caller.by, MAX_CLAIM_S, self._clock.now())
+            return core.claim(request, f"{PREFIX}{secrets.token_hex(12)}", caller.by, caller.for_s, self._clock.now())
         except FailedPrecondition:  # its deadline has passed already
             return request
