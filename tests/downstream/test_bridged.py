@@ -1,5 +1,6 @@
 """Hosts behind a bridge whose stream breaks, in virtual time."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 from hubbubd import payload
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy
+from hubbubd.core.forms import Accept
+from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy, Session
 from hubbubd.downstream.bridged import RETURN_S
 from hubbubd.downstream.policy import Asked
 from hubbubd.runtime.hub import Hub
@@ -30,11 +32,11 @@ class Bridge:
         self._endpoint = Endpoint(hub, Asking(hub, policy), handles(hub))
         self.told: list[Any] = []
 
-    def connect(self, *, again: bool = False) -> BridgedHost:
+    def connect(self, *, again: bool = False, **more: Any) -> BridgedHost:
         """Begins a stream, with the handshake and the call."""
         host = self.hosts.join(principal(), "k" * 16, self._endpoint, Outlet())
         self.say(host, 0, "initialize", **HELLO)
-        self.say(host, 1, "tools/call", again=again, name="t")
+        self.say(host, 1, "tools/call", again=again, name="t", **more)
         return host
 
     @staticmethod
@@ -86,3 +88,46 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
         assert said["result"]["content"][0]["text"] == "done"
         assert got == [accepted, accepted]
         assert [call.state for call in hub.calls.select(CallFilter())] == [CallState.COMPLETED]
+
+
+def statuses(outlet: Outlet) -> list[str]:
+    """What a host is told of its tasks."""
+    told = [payload.loads(message) for message in outlet.take()]
+    return [each["params"]["status"] for each in told if each.get("method") == "notifications/tasks/status"]
+
+
+async def test_a_task_that_is_requested_again_is_the_same_and_told_of_once(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        bridge = Bridge(hub, Policy())
+        ids: set[str] = set()
+        for again in (False, True, True):
+            host = bridge.connect(again=again, task={})
+            ids.add((await bridge.next(host, lambda message: message.get("id") == 1))["result"]["task"]["taskId"])
+        assert (len(ids), len(hub.calls.select(CallFilter()))) == (1, 1)
+        request = await question(hub)
+        await settle()
+        await hub.inbox.answer(request.id, Accept({"name": "y"}), "a", answer_id=None, claim_id=None)
+        await settle()
+        assert (statuses(host.outlet), len(got)) == (["input_required", "working", "completed"], 1)
+
+
+async def test_of_a_task_that_has_ended_nothing_is_kept_for_a_bridge_that_comes_back(world: World) -> None:
+    asks(world, Era.HANDSHAKE)
+    async with connected(world) as hub:
+        bridge = Bridge(hub, Policy())
+        before = sessions()
+        for again in (False, True):
+            host = bridge.connect(again=again, task={})
+            await bridge.next(host, lambda message: message.get("id") == 1)
+            await settle()
+            bridge.hosts.part(host, left=True)
+            await settle()
+        del host
+        assert sessions() == before
+
+
+def sessions() -> int:
+    """How many sessions are in memory."""
+    gc.collect()
+    return sum(isinstance(each, Session) for each in gc.get_objects())

@@ -6,7 +6,6 @@ call is the id of the task. It says at which endpoint the task was made, and nob
 
 import asyncio
 import hashlib
-import math
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,7 +17,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
@@ -47,12 +46,18 @@ LONGEST_ID: Final = 256
 
 @dataclass(slots=True)
 class _Kept:
-    """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions."""
+    """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions.
+
+    `waiting` counts the host's requests that wait for news of the task. `changed_at` is when its call last changed.
+    """
 
     host: Host
     seen_at: float
+    changed_at: float = 0.0
+    waiting: int = 0
     shown_at: dict[str, float] = field(default_factory=dict[str, float])
     stack: ExitStack = field(default_factory=ExitStack)
+    watching: ExitStack = field(default_factory=ExitStack)
 
 
 class HostTasks:
@@ -82,6 +87,8 @@ class HostTasks:
         if not isinstance(named, str) or len(named) > LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
         if (call := self.known(exchange.host, named)) is not None:
+            if exchange.shown is not None:
+                exchange.shown.call_id = call.id
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
 
@@ -92,9 +99,9 @@ class HostTasks:
             return call if self._is_of(host, call) else None
         return None
 
-    def of(self, host: Host) -> Iterator[Call]:
-        """Yield the calls that are tasks of a host's principal at this endpoint, oldest first."""
-        for call in self.hub.calls.newest(CallFilter(), oldest_first=True):
+    def of(self, host: Host, after: tuple[float, str] | None = None) -> Iterator[Call]:
+        """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
+        for call in self.hub.calls.newest(CallFilter(), after, oldest_first=True):
             if call.detached and self._is_of(host, call):
                 yield call
 
@@ -120,10 +127,12 @@ class HostTasks:
         kept = self._kept[call_id] = _Kept(host, now)
 
         def reserves(request: PendingRequest) -> bool:
-            present = self.hub.clock.steady() - kept.seen_at < AWAY_S
-            return present and self.questions.reserves(kept.host, request)
+            present = kept.waiting or self.hub.clock.steady() - kept.seen_at < AWAY_S
+            return bool(present) and self.questions.reserves(kept.host, request)
 
-        def changed(call: Call, _live: object) -> None:
+        def changed(call: Call, live: object) -> None:
+            if live is None:
+                kept.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
@@ -135,10 +144,11 @@ class HostTasks:
         """Keep the questions of a call for its host during the block, however long that is."""
         self.keep(host, call_id)
         kept = self._kept[call_id]
-        kept.seen_at = math.inf
+        kept.waiting += 1
         try:
             yield
         finally:
+            kept.waiting -= 1
             kept.seen_at = self.hub.clock.steady()
 
     @contextmanager
@@ -165,14 +175,23 @@ class HostTasks:
             yield
 
     def watch_kept(self, task: Task, tell: Callable[[Task], None]) -> None:
-        """Do the same until the task has ended, if it is kept for a host."""
+        """Do the same until the task has ended, if it is kept for a host. What it was told before ends with that."""
         if (kept := self._kept.get(task.id)) is not None:
-            kept.stack.enter_context(self.watched(kept.host, task.id, tell, task))
+            kept.watching.close()
+            kept.watching.enter_context(self.watched(kept.host, task.id, tell, task))
 
     def drop(self, call_id: str) -> None:
-        """Keep nothing more of a call: it has ended, or is no task."""
+        """Keep nothing more of a call, unless it goes on: others may have joined it."""
+        if self._goes_on(call_id):
+            return
         if (kept := self._kept.pop(call_id, None)) is not None:
+            kept.watching.close()
             kept.stack.close()
+
+    def _goes_on(self, call_id: str) -> bool:
+        with suppress(NotFound):
+            return not self.hub.calls.get(call_id).state.ended
+        return self.hub.calls.knows(call_id)
 
     def asked(self, host: Host, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
@@ -203,6 +222,8 @@ class HostTasks:
         at = [call.created_at, call.started_at or 0.0, *(request.created_at for request in waiting)]
         if own is not None:
             at.append(own.last_updated_at)
+        if (kept := self._kept.get(call.id)) is not None:
+            at.append(kept.changed_at)
         return Task(
             id=call.id,
             server=call.server,
@@ -242,6 +263,12 @@ def requests_task(exchange: Exchange) -> bool:
     return True
 
 
+def refuse_task(exchange: Exchange) -> None:
+    """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
+    if requests_task(exchange):
+        raise Refusal(METHOD_NOT_FOUND, f"{exchange.params['name']} cannot be called as a task")
+
+
 def with_tasks(capabilities: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """Return the capabilities of an endpoint with what a host's revision has of tasks, if it has tools."""
     own = {name: value for name, value in capabilities.items() if name != "tasks"}
@@ -277,4 +304,4 @@ def _message(call: Call, others: list[PendingRequest], own: Task | None) -> str 
 
 def _is_error(call: Call) -> bool:
     raw = call.result or b"{}"
-    return b'"isError"' in raw and cast("dict[str, Any]", payload.loads(raw)).get("isError") is True
+    return b'"isError":true' in raw and cast("dict[str, Any]", payload.loads(raw)).get("isError") is True

@@ -47,7 +47,7 @@ class TaskExtension:
     async def result(self, exchange: Exchange, spec: CallSpec) -> Call | bytes:
         """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
-        principal, created = exchange.host.principal.name, None
+        principal = exchange.host.principal.name
         following = Following(self._hub, spec.call_id)
         self._tasks.keep(exchange.host, spec.call_id)
         with following.following():
@@ -59,13 +59,11 @@ class TaskExtension:
                     if running.done():
                         return running.result()
                     if following.open() or self._is_task(spec.call_id):
-                        created = await self._hub.calls.start(spec, principal)
-                        return self._created(exchange.host, created)
+                        return self._created(exchange.host, await self._hub.calls.start(spec, principal))
             finally:
                 running.cancel()
                 await asyncio.wait({running})
-                if created is None:
-                    self._tasks.drop(spec.call_id)
+                self._tasks.drop(spec.call_id)
 
     def _is_task(self, call_id: str) -> bool:
         """Return whether a server has made a task of a call."""
