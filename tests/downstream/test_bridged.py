@@ -16,7 +16,8 @@ from hubbubd.downstream.policy import Asked
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle
+from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle, until
+from ..runtime.task_server import TaskServer
 from .conftest import handles
 from .scripted import ABLE, Asking, asks, connected, principal
 
@@ -25,18 +26,19 @@ ASKED = ("elicitation/create", FORM)
 
 
 class Bridge:
-    """A bridge with a host behind it that calls the tool `t`."""
+    """A bridge with a host behind it that calls one tool."""
 
-    def __init__(self, hub: Hub, policy: Policy) -> None:
+    def __init__(self, hub: Hub, policy: Policy, tool: str = "t") -> None:
         self.hosts = BridgedHosts(hub.calls, hub.clock.steady)
         self._endpoint = Endpoint(hub, Asking(hub, policy), handles(hub))
+        self._tool = tool
         self.told: list[Any] = []
 
     def connect(self, *, again: bool = False, **more: Any) -> BridgedHost:
         """Begins a stream, with the handshake and the call."""
         host = self.hosts.join(principal(), "k" * 16, self._endpoint, Outlet())
         self.say(host, 0, "initialize", **HELLO)
-        self.say(host, 1, "tools/call", again=again, name="t", **more)
+        self.say(host, 1, "tools/call", again=again, name=self._tool, **more)
         return host
 
     @staticmethod
@@ -131,3 +133,18 @@ def sessions() -> int:
     """How many sessions are in memory."""
     gc.collect()
     return sum(isinstance(each, Session) for each in gc.get_objects())
+
+
+async def test_a_task_of_its_server_is_the_same_when_requested_again_while_the_server_is_away(world: World) -> None:
+    TaskServer(world)
+    async with connected(world) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        bridge = Bridge(hub, Policy(), tool="must")
+        ids: set[str] = set()
+        for again in (False, True):
+            host = bridge.connect(again=again, task={})
+            ids.add((await bridge.next(host, lambda message: message.get("id") == 1))["result"]["task"]["taskId"])
+            world.peer.always = 3600.0
+            world.peer.link.lose()
+            await settle()
+        assert len(ids) == 1

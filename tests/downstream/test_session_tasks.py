@@ -24,6 +24,7 @@ from .scripted import ME, ScriptedHost, answering, asks, connected, host_at
 ASKED = ("elicitation/create", FORM)
 GIVEN = {"action": "accept", "content": {"name": "x"}}
 DONE = [{"type": "text", "text": "done"}]
+LOGGED = {"level": "info", "data": "so far"}
 METHODS = ["tasks/get", "tasks/result", "tasks/cancel"]
 
 
@@ -70,6 +71,30 @@ async def test_a_host_is_told_of_each_status(world: World) -> None:
         await result(host, "tasks/result", taskId=task_id)
         await settle()
         assert statuses(host) == ["input_required", "working", "completed"]
+
+
+async def test_a_host_is_told_of_progress_and_log_messages_until_the_end(world: World) -> None:
+    async def works(sent: Sent) -> Outcome:
+        for done in (1, 2):
+            await asyncio.sleep(10)
+            sent.progress(done, 2, "at work")
+            sent.link.inbound.on_notification("notifications/message", LOGGED, sent.call_id)
+        return {"content": DONE}
+
+    world.peer.behaviour = works
+    async with connected(world) as hub:
+        host = host_at(hub)
+        params = {"name": "t", "task": {}, "_meta": {"progressToken": "p"}}
+        task_id = (await result(host, "tools/call", **params))["task"]["taskId"]
+        await result(host, "tasks/result", taskId=task_id)
+        told = [payload.loads(message) for message in host.session.outlet.take()]
+        of_it = {"_meta": {RELATED_TASK: {"taskId": task_id}}}
+        progress = [each["params"] for each in told if each["method"] == "notifications/progress"]
+        assert progress == [
+            {"progressToken": "p", "progress": done, "total": 2, "message": "at work", **of_it} for done in (1, 2)
+        ]
+        logged = [each["params"] for each in told if each["method"] == "notifications/message"]
+        assert logged == [{**LOGGED, **of_it}] * 2
 
 
 async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -142,11 +143,13 @@ class Conversations:
             method=method,
             params=payload.dumps(sent),
             call_id=call_id,
-            as_task=method == "tools/call" and self._as_task(exchange, server, str(params.get("name"))),
+            as_task=method == "tools/call" and self._as_task(exchange, call_id, server, str(params.get("name"))),
         )
 
-    def _as_task(self, exchange: Exchange, server: str, tool: str) -> bool:
+    def _as_task(self, exchange: Exchange, call_id: str, server: str, tool: str) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
+        with suppress(NotFound):  # sent again, perhaps while the server is away: it is as it was
+            return self._hub.calls.get(call_id).as_task
         support = self._hub.calls.task_support(server, tool)
         return support == "required" or (support == "optional" and requests_task(exchange))
 

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
@@ -56,6 +56,7 @@ class _Kept:
     changed_at: float = 0.0
     waiting: int = 0
     shown_at: dict[str, float] = field(default_factory=dict[str, float])
+    timer: asyncio.TimerHandle | None = None
     stack: ExitStack = field(default_factory=ExitStack)
     watching: ExitStack = field(default_factory=ExitStack)
 
@@ -69,6 +70,7 @@ class HostTasks:
         self._view = view
         self._prefix = f"task_{hashlib.sha256(view.name.encode()).hexdigest()[:8]}_"
         self._kept: dict[str, _Kept] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     def new_id(self, exchange: Exchange) -> str:
         """Return the id of a call that may become a task."""
@@ -123,12 +125,13 @@ class HostTasks:
         kept = self._kept.get(call_id)
         if kept is not None:
             kept.host, kept.seen_at = host, now
+            self._look_after(call_id, kept)
             return
         kept = self._kept[call_id] = _Kept(host, now)
+        self._look_after(call_id, kept)
 
         def reserves(request: PendingRequest) -> bool:
-            present = kept.waiting or self.hub.clock.steady() - kept.seen_at < AWAY_S
-            return bool(present) and self.questions.reserves(kept.host, request)
+            return self._present_s(kept) > 0 and self.questions.reserves(kept.host, request)
 
         def changed(call: Call, live: object) -> None:
             if live is None:
@@ -138,6 +141,26 @@ class HostTasks:
 
         kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
+
+    def _present_s(self, kept: _Kept) -> float:
+        """Return the seconds for which a host still counts as there, if it makes no request about the task."""
+        return AWAY_S if kept.waiting else kept.seen_at + AWAY_S - self.hub.clock.steady()
+
+    def _look_after(self, call_id: str, kept: _Kept) -> None:
+        """Give the questions of a task back once its host is away."""
+        if kept.timer is None:
+            kept.timer = asyncio.get_running_loop().call_later(self._present_s(kept), self._look, call_id, kept)
+
+    def _look(self, call_id: str, kept: _Kept) -> None:
+        kept.timer = None
+        if self._present_s(kept) > 0:
+            self._look_after(call_id, kept)
+            return
+        with suppress(NotFound):
+            for request in self._open(self.hub.calls.get(call_id)):
+                giving = asyncio.get_running_loop().create_task(self.questions.give_back(request.id))
+                self._giving_back.add(giving)
+                giving.add_done_callback(self._giving_back.discard)
 
     @contextmanager
     def present(self, host: Host, call_id: str) -> Generator[None]:
@@ -174,10 +197,14 @@ class HostTasks:
             look()
             yield
 
-    def watch_kept(self, task: Task, tell: Callable[[Task], None]) -> None:
-        """Do the same until the task has ended, if it is kept for a host. What it was told before ends with that."""
+    def watch_kept(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
+        """Do the same until the task has ended, if it is kept for a host, and enter `also` meanwhile.
+
+        It ends what was told before, over an earlier stream.
+        """
         if (kept := self._kept.get(task.id)) is not None:
             kept.watching.close()
+            kept.watching.enter_context(also)
             kept.watching.enter_context(self.watched(kept.host, task.id, tell, task))
 
     def drop(self, call_id: str) -> None:
@@ -185,6 +212,8 @@ class HostTasks:
         if self._goes_on(call_id):
             return
         if (kept := self._kept.pop(call_id, None)) is not None:
+            if kept.timer is not None:
+                kept.timer.cancel()
             kept.watching.close()
             kept.stack.close()
 

@@ -8,6 +8,7 @@ as a task, the hub asks for that.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -20,8 +21,10 @@ from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Ask, Exchange
 from hubbubd.downstream.host_tasks import HostTasks, Shown
 from hubbubd.downstream.messages import Refusal, Response, notification, with_members
+from hubbubd.downstream.progress import Progress
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import spec_of
+from hubbubd.downstream.standing import Standing
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls import CallSpec
 
@@ -44,7 +47,10 @@ class SessionTasks:
         }
 
     async def begin(self, exchange: Exchange, spec: CallSpec) -> bytes:
-        """Start a call as a task, and return the result that says so. Raises as `Calls.start`."""
+        """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
+
+        The session is told of each status until the end, and of progress and log messages.
+        """
         assert spec.call_id is not None, "a host's call has an id"
         host, standing = exchange.host, exchange.standing
         if exchange.shown is not None:
@@ -55,12 +61,13 @@ class SessionTasks:
         finally:
             self._tasks.drop(spec.call_id)
         task = self._tasks.as_task(host, call)
+        if standing is not None:
 
-        def changed(task: Task) -> None:
-            if standing is not None:
+            def changed(task: Task) -> None:
                 standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
-        self._tasks.watch_kept(task, changed)
+            own = replace(exchange, tell=partial(_tell_of, call.id, standing))
+            self._tasks.watch_kept(task, changed, calls.followed(self._hub.calls, own, call.id, Progress(own)))
         return payload.dumps({"task": on_the_wire(task)})
 
     async def _get(self, exchange: Exchange) -> bytes:
@@ -113,6 +120,13 @@ def _with_task(ask: Ask, task_id: str) -> Ask:
         return await ask(method, {**params, "_meta": meta})
 
     return ask_it
+
+
+def _tell_of(task_id: str, standing: Standing, message: bytes) -> None:
+    """Tell a session a notification, with the task named in it."""
+    said = cast("dict[str, Any]", payload.loads(message))
+    meta: dict[str, Any] = {**(said["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
+    standing.tell(notification(said["method"], {**said["params"], "_meta": meta}))
 
 
 def _related(raw: bytes, task_id: str) -> bytes:

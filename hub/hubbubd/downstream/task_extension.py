@@ -49,21 +49,22 @@ class TaskExtension:
         assert spec.call_id is not None, "a host's call has an id"
         principal = exchange.host.principal.name
         following = Following(self._hub, spec.call_id)
-        self._tasks.keep(exchange.host, spec.call_id)
-        with following.following():
-            running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
-            try:
-                while True:
-                    await asyncio.wait({running, following.news}, return_when=asyncio.FIRST_COMPLETED)
-                    following.seen()
-                    if running.done():
-                        return running.result()
-                    if following.open() or self._is_task(spec.call_id):
-                        return self._created(exchange.host, await self._hub.calls.start(spec, principal))
-            finally:
-                running.cancel()
-                await asyncio.wait({running})
-                self._tasks.drop(spec.call_id)
+        try:
+            with self._tasks.present(exchange.host, spec.call_id), following.following():
+                running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
+                try:
+                    while True:
+                        await asyncio.wait({running, following.news}, return_when=asyncio.FIRST_COMPLETED)
+                        following.seen()
+                        if running.done():
+                            return running.result()
+                        if following.open() or self._is_task(spec.call_id):
+                            return self._created(exchange.host, await self._hub.calls.start(spec, principal))
+                finally:
+                    running.cancel()
+                    await asyncio.wait({running})
+        finally:
+            self._tasks.drop(spec.call_id)
 
     def _is_task(self, call_id: str) -> bool:
         """Return whether a server has made a task of a call."""
