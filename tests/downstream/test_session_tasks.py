@@ -19,6 +19,8 @@ from hubbubd.upstream.ports import Era
 from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, spec, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, TaskServer
+from .followed_tasks import host_with_tasks
+from .followed_tasks import result as called
 from .scripted import ME, ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
@@ -269,6 +271,20 @@ def _own(host: ScriptedHost) -> list[dict[str, Any]]:
     return [payload.loads(message) for message in host.session.outlet.take()]
 
 
+async def test_a_task_at_work_is_cancelled_at_its_server(world: World) -> None:
+    async def for_ever(_sent: Sent) -> Outcome:
+        await asyncio.sleep(10_000)
+        return {}
+
+    world.peer.behaviour = for_ever
+    async with connected(world) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        await until(lambda: world.peer.sent)
+        assert (await result(host, "tasks/cancel", taskId=task_id))["status"] == "cancelled"
+        await until(lambda: world.peer.sent[0].cancelled)
+
+
 # Lists
 
 
@@ -302,6 +318,12 @@ async def test_a_list_that_fills_its_page_is_whole(world: World) -> None:
             await made(host)
         listed = await result(host, "tasks/list")
         assert (len(listed["tasks"]), "nextCursor" in listed) == (PAGE, False)
+
+
+async def test_a_call_that_became_no_task_is_not_listed(world: World) -> None:
+    async with connected(world) as hub:
+        assert "taskId" not in await called(host_with_tasks(hub), "tools/call", name="t")
+        assert (await result(host_at(hub), "tasks/list")) == {"tasks": []}
 
 
 @pytest.mark.parametrize("cursor", ["x", 7, "", "MQ=="])

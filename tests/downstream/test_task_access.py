@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import CallState
 from hubbubd.upstream.ports import Era
 
@@ -59,6 +60,15 @@ async def test_a_task_is_of_the_endpoint_where_it_was_made(world: World) -> None
         task_id = await made(host_with_tasks(hub))
         elsewhere = host_with_tasks(hub, view="p/another")
         assert (await elsewhere.send("tasks/get", {"taskId": task_id}))["error"]["code"] == -32602
+
+
+async def test_tasks_of_a_server_that_is_out_of_reach_now_do_not_exist(world: World) -> None:
+    TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        host.host.principal = Principal(name=ME, grants=(Grant(Role.CALLER, ("two",)),), credential=f"token:{ME}")
+        assert (await host.send("tasks/get", {"taskId": task_id}))["error"]["code"] == -32602
 
 
 async def test_endpoints_declare_the_extension_and_nothing_of_earlier_revisions(world: World) -> None:
