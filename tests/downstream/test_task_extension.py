@@ -62,6 +62,19 @@ async def test_a_call_becomes_a_task_when_its_server_makes_one(world: World, era
         assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
 
 
+async def test_a_server_that_is_seldom_asked_is_asked_when_the_host_asks(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    tasks.interval_ms = 30_000
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        await settle()
+        tasks.end(result=RESULT)
+        await result(host, "tasks/get", taskId=task_id)
+        await settle()
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
+
+
 async def test_a_host_without_the_extension_gets_no_task(world: World) -> None:
     tasks = TaskServer(world, Era.STATELESS)
     async with connected(world) as hub:
@@ -139,10 +152,24 @@ async def test_an_answer_that_nobody_gave_leaves_the_question_to_the_inbox(world
     async with connected(world) as hub:
         host = host_with_tasks(hub)
         task_id = await made(host)
+        await settle(60)  # it looks late, and answers at once
         (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
         await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
         assert (await result(host, "tasks/get", taskId=task_id))["status"] == "working"
         assert len(open_requests(hub)) == 1
+
+
+async def test_a_person_may_decline_whenever_the_host_last_looked(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id, key = await made(host), ""
+        for _ in range(3):
+            await settle(3)
+            (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
+        await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
+        await reached(host, task_id, "completed")
+        assert got == [{"action": "decline"}]
 
 
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(world: World) -> None:

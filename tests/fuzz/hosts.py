@@ -20,7 +20,17 @@ GLIMPSE_S = 0.05
 
 HANDSHAKE, STATELESS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"), "2026-07-28"
 ENVELOPE = "io.modelcontextprotocol/"
-METHODS = (*PARAMS, "server/discover", "initialize", "subscriptions/listen", "resources/list", "prompts/list", "x")
+TASKS = ("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel")
+METHODS = (
+    *PARAMS,
+    *TASKS,
+    "server/discover",
+    "initialize",
+    "subscriptions/listen",
+    "resources/list",
+    "prompts/list",
+    "x",
+)
 NOTIFICATIONS = ("notifications/cancelled", "notifications/initialized", "notifications/roots/list_changed", "x")
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 HEADERS = (
@@ -30,8 +40,10 @@ HEADERS = (
 CLASSIFIED = {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 421, 429, 503}
 INTERNAL = -32603
 CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+WITH_TASKS: dict[str, Any] = {**CAPABILITIES, "extensions": {f"{ENVELOPE}tasks": {}}}
 BOUND = 200_000
 KEPT_SESSIONS = 40
+KEPT_TASKS = 20
 PATHS = ("/mcp", "/mcp/s/toy", "/mcp/s/asker")
 
 
@@ -67,6 +79,7 @@ class _Trial:
         self._seed = seed
         self._sessions = deque[tuple[str, str, str]](maxlen=KEPT_SESSIONS)
         self._events = deque[str](maxlen=20)
+        self._tasks = deque[str](maxlen=KEPT_TASKS)
 
     async def one(self, number: int) -> str:
         """One request, or a dialogue of a few."""
@@ -119,7 +132,7 @@ class _Trial:
         version = STATELESS if not chance.one_in(10) else chance.text()
         meta = {
             f"{ENVELOPE}protocolVersion": version,
-            f"{ENVELOPE}clientCapabilities": CAPABILITIES,
+            f"{ENVELOPE}clientCapabilities": chance.of((CAPABILITIES, WITH_TASKS)),
             f"{ENVELOPE}clientInfo": {"name": "x", "version": "1"},
         }
         given = _object(message["params"])
@@ -138,6 +151,13 @@ class _Trial:
             params["name"] = chance.of(("toy__echo", "asker__echo"))
         if method == "tools/call" and chance.one_in(2):
             params["ask"] = [chance.maybe_changed(chance.of((*QUESTIONS, {"method": "x", "params": PAGE})))]
+        if method == "tools/call" and chance.one_in(4):
+            params["task"] = chance.of(({}, {"ttl": chance.value()}, chance.value()))
+        if method in TASKS and self._tasks:
+            params |= {"taskId": chance.of(self._tasks), "cursor": chance.text()}
+            params |= {"inputResponses": {chance.text(): chance.value()}}
+        if method == "subscriptions/listen":
+            params["notifications"] = chance.maybe_changed({"taskIds": [*self._tasks]})
         if chance.one_in(3):
             params["_meta"] = {"progressToken": chance.scalar(), "traceparent": chance.text()}
         return _request(chance, method, chance.maybe_changed(params) if chance.one_in(2) else params)
@@ -165,7 +185,15 @@ class _Trial:
             await response.aclose()
         if revision and (session := response.headers.get("mcp-session-id")):
             self._sessions.append((path, session, revision))
-        return _judged(response.status_code, said, shown)
+        judged = _judged(response.status_code, said, shown)
+        self._note(said)
+        return judged
+
+    def _note(self, said: bytes) -> None:
+        """Remembers a task."""
+        result = _object(_object(json.loads(said or b"{}")).get("result"))
+        if isinstance(task_id := _object(result.get("task", result)).get("taskId"), str):
+            self._tasks.append(task_id)
 
     async def _glimpse(self, response: httpx2.Response, chance: Chance, shown: str) -> None:
         """Reads a stream for a while, and leaves it in the middle more often than not."""
@@ -175,6 +203,7 @@ class _Trial:
                     self._events.append(line[4:])
                 if line.startswith("data: ") and len(line) > 6:
                     _judged(200, line[6:].encode(), shown)
+                    self._note(line[6:].encode())
 
     async def _raw(self, chance: Chance) -> str:
         """HTTP that is none, or not all of it."""

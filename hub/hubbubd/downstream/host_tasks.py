@@ -22,7 +22,7 @@ from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import declares_tasks
+from hubbubd.downstream.policy import METHODS, declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.errors import NotFound
@@ -224,14 +224,21 @@ class HostTasks:
 
     def asked(self, host: Host, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
-        asked = [request for request in self._open(call) if self.questions.asks(host, request)]
+        return [request for request in self._open(call) if self.questions.asks(host, request)]
+
+    def shown(self, host: Host, call: Call) -> dict[str, Any]:
+        """Return the questions of a task as its host is asked them from now on, by id."""
+        asked = self.asked(host, call)
         if (kept := self._kept.get(call.id)) is not None:
             for request in asked:
                 kept.shown_at.setdefault(request.id, self.hub.clock.now())
-        return asked
+        return {
+            request.id: {"method": METHODS[request.kind], "params": self.questions.shown(host, request)}
+            for request in asked
+        }
 
     def took_s(self, call: Call, request: PendingRequest) -> float:
-        """Return the seconds since a host could first see a question."""
+        """Return the seconds since a host was first shown a question."""
         kept = self._kept.get(call.id)
         since = kept.shown_at.get(request.id) if kept is not None else None
         return self.hub.clock.now() - (request.created_at if since is None else since)

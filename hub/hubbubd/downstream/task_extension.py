@@ -20,7 +20,7 @@ from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.host_tasks import HostTasks, Shown, follows_tasks
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import METHODS, judge
+from hubbubd.downstream.policy import judge
 from hubbubd.downstream.rounds import given_answers
 from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
@@ -107,13 +107,7 @@ class TaskExtension:
         said |= _wire(task)
         match task.status:
             case TaskStatus.INPUT_REQUIRED:
-                said["inputRequests"] = {
-                    request.id: {
-                        "method": METHODS[request.kind],
-                        "params": self._tasks.questions.shown(host, request),
-                    }
-                    for request in self._tasks.asked(host, call)
-                }
+                said["inputRequests"] = self._tasks.shown(host, call)
             case TaskStatus.FAILED:
                 assert call.fault is not None, "a call that has failed has a fault"
                 refusal = calls.of_fault(call.fault)
