@@ -7,12 +7,14 @@ import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import CallState
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import SAMPLING, World, open_requests, settle, spec, until
 from ..runtime.task_server import TaskServer
 from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, result
 from .scripted import ABLE, ME, asks, connected, host_at
+from .test_tickets import host_of
 
 # Access
 
@@ -83,6 +85,18 @@ async def test_endpoints_declare_the_extension_and_nothing_of_earlier_revisions(
 async def test_methods_that_the_extension_does_not_have_are_unknown(world: World, method: str) -> None:
     async with connected(world) as hub:
         assert (await host_with_tasks(hub).send(method, {"taskId": "x"}))["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("tool", ["hubbub_result", "hubbub_search_tools"])
+async def test_a_tool_of_the_hub_is_never_a_task(world: World, tool: str) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        call_id = (await hub.calls.start(CallSpec(server="one", method="tools/call", call_id="c"), ME)).id
+        params: dict[str, Any] = {"name": tool, "arguments": {"call_id": call_id, "query": "x"}}
+        old = host_of(hub, tools="search")
+        assert (await old.call(**params, task={}))["error"]["code"] == -32601
+        new = host_of(hub, Era.STATELESS, capabilities=DECLARED, tools="search", hold_s=1)
+        assert (await new.send("tools/call", params))["result"]["resultType"] in ("complete", "input_required")
 
 
 # Notifications

@@ -21,7 +21,6 @@ from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
 from ..runtime.peer import Outcome, Sent
-from .followed_tasks import DECLARED
 from .scripted import ABLE, ME, REVISIONS, Handler, ScriptedHost, answering, asks, connected, handles, never, principal
 
 ASKED = ("elicitation/create", FORM)
@@ -269,18 +268,6 @@ async def test_a_call_that_is_not_for_the_host_does_not_exist(world: World, how:
             assert error["message"] == f"there is no call {asked_for[:100]!r} of yours here, or it has been deleted"
             await answer(hub)
             await ended(hub, call_id)
-
-
-@pytest.mark.parametrize("tool", ["hubbub_result", "hubbub_search_tools"])
-async def test_a_tool_of_the_hub_is_never_a_task(world: World, tool: str) -> None:
-    asks(world, Era.HANDSHAKE, ASKED)
-    async with connected(world) as hub:
-        call_id = (await hub.calls.start(CallSpec(server="one", method="tools/call", call_id="c"), ME)).id
-        params: dict[str, Any] = {"name": tool, "arguments": {"call_id": call_id, "query": "x"}}
-        old = host_of(hub, tools="search")
-        assert (await old.call(**params, task={}))["error"]["code"] == -32601
-        new = host_of(hub, Era.STATELESS, capabilities=DECLARED, tools="search", hold_s=1)
-        assert (await new.send("tools/call", params))["result"]["resultType"] in ("complete", "input_required")
 
 
 async def test_what_is_no_call_of_a_tool_is_not_fetched(world: World) -> None:

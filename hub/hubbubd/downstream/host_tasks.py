@@ -44,7 +44,7 @@ LONGEST_ID: Final = 256
 """Characters of an id that is looked up. Those of tasks have 46."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Kept:
     """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions.
 
@@ -127,7 +127,7 @@ class HostTasks:
             kept.host, kept.seen_at = host, now
             self._look_after(call_id, kept)
             return
-        kept = self._kept[call_id] = _Kept(host, now)
+        kept = self._kept[call_id] = _Kept(host=host, seen_at=now)
         self._look_after(call_id, kept)
 
         def reserves(request: PendingRequest) -> bool:
