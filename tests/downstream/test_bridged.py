@@ -1,5 +1,6 @@
 """Hosts behind a bridge whose stream breaks, in virtual time."""
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 from hubbubd import payload
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy
+from hubbubd.core.forms import Accept
+from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy, Session
 from hubbubd.downstream.bridged import RETURN_S
 from hubbubd.downstream.policy import Asked
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle
+from ..runtime.conftest import FORM, PATIENCE_S, World, question, settle, until
+from ..runtime.task_server import TaskServer
 from .conftest import handles
 from .scripted import ABLE, Asking, asks, connected, principal
 
@@ -23,18 +26,19 @@ ASKED = ("elicitation/create", FORM)
 
 
 class Bridge:
-    """A bridge with a host behind it that calls the tool `t`."""
+    """A bridge with a host behind it that calls one tool."""
 
-    def __init__(self, hub: Hub, policy: Policy) -> None:
+    def __init__(self, hub: Hub, policy: Policy, tool: str = "t") -> None:
         self.hosts = BridgedHosts(hub.calls, hub.clock.steady)
         self._endpoint = Endpoint(hub, Asking(hub, policy), handles(hub))
+        self._tool = tool
         self.told: list[Any] = []
 
-    def connect(self, *, again: bool = False) -> BridgedHost:
+    def connect(self, *, again: bool = False, **more: Any) -> BridgedHost:
         """Begins a stream, with the handshake and the call."""
         host = self.hosts.join(principal(), "k" * 16, self._endpoint, Outlet())
         self.say(host, 0, "initialize", **HELLO)
-        self.say(host, 1, "tools/call", again=again, name="t")
+        self.say(host, 1, "tools/call", again=again, name=self._tool, **more)
         return host
 
     @staticmethod
@@ -86,3 +90,61 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
         assert said["result"]["content"][0]["text"] == "done"
         assert got == [accepted, accepted]
         assert [call.state for call in hub.calls.select(CallFilter())] == [CallState.COMPLETED]
+
+
+def statuses(outlet: Outlet) -> list[str]:
+    """What a host is told of its tasks."""
+    told = [payload.loads(message) for message in outlet.take()]
+    return [each["params"]["status"] for each in told if each.get("method") == "notifications/tasks/status"]
+
+
+async def test_a_task_that_is_requested_again_is_the_same_and_told_of_once(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        bridge = Bridge(hub, Policy())
+        ids: set[str] = set()
+        for again in (False, True, True):
+            host = bridge.connect(again=again, task={})
+            ids.add((await bridge.next(host, lambda message: message.get("id") == 1))["result"]["task"]["taskId"])
+        assert (len(ids), len(hub.calls.select(CallFilter()))) == (1, 1)
+        request = await question(hub)
+        await settle()
+        await hub.inbox.answer(request.id, Accept({"name": "y"}), "a", answer_id=None, claim_id=None)
+        await settle()
+        assert (statuses(host.outlet), len(got)) == (["input_required", "working", "completed"], 1)
+
+
+async def test_of_a_task_that_has_ended_nothing_is_kept_for_a_bridge_that_comes_back(world: World) -> None:
+    asks(world, Era.HANDSHAKE)
+    async with connected(world) as hub:
+        bridge = Bridge(hub, Policy())
+        before = sessions()
+        for again in (False, True):
+            host = bridge.connect(again=again, task={})
+            await bridge.next(host, lambda message: message.get("id") == 1)
+            await settle()
+            bridge.hosts.part(host, left=True)
+            await settle()
+        del host
+        assert sessions() == before
+
+
+def sessions() -> int:
+    """How many sessions are in memory."""
+    gc.collect()
+    return sum(isinstance(each, Session) for each in gc.get_objects())
+
+
+async def test_a_task_of_its_server_is_the_same_when_requested_again_while_the_server_is_away(world: World) -> None:
+    TaskServer(world)
+    async with connected(world) as hub:
+        await until(lambda: hub.catalog.entries("one/tool"))
+        bridge = Bridge(hub, Policy(), tool="must")
+        ids: set[str] = set()
+        for again in (False, True):
+            host = bridge.connect(again=again, task={})
+            ids.add((await bridge.next(host, lambda message: message.get("id") == 1))["result"]["task"]["taskId"])
+            world.peer.always = 3600.0
+            world.peer.link.lose()
+            await settle()
+        assert len(ids) == 1

@@ -11,18 +11,22 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.downstream import Policy
+from hubbubd.downstream.host_tasks import AWAY_S
 from hubbubd.downstream.session_tasks import PAGE
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import FORM, World, open_requests, server, settle, spec, until
+from ..runtime.conftest import FORM, SAMPLING, World, open_requests, server, settle, spec, until
 from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, TaskServer
+from .followed_tasks import host_with_tasks
+from .followed_tasks import result as called
 from .scripted import ME, ScriptedHost, answering, asks, connected, host_at
 
 ASKED = ("elicitation/create", FORM)
 GIVEN = {"action": "accept", "content": {"name": "x"}}
 DONE = [{"type": "text", "text": "done"}]
+LOGGED = {"level": "info", "data": "so far"}
 METHODS = ["tasks/get", "tasks/result", "tasks/cancel"]
 
 
@@ -81,6 +85,30 @@ async def test_a_host_is_told_of_each_status(world: World) -> None:
         assert statuses(host) == ["input_required", "working", "completed"]
 
 
+async def test_a_host_is_told_of_progress_and_log_messages_until_the_end(world: World) -> None:
+    async def works(sent: Sent) -> Outcome:
+        for done in (1, 2):
+            await asyncio.sleep(10)
+            sent.progress(done, 2, "at work")
+            sent.link.inbound.on_notification("notifications/message", LOGGED, sent.call_id)
+        return {"content": DONE}
+
+    world.peer.behaviour = works
+    async with connected(world) as hub:
+        host = host_at(hub)
+        params = {"name": "t", "task": {}, "_meta": {"progressToken": "p"}}
+        task_id = (await result(host, "tools/call", **params))["task"]["taskId"]
+        await result(host, "tasks/result", taskId=task_id)
+        told = [payload.loads(message) for message in host.session.outlet.take()]
+        of_it = {"_meta": {RELATED_TASK: {"taskId": task_id}}}
+        progress = [each["params"] for each in told if each["method"] == "notifications/progress"]
+        assert progress == [
+            {"progressToken": "p", "progress": done, "total": 2, "message": "at work", **of_it} for done in (1, 2)
+        ]
+        logged = [each["params"] for each in told if each["method"] == "notifications/message"]
+        assert logged == [{**LOGGED, **of_it}] * 2
+
+
 async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -113,6 +141,27 @@ async def test_a_host_that_asks_again_for_the_result_is_asked_again(world: World
         assert (got, len(host.asked)) == ([GIVEN], 2)
 
 
+@pytest.mark.parametrize("also", ["tasks/get", "tasks/result"])
+async def test_questions_are_kept_for_a_host_as_long_as_one_of_its_requests_waits(world: World, also: str) -> None:
+    async def asks_late(sent: Sent) -> Outcome:
+        await asyncio.sleep(3 * AWAY_S)
+        await sent.ask("sampling/createMessage", SAMPLING).answered()
+        return {"content": DONE}
+
+    world.peer.behaviour = asks_late
+    async with connected(world, server(call_timeout_s=1000)) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        waiting = asyncio.create_task(host.call("tasks/result", taskId=task_id))
+        await settle()
+        other = asyncio.create_task(host.call(also, taskId=task_id))
+        await settle()
+        other.cancel()
+        await settle(3 * AWAY_S)
+        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is not None
+        waiting.cancel()
+
+
 async def test_a_task_outlives_its_session(world: World) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -124,6 +173,30 @@ async def test_a_task_outlives_its_session(world: World) -> None:
         later = host_at(hub, Era.HANDSHAKE, answering(GIVEN))
         assert (await result(later, "tasks/result", taskId=task_id))["content"] == DONE
         assert got == [GIVEN]
+
+
+async def test_a_task_is_never_older_than_it_was(world: World) -> None:
+    async def asks_and_works(sent: Sent) -> Outcome:
+        await asyncio.sleep(100)
+        await sent.ask(*ASKED).answered()
+        await asyncio.sleep(100)
+        return {"content": DONE}
+
+    world.peer.behaviour = asks_and_works
+    async with connected(world, server(call_timeout_s=1000)) as hub:
+        host = host_at(hub, policy=Policy(form="inbox"))
+        task_id = await made(host)
+        seen = [await result(host, "tasks/get", taskId=task_id)]
+        await settle(105)
+        seen.append(await result(host, "tasks/get", taskId=task_id))
+        await settle(10)
+        await hub.inbox.answer(open_requests(hub)[0].id, Accept({"name": "y"}), "a", answer_id=None, claim_id=None)
+        await settle()
+        seen.append(await result(host, "tasks/get", taskId=task_id))
+        await result(host, "tasks/result", taskId=task_id)
+        seen.append(await result(host, "tasks/get", taskId=task_id))
+        times = [task["lastUpdatedAt"] for task in seen]
+        assert times == sorted(set(times))
 
 
 async def test_a_task_goes_on_over_a_restart(world: World) -> None:
@@ -208,6 +281,20 @@ def _own(host: ScriptedHost) -> list[dict[str, Any]]:
     return [payload.loads(message) for message in host.session.outlet.take()]
 
 
+async def test_a_task_at_work_is_cancelled_at_its_server(world: World) -> None:
+    async def for_ever(_sent: Sent) -> Outcome:
+        await asyncio.sleep(10_000)
+        return {}
+
+    world.peer.behaviour = for_ever
+    async with connected(world) as hub:
+        host = host_at(hub)
+        task_id = await made(host)
+        await until(lambda: world.peer.sent)
+        assert (await result(host, "tasks/cancel", taskId=task_id))["status"] == "cancelled"
+        await until(lambda: world.peer.sent[0].cancelled)
+
+
 # Lists
 
 
@@ -220,6 +307,33 @@ async def test_the_tasks_of_a_host_are_listed_in_pages(world: World) -> None:
         second = await result(host, "tasks/list", cursor=first["nextCursor"])
         assert (len(first["tasks"]), len(second["tasks"]), "nextCursor" in second) == (PAGE, 1, False)
         assert sorted(task["taskId"] for page in (first, second) for task in page["tasks"]) == sorted(ids)
+
+
+async def test_a_page_begins_after_the_last_one_whatever_has_come_meanwhile(world: World) -> None:
+    async with connected(world) as hub:
+        host = host_at(hub)
+        ids = [await made(host) for _ in range(PAGE + 2)]
+        first = await result(host, "tasks/list")
+        await settle()
+        ids.append(await made(host))
+        second = await result(host, "tasks/list", cursor=first["nextCursor"])
+        listed = [task["taskId"] for page in (first, second) for task in page["tasks"]]
+        assert (sorted(listed), len(listed), "nextCursor" in second) == (sorted(ids), PAGE + 3, False)
+
+
+async def test_a_list_that_fills_its_page_is_whole(world: World) -> None:
+    async with connected(world) as hub:
+        host = host_at(hub)
+        for _ in range(PAGE):
+            await made(host)
+        listed = await result(host, "tasks/list")
+        assert (len(listed["tasks"]), "nextCursor" in listed) == (PAGE, False)
+
+
+async def test_a_call_that_became_no_task_is_not_listed(world: World) -> None:
+    async with connected(world) as hub:
+        assert "taskId" not in await called(host_with_tasks(hub), "tools/call", name="t")
+        assert (await result(host_at(hub), "tasks/list")) == {"tasks": []}
 
 
 @pytest.mark.parametrize("cursor", ["x", 7, "", "MQ=="])

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import CallState
+from hubbubd.runtime.calls import CallSpec
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import SAMPLING, World, open_requests, settle, spec, until
 from ..runtime.task_server import TaskServer
 from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, result
 from .scripted import ABLE, ME, asks, connected, host_at
+from .test_tickets import host_of
 
 # Access
 
@@ -61,6 +64,15 @@ async def test_a_task_is_of_the_endpoint_where_it_was_made(world: World) -> None
         assert (await elsewhere.send("tasks/get", {"taskId": task_id}))["error"]["code"] == -32602
 
 
+async def test_tasks_of_a_server_that_is_out_of_reach_now_do_not_exist(world: World) -> None:
+    TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        host.host.principal = Principal(name=ME, grants=(Grant(Role.CALLER, ("two",)),), credential=f"token:{ME}")
+        assert (await host.send("tasks/get", {"taskId": task_id}))["error"]["code"] == -32602
+
+
 async def test_endpoints_declare_the_extension_and_nothing_of_earlier_revisions(world: World) -> None:
     TaskServer(world, Era.HANDSHAKE)
     async with connected(world) as hub:
@@ -73,6 +85,18 @@ async def test_endpoints_declare_the_extension_and_nothing_of_earlier_revisions(
 async def test_methods_that_the_extension_does_not_have_are_unknown(world: World, method: str) -> None:
     async with connected(world) as hub:
         assert (await host_with_tasks(hub).send(method, {"taskId": "x"}))["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("tool", ["hubbub_result", "hubbub_search_tools"])
+async def test_a_tool_of_the_hub_is_never_a_task(world: World, tool: str) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        call_id = (await hub.calls.start(CallSpec(server="one", method="tools/call", call_id="c"), ME)).id
+        params: dict[str, Any] = {"name": tool, "arguments": {"call_id": call_id, "query": "x"}}
+        old = host_of(hub, tools="search")
+        assert (await old.call(**params, task={}))["error"]["code"] == -32601
+        new = host_of(hub, Era.STATELESS, capabilities=DECLARED, tools="search", hold_s=1)
+        assert (await new.send("tools/call", params))["result"]["resultType"] in ("complete", "input_required")
 
 
 # Notifications

@@ -8,6 +8,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.downstream import Policy
+from hubbubd.downstream.host_tasks import AWAY_S
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
@@ -16,6 +17,8 @@ from ..runtime.peer import Outcome, Sent
 from ..runtime.task_server import ERAS, RESULT, TaskServer
 from .followed_tasks import ASKED, DECLARED, DONE, EXTENSION, GIVEN, answered, host_with_tasks, made, reached, result
 from .scripted import asks, connected, host_at
+
+SAID = {"role": "assistant", "content": {"type": "text", "text": "a"}, "model": "m"}
 
 # Which calls become tasks
 
@@ -69,6 +72,19 @@ async def test_a_call_becomes_a_task_when_its_server_makes_one(world: World, era
         assert (task["status"], task["statusMessage"]) == ("working", "half way")
         tasks.end(result=RESULT)
         assert (await reached(host, task_id, "completed"))["result"]["content"] == DONE
+
+
+async def test_a_server_that_is_seldom_asked_is_asked_when_the_host_asks(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    tasks.interval_ms = 30_000
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        await settle()
+        tasks.end(result=RESULT)
+        await result(host, "tasks/get", taskId=task_id)
+        await settle()
+        assert (await result(host, "tasks/get", taskId=task_id))["status"] == "completed"
 
 
 async def test_a_host_without_the_extension_gets_no_task(world: World) -> None:
@@ -148,10 +164,24 @@ async def test_an_answer_that_nobody_gave_leaves_the_question_to_the_inbox(world
     async with connected(world) as hub:
         host = host_with_tasks(hub)
         task_id = await made(host)
+        await settle(60)  # it looks late, and answers at once
         (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
         await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
         assert (await result(host, "tasks/get", taskId=task_id))["status"] == "working"
         assert len(open_requests(hub)) == 1
+
+
+async def test_a_person_may_decline_whenever_the_host_last_looked(world: World) -> None:
+    got = asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id, key = await made(host), ""
+        for _ in range(3):
+            await settle(3)
+            (key,) = (await result(host, "tasks/get", taskId=task_id))["inputRequests"]
+        await result(host, "tasks/update", taskId=task_id, inputResponses={key: {"action": "decline"}})
+        await reached(host, task_id, "completed")
+        assert got == [{"action": "decline"}]
 
 
 async def test_an_answer_that_does_not_fit_is_refused_and_may_be_given_again(world: World) -> None:
@@ -181,17 +211,16 @@ async def test_answers_that_are_no_objects_are_refused(world: World, answers: ob
 
 async def test_a_question_for_the_host_first_is_kept_for_it_while_it_asks(world: World) -> None:
     asks(world, Era.STATELESS, ("sampling/createMessage", SAMPLING), ("sampling/createMessage", SAMPLING))
-    said = {"role": "assistant", "content": {"type": "text", "text": "a"}, "model": "m"}
     async with connected(world) as hub:
         host = host_with_tasks(hub)
         task_id = await made(host)
         (first,) = open_requests(hub)
         assert hub.inbox.reserved.claim_of(first) is not None
-        await answered(host, task_id, said)
+        await answered(host, task_id, SAID)
         await until(lambda: [each for each in open_requests(hub) if each.id != first.id])
         (second,) = open_requests(hub)
         assert hub.inbox.reserved.claim_of(second) is not None
-        await answered(host, task_id, said)
+        await answered(host, task_id, SAID)
         await reached(host, task_id, "completed")
 
 
@@ -204,6 +233,50 @@ async def test_a_question_that_comes_when_the_host_is_away_is_everybodys(world: 
         tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
         await until(lambda: open_requests(hub))
         assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is None
+
+
+async def test_a_question_is_the_hosts_however_late_its_call_becomes_a_task(world: World) -> None:
+    async def asks_late(sent: Sent) -> Outcome:
+        await asyncio.sleep(3 * AWAY_S)
+        await sent.ask("sampling/createMessage", SAMPLING).answered()
+        return {"content": DONE}
+
+    world.peer.behaviour = asks_late
+    async with connected(world, server(call_timeout_s=1000)) as hub:
+        await made(host_with_tasks(hub))
+        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is not None
+
+
+async def test_a_host_that_stops_listening_is_away(world: World) -> None:
+    tasks = TaskServer(world, Era.STATELESS)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        wanted = {"notifications": {"taskIds": [await made(host)]}}
+        listening = asyncio.create_task(host.send("subscriptions/listen", wanted))
+        await until(lambda: host.told)
+        listening.cancel()
+        await settle(AWAY_S + 1)
+        asked = {"method": "sampling/createMessage", "params": SAMPLING}
+        tasks.status, tasks.more = "input_required", {"inputRequests": {"a": asked}}
+        await until(lambda: open_requests(hub))
+        assert hub.inbox.reserved.claim_of(open_requests(hub)[0]) is None
+
+
+async def test_a_host_that_goes_away_leaves_its_questions_to_everybody(world: World) -> None:
+    got = asks(world, Era.STATELESS, ("sampling/createMessage", SAMPLING))
+    async with connected(world, server(answer_timeout_s=1000)) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        (asked,) = open_requests(hub)
+        for _ in range(3):
+            await settle(AWAY_S - 1)
+            await result(host, "tasks/get", taskId=task_id)
+            assert hub.inbox.get(asked.id).claim is not None
+        await settle(AWAY_S + 1)
+        assert hub.inbox.get(asked.id).claim is None
+        await answered(host, task_id, SAID)
+        await reached(host, task_id, "completed")
+        assert got == [SAID]
 
 
 # How tasks end

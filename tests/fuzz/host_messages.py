@@ -7,9 +7,12 @@ from .payloads import PAGE, PARAMS, QUESTIONS
 
 HANDSHAKE, STATELESS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"), "2026-07-28"
 ENVELOPE = "io.modelcontextprotocol/"
-METHODS = (*PARAMS, "server/discover", "initialize", "subscriptions/listen", "resources/list", "prompts/list", "x")
+TASKS = ("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel")
+LISTS = ("resources/list", "prompts/list")
+METHODS = (*PARAMS, *TASKS, *LISTS, "server/discover", "initialize", "subscriptions/listen", "x")
 NOTIFICATIONS = ("notifications/cancelled", "notifications/initialized", "notifications/roots/list_changed", "x")
 CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+WITH_TASKS: dict[str, Any] = {**CAPABILITIES, "extensions": {f"{ENVELOPE}tasks": {}}}
 INTERNAL = -32603
 """The code of an error that nobody foresaw."""
 
@@ -35,6 +38,8 @@ def asked(chance: Chance) -> dict[str, Any]:
         params["name"] = chance.of(("toy__echo", "asker__echo"))
     if method == "tools/call" and chance.one_in(2):
         params["ask"] = [chance.maybe_changed(chance.of((*QUESTIONS, {"method": "x", "params": PAGE})))]
+    if method == "tools/call" and chance.one_in(4):
+        params["task"] = chance.of(({}, {"ttl": chance.value()}, chance.value()))
     if chance.one_in(3):
         params["_meta"] = {"progressToken": chance.scalar(), "traceparent": chance.text()}
     return request(chance, method, chance.maybe_changed(params) if chance.one_in(2) else params)
@@ -63,7 +68,7 @@ def enveloped(chance: Chance) -> tuple[dict[str, Any], str]:
     version = STATELESS if not chance.one_in(10) else chance.text()
     meta = {
         f"{ENVELOPE}protocolVersion": version,
-        f"{ENVELOPE}clientCapabilities": CAPABILITIES,
+        f"{ENVELOPE}clientCapabilities": chance.of((CAPABILITIES, WITH_TASKS)),
         f"{ENVELOPE}clientInfo": {"name": "x", "version": "1"},
     }
     given = as_object(message["params"])

@@ -260,21 +260,23 @@ def page(tasks: Sequence[D], cursor: object, size: int) -> tuple[list[D], str | 
     """
     ordered = sorted(tasks, key=_position)
     if cursor is not None:
-        after = _decode_cursor(cursor)
+        after = place_of(cursor)
         ordered = [task for task in ordered if _position(task) > after]
     rest = ordered[size:]
-    return ordered[:size], _encode_cursor(ordered[size - 1]) if rest else None
+    return ordered[:size], cursor_of(ordered[size - 1]) if rest else None
 
 
 def _position(task: Dated) -> tuple[float, str]:
     return task.created_at, task.id
 
 
-def _encode_cursor(task: Dated) -> str:
+def cursor_of(task: Dated) -> str:
+    """Return the cursor of what comes after a task."""
     return urlsafe_b64encode(f"{task.created_at!r} {task.id}".encode()).decode()
 
 
-def _decode_cursor(cursor: object) -> tuple[float, str]:
+def place_of(cursor: object) -> tuple[float, str]:
+    """Return the place in a list that a cursor names: an age and an id. Raises ValueError for an invalid cursor."""
     if not isinstance(cursor, str):
         raise ValueError("a cursor is a string")
     created_at, separator, task_id = urlsafe_b64decode(cursor.encode()).decode().partition(" ")

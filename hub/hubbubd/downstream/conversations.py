@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handle, Handles
 from hubbubd.downstream.holding import Holding, Terms
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.host_tasks import HostTasks, Shown, may_become_task, requests_task
+from hubbubd.downstream.host_tasks import HostTasks, Shown, may_become_task, refuse_task, requests_task
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.progress import Progress
@@ -58,10 +59,16 @@ class Conversations:
         except Lost:
             return _lost(exchange)
         spec, handle = attached or (self._new(exchange, server, method, params), None)
-        return await self._held(exchange, spec, handle, self._holding(exchange, spec))
+        holding = self._holding(exchange, spec)
+        if requests_task(exchange):
+            return await self.session_tasks.begin(exchange, spec)
+        return await self._held(
+            exchange, spec, handle, holding, may_become=handle is None and may_become_task(exchange)
+        )
 
     async def again(self, exchange: Exchange) -> tuple[str, bytes]:
         """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
+        refuse_task(exchange)
         wanted = tickets.wanted(exchange.params)
         call = self._own(wanted.call_id, exchange.host.principal)
         if call.state.ended:
@@ -69,7 +76,7 @@ class Conversations:
         attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
         spec, handle = attached or (spec_of(call), None)
         holding = self._holding(exchange, spec, wanted)
-        return call.server, await self._held(exchange, spec, handle, holding)
+        return call.server, await self._held(exchange, spec, handle, holding, may_become=False)
 
     def _holding(self, exchange: Exchange, spec: CallSpec, wanted: tickets.Wanted | None = None) -> Holding:
         """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
@@ -91,15 +98,18 @@ class Conversations:
             raise tickets.unknown(call_id)
         return call
 
-    async def _held(self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding) -> bytes:
-        """Return the result of a call, or what its host gets instead where it takes longer than the host waits."""
+    async def _held(
+        self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding, *, may_become: bool
+    ) -> bytes:
+        """Return the result of a call, or what its host gets instead where it takes longer than the host waits.
+
+        `may_become`: that may be a task.
+        """
         assert spec.call_id is not None, "a host's call has an id"
         if exchange.shown is not None:
             exchange.shown.call_id = spec.call_id
-        if requests_task(exchange):
-            return await self.session_tasks.begin(exchange, spec)
         with calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress):
-            if handle is None and may_become_task(exchange):
+            if may_become:
                 outcome = await self.extension.result(exchange, spec)
             elif exchange.host.stateless:
                 outcome = await holding.held(self._rounds.result(exchange, spec, handle, holding))
@@ -133,11 +143,13 @@ class Conversations:
             method=method,
             params=payload.dumps(sent),
             call_id=call_id,
-            as_task=method == "tools/call" and self._as_task(exchange, server, str(params.get("name"))),
+            as_task=method == "tools/call" and self._as_task(exchange, call_id, server, str(params.get("name"))),
         )
 
-    def _as_task(self, exchange: Exchange, server: str, tool: str) -> bool:
+    def _as_task(self, exchange: Exchange, call_id: str, server: str, tool: str) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
+        with suppress(NotFound):  # sent again, perhaps while the server is away: it is as it was
+            return self._hub.calls.get(call_id).as_task
         support = self._hub.calls.task_support(server, tool)
         return support == "required" or (support == "optional" and requests_task(exchange))
 

@@ -21,7 +21,7 @@ from hubbubd.downstream import calls, messages, own_tools, revisions, tickets
 from hubbubd.downstream.conversations import Conversations
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
-from hubbubd.downstream.host_tasks import WITH_TASKS, with_tasks
+from hubbubd.downstream.host_tasks import WITH_TASKS, refuse_task, with_tasks
 from hubbubd.downstream.instrumentation import Instrumentation
 from hubbubd.downstream.listening import listen
 from hubbubd.downstream.messages import Refusal
@@ -222,6 +222,7 @@ class Endpoint:
             return revisions.result(exchange.method, result, exchange.host.revision, origin)
         if kind is Kind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
+                refuse_task(exchange)
                 found = own_tools.searched(self.view, params, exchange.host.principal)
                 return revisions.result(exchange.method, found, exchange.host.revision, None)
             if params.get("name") == own_tools.CALL:

@@ -9,7 +9,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
@@ -18,13 +18,13 @@ from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest, RequestState
-from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.patience import LONGEST_S
-from hubbubd.downstream.policy import declares_tasks
+from hubbubd.downstream.policy import METHODS, declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
 from hubbubd.errors import NotFound
@@ -46,14 +46,21 @@ LONGEST_ID: Final = 256
 """Characters of an id that is looked up. Those of tasks have 46."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Kept:
-    """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions."""
+    """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions.
+
+    `waiting` counts the host's requests that wait for news of the task. `changed_at` is when its call last changed.
+    """
 
     host: Host
     seen_at: float
+    changed_at: float = 0.0
+    waiting: int = 0
     shown_at: dict[str, float] = field(default_factory=dict[str, float])
+    timer: asyncio.TimerHandle | None = None
     stack: ExitStack = field(default_factory=ExitStack)
+    watching: ExitStack = field(default_factory=ExitStack)
 
 
 class HostTasks:
@@ -65,6 +72,7 @@ class HostTasks:
         self._view = view
         self._prefix = f"task_{hashlib.sha256(view.name.encode()).hexdigest()[:8]}_"
         self._kept: dict[str, _Kept] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     def new_id(self, exchange: Exchange) -> str:
         """Return the id of a call that may become a task."""
@@ -83,6 +91,8 @@ class HostTasks:
         if not isinstance(named, str) or len(named) > LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
         if (call := self.known(exchange.host, named)) is not None:
+            if exchange.shown is not None:
+                exchange.shown.call_id = call.id
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
 
@@ -93,9 +103,9 @@ class HostTasks:
             return call if self._is_of(host, call) else None
         return None
 
-    def of(self, host: Host) -> Iterator[Call]:
-        """Yield the calls that are tasks of a host's principal at this endpoint, oldest first."""
-        for call in self.hub.calls.newest(CallFilter(), oldest_first=True):
+    def of(self, host: Host, after: tuple[float, str] | None = None) -> Iterator[Call]:
+        """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
+        for call in self.hub.calls.newest(CallFilter(), after, oldest_first=True):
             if call.detached and self._is_of(host, call):
                 yield call
 
@@ -117,14 +127,17 @@ class HostTasks:
         kept = self._kept.get(call_id)
         if kept is not None:
             kept.host, kept.seen_at = host, now
+            self._look_after(call_id, kept)
             return
-        kept = self._kept[call_id] = _Kept(host, now)
+        kept = self._kept[call_id] = _Kept(host=host, seen_at=now)
+        self._look_after(call_id, kept)
 
         def reserves(request: PendingRequest) -> bool:
-            present = self.hub.clock.steady() - kept.seen_at < AWAY_S
-            return present and self.questions.reserves(kept.host, request)
+            return self._present_s(kept) > 0 and self.questions.reserves(kept.host, request)
 
-        def changed(call: Call, _live: object) -> None:
+        def changed(call: Call, live: object) -> None:
+            if live is None:
+                kept.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
@@ -132,15 +145,36 @@ class HostTasks:
         kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves, for_s))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
+    def _present_s(self, kept: _Kept) -> float:
+        """Return the seconds for which a host still counts as there, if it makes no request about the task."""
+        return AWAY_S if kept.waiting else kept.seen_at + AWAY_S - self.hub.clock.steady()
+
+    def _look_after(self, call_id: str, kept: _Kept) -> None:
+        """Give the questions of a task back once its host is away."""
+        if kept.timer is None:
+            kept.timer = asyncio.get_running_loop().call_later(self._present_s(kept), self._look, call_id, kept)
+
+    def _look(self, call_id: str, kept: _Kept) -> None:
+        kept.timer = None
+        if self._present_s(kept) > 0:
+            self._look_after(call_id, kept)
+            return
+        with suppress(NotFound):
+            for request in self._open(self.hub.calls.get(call_id)):
+                giving = asyncio.get_running_loop().create_task(self.questions.give_back(request.id))
+                self._giving_back.add(giving)
+                giving.add_done_callback(self._giving_back.discard)
+
     @contextmanager
     def present(self, host: Host, call_id: str) -> Generator[None]:
         """Keep the questions of a call for its host during the block, however long that is."""
         self.keep(host, call_id)
         kept = self._kept[call_id]
-        kept.seen_at = math.inf
+        kept.waiting += 1
         try:
             yield
         finally:
+            kept.waiting -= 1
             kept.seen_at = self.hub.clock.steady()
 
     @contextmanager
@@ -166,26 +200,48 @@ class HostTasks:
             look()
             yield
 
-    def watch_kept(self, task: Task, tell: Callable[[Task], None]) -> None:
-        """Do the same until the task has ended, if it is kept for a host."""
+    def watch_kept(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
+        """Do the same until the task has ended, if it is kept for a host, and enter `also` meanwhile.
+
+        It ends what was told before, over an earlier stream.
+        """
         if (kept := self._kept.get(task.id)) is not None:
-            kept.stack.enter_context(self.watched(kept.host, task.id, tell, task))
+            kept.watching.close()
+            kept.watching.enter_context(also)
+            kept.watching.enter_context(self.watched(kept.host, task.id, tell, task))
 
     def drop(self, call_id: str) -> None:
-        """Keep nothing more of a call: it has ended, or is no task."""
+        """Keep nothing more of a call, unless it goes on: others may have joined it."""
+        if self._goes_on(call_id):
+            return
         if (kept := self._kept.pop(call_id, None)) is not None:
+            if kept.timer is not None:
+                kept.timer.cancel()
+            kept.watching.close()
             kept.stack.close()
+
+    def _goes_on(self, call_id: str) -> bool:
+        with suppress(NotFound):
+            return not self.hub.calls.get(call_id).state.ended
+        return self.hub.calls.knows(call_id)
 
     def asked(self, host: Host, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
-        asked = [request for request in self._open(call) if self.questions.asks(host, request)]
+        return [request for request in self._open(call) if self.questions.asks(host, request)]
+
+    def shown(self, host: Host, call: Call) -> dict[str, Any]:
+        """Return the questions of a task as its host is asked them from now on, by id."""
+        asked = self.asked(host, call)
         if (kept := self._kept.get(call.id)) is not None:
             for request in asked:
                 kept.shown_at.setdefault(request.id, self.hub.clock.steady())
-        return asked
+        return {
+            request.id: {"method": METHODS[request.kind], "params": self.questions.shown(host, request)}
+            for request in asked
+        }
 
     def took_s(self, call: Call, request: PendingRequest) -> float:
-        """Return the seconds since a host could first see a question; infinity if that was before a restart."""
+        """Return the seconds since a host was first shown a question; infinity if that was before a restart."""
         kept = self._kept.get(call.id)
         since = kept.shown_at.get(request.id) if kept is not None else None
         return math.inf if since is None else self.hub.clock.steady() - since
@@ -205,6 +261,8 @@ class HostTasks:
         at = [call.created_at, call.started_at or 0.0, *(request.created_at for request in waiting)]
         if own is not None:
             at.append(own.last_updated_at)
+        if (kept := self._kept.get(call.id)) is not None:
+            at.append(kept.changed_at)
         return Task(
             id=call.id,
             server=call.server,
@@ -244,6 +302,12 @@ def requests_task(exchange: Exchange) -> bool:
     return True
 
 
+def refuse_task(exchange: Exchange) -> None:
+    """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
+    if requests_task(exchange):
+        raise Refusal(METHOD_NOT_FOUND, f"{exchange.params['name']} cannot be called as a task")
+
+
 def with_tasks(capabilities: Mapping[str, Any], host: Host) -> dict[str, Any]:
     """Return the capabilities of an endpoint with what a host's revision has of tasks, if it has tools."""
     own = {name: value for name, value in capabilities.items() if name != "tasks"}
@@ -279,4 +343,4 @@ def _message(call: Call, others: list[PendingRequest], own: Task | None) -> str 
 
 def _is_error(call: Call) -> bool:
     raw = call.result or b"{}"
-    return b'"isError"' in raw and cast("dict[str, Any]", payload.loads(raw)).get("isError") is True
+    return b'"isError":true' in raw and cast("dict[str, Any]", payload.loads(raw)).get("isError") is True

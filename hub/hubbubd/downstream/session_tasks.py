@@ -8,18 +8,23 @@ as a task, the hub asks for that.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
-from hubbubd.core.tasks import RELATED_TASK, Task, on_the_wire, page
+from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
 from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Ask, Exchange
 from hubbubd.downstream.host_tasks import HostTasks, Shown
 from hubbubd.downstream.messages import Refusal, Response, notification, with_members
+from hubbubd.downstream.progress import Progress
 from hubbubd.downstream.requests import Requests
+from hubbubd.downstream.rounds import spec_of
+from hubbubd.downstream.standing import Standing
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls import CallSpec
 
@@ -42,22 +47,27 @@ class SessionTasks:
         }
 
     async def begin(self, exchange: Exchange, spec: CallSpec) -> bytes:
-        """Start a call as a task, and return the result that says so. Raises as `Calls.start`."""
+        """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
+
+        The session is told of each status until the end, and of progress and log messages.
+        """
         assert spec.call_id is not None, "a host's call has an id"
         host, standing = exchange.host, exchange.standing
+        if exchange.shown is not None:
+            exchange.shown.call_id = spec.call_id
         self._tasks.keep(host, spec.call_id)
         try:
             call = await self._hub.calls.start(spec, host.principal.name)
-        except BaseException:
+        finally:
             self._tasks.drop(spec.call_id)
-            raise
         task = self._tasks.as_task(host, call)
+        if standing is not None:
 
-        def changed(task: Task) -> None:
-            if standing is not None:
+            def changed(task: Task) -> None:
                 standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
-        self._tasks.watch_kept(task, changed)
+            own = replace(exchange, tell=partial(_tell_of, call.id, standing))
+            self._tasks.watch_kept(task, changed, calls.followed(self._hub.calls, own, call.id, Progress(own)))
         return payload.dumps({"task": on_the_wire(task)})
 
     async def _get(self, exchange: Exchange) -> bytes:
@@ -75,23 +85,22 @@ class SessionTasks:
     async def _end_of(self, exchange: Exchange, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
         host = exchange.host
-        spec = CallSpec(
-            server=call.server, method=call.method, params=call.params, call_id=call.id, as_task=call.as_task
-        )
         ask = exchange.ask and _with_task(exchange.ask, call.id)
         requests = Requests(self._tasks.questions, replace(exchange, ask=ask), again=True)
         with self._tasks.present(host, call.id), Following(self._hub, call.id, requests.changed).following():
             async with requests.asked():
-                return await self._hub.calls.call(spec, host.principal.name)
+                return await self._hub.calls.call(spec_of(call), host.principal.name)
 
     async def _list(self, exchange: Exchange) -> bytes:
+        host, cursor = exchange.host, exchange.params.get("cursor")
         try:
-            found, cursor = page(list(self._tasks.of(exchange.host)), exchange.params.get("cursor"), PAGE)
+            after = None if cursor is None else place_of(cursor)
         except ValueError:
             raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's; begin again without it") from None
-        said: dict[str, Any] = {"tasks": [on_the_wire(self._tasks.as_task(exchange.host, call)) for call in found]}
-        if cursor is not None:
-            said["nextCursor"] = cursor
+        found = list(islice(self._tasks.of(host, after), PAGE + 1))
+        said: dict[str, Any] = {"tasks": [on_the_wire(self._tasks.as_task(host, call)) for call in found[:PAGE]]}
+        if len(found) > PAGE:
+            said["nextCursor"] = cursor_of(found[PAGE - 1])
         return payload.dumps(said)
 
     async def _cancel(self, exchange: Exchange) -> bytes:
@@ -111,6 +120,13 @@ def _with_task(ask: Ask, task_id: str) -> Ask:
         return await ask(method, {**params, "_meta": meta})
 
     return ask_it
+
+
+def _tell_of(task_id: str, standing: Standing, message: bytes) -> None:
+    """Tell a session a notification, with the task named in it."""
+    said = cast("dict[str, Any]", payload.loads(message))
+    meta: dict[str, Any] = {**(said["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
+    standing.tell(notification(said["method"], {**said["params"], "_meta": meta}))
 
 
 def _related(raw: bytes, task_id: str) -> bytes:

@@ -20,7 +20,7 @@ from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.host_tasks import HostTasks, Shown, follows_tasks
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.policy import METHODS, judge
+from hubbubd.downstream.policy import judge
 from hubbubd.downstream.rounds import given_answers
 from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
@@ -47,25 +47,24 @@ class TaskExtension:
     async def result(self, exchange: Exchange, spec: CallSpec) -> Call | bytes:
         """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
-        principal, created = exchange.host.principal.name, None
+        principal = exchange.host.principal.name
         following = Following(self._hub, spec.call_id)
-        self._tasks.keep(exchange.host, spec.call_id)
-        with following.following():
-            running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
-            try:
-                while True:
-                    await asyncio.wait({running, following.news}, return_when=asyncio.FIRST_COMPLETED)
-                    following.seen()
-                    if running.done():
-                        return running.result()
-                    if following.open() or self._is_task(spec.call_id):
-                        created = await self._hub.calls.start(spec, principal)
-                        return self._created(exchange.host, created)
-            finally:
-                running.cancel()
-                await asyncio.wait({running})
-                if created is None:
-                    self._tasks.drop(spec.call_id)
+        try:
+            with self._tasks.present(exchange.host, spec.call_id), following.following():
+                running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
+                try:
+                    while True:
+                        await asyncio.wait({running, following.news}, return_when=asyncio.FIRST_COMPLETED)
+                        following.seen()
+                        if running.done():
+                            return running.result()
+                        if following.open() or self._is_task(spec.call_id):
+                            return self._created(exchange.host, await self._hub.calls.start(spec, principal))
+                finally:
+                    running.cancel()
+                    await asyncio.wait({running})
+        finally:
+            self._tasks.drop(spec.call_id)
 
     def _is_task(self, call_id: str) -> bool:
         """Return whether a server has made a task of a call."""
@@ -108,13 +107,7 @@ class TaskExtension:
         said |= _wire(task)
         match task.status:
             case TaskStatus.INPUT_REQUIRED:
-                said["inputRequests"] = {
-                    request.id: {
-                        "method": METHODS[request.kind],
-                        "params": self._tasks.questions.shown(host, request),
-                    }
-                    for request in self._tasks.asked(host, call)
-                }
+                said["inputRequests"] = self._tasks.shown(host, call)
             case TaskStatus.FAILED:
                 assert call.fault is not None, "a call that has failed has a fault"
                 refusal = calls.of_fault(call.fault)
