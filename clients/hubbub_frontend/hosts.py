@@ -29,6 +29,11 @@ def name(host: ConnectedHost) -> str:
     return host.name or "a host without a name"
 
 
+def named(host: ConnectedHost) -> str:
+    """Return what a host calls itself, with its version."""
+    return f"{name(host)} {host.version or ''}".rstrip()
+
+
 def sees(host: ConnectedHost) -> str:
     """Return what a host sees of the hub: `profile work` or `server git`."""
     kind, _, which = host.endpoint.partition("/")
