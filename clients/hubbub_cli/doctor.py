@@ -106,6 +106,14 @@ def _without_a_hub(settings: Settings) -> Iterator[Finding]:
     from hubbub_client.discovery import default_data_dir
 
     directory = Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
+    try:
+        yield from _data_directory(directory)
+    except OSError as error:  # not a name that the system takes, or on the way to it something may not be read
+        yield _finding(f"data directory {directory}", "warn", f"it cannot be looked at: {error.strerror}")
+
+
+def _data_directory(directory: Path) -> Iterator[Finding]:
+    """Check who may read what is in it. Raises OSError if the system does not tell."""
     about = f"data directory {directory}"
     if not directory.is_dir():
         yield _finding(about, "warn", "it is not there: no hub has run with it", "name another one: --data-dir")

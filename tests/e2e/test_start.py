@@ -31,6 +31,13 @@ def test_garbage_is_looked_for_again_once_all_is_imported(module: str, arguments
     assert done.stdout.splitlines()[-1] == "True True", done.stderr
 
 
+@pytest.mark.parametrize(("module", "program"), [("hubbubd", "hubbubd"), ("hubbub_cli", "hubbub")])
+def test_each_program_starts_as_a_module_too(module: str, program: str) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stdout) == (0, f"{program} {version('hubbub')}\n"), done.stderr
+
+
 NOT_AT_START = {
     "cryptography": "certificates and tokens of an identity provider",
     "jwt": "tokens of an identity provider",

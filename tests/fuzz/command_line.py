@@ -70,7 +70,7 @@ FILES_OF_HUB: list[bytes] = []
 # These serve until they are told to end, or take the screen: tried until they would. tests/web and tests/tui go on.
 LASTING = ("web", "tui", "agent")
 # Their exit status is what they found, which stands on stdout.
-VERDICTS = {"doctor", "health"}
+VERDICTS = {("doctor",), ("health",), ("mcp", "check"), ("calls", "watch")}
 GROUP = "commands"
 # A command that waits for a hub to come would wait five seconds for one that never comes.
 PATIENCE_S = 0.2
@@ -149,7 +149,7 @@ def _client(chance: Chance, root: Any, commands: list[tuple[tuple[str, ...], Any
     status, err = run_client(root, words, environ, terminal=path[0] == "tui" and not chance.one_in(4))
     shown = f"{[word[:80] for word in words]} {environ}"
     as_json = "--json" in words[: [*words, "--"].index("--")]
-    return judged(status, err, as_json and path[0] not in VERDICTS, shown)
+    return judged(status, err, as_json and tuple(path) not in VERDICTS, shown)
 
 
 def run_client(root: Any, words: list[str], environ: dict[str, str], *, terminal: bool = False) -> tuple[int, str]:
