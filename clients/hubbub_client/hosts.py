@@ -14,9 +14,17 @@ class Hosts:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    async def list(self, principals: Iterable[str] = (), limit: int | None = None) -> Sequence[ConnectedHost]:
-        """Return the hosts that are connected, of these principals or of all, newest first."""
-        condition = mcp_pb2.HostFilter(principals=principals)
+    async def list(
+        self,
+        principals: Iterable[str] = (),
+        limit: int | None = None,
+        *,
+        ids: Iterable[str] = (),
+        call_ids: Iterable[str] = (),
+    ) -> Sequence[ConnectedHost]:
+        """Return the hosts that are connected, newest first: all, or those of these principals, with these ids, and
+        with a request open for one of these calls."""
+        condition = mcp_pb2.HostFilter(principals=principals, ids=ids, call_ids=call_ids)
 
         async def page(which: Page) -> tuple[Sequence[ConnectedHost], str]:
             request = mcp_pb2.ListHostsRequest(filter=condition, **which)

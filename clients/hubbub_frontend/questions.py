@@ -6,9 +6,10 @@ from typing import Any
 from rich.text import Text
 
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import PendingRequest
+from hubbub_client.records import ConnectedHost, PendingRequest
 from hubbub_frontend import content, text
 from hubbub_frontend.forms import Field, fields, shown
+from hubbub_frontend.hosts import named
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import duration, moment
 
@@ -40,8 +41,8 @@ def headline(request: PendingRequest) -> Text:
     return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
 
 
-def asked(request: PendingRequest) -> Text:
-    """Render the pending request, its cause and its end."""
+def asked(request: PendingRequest, host: ConnectedHost | None = None) -> Text:
+    """Render the pending request, its cause and its end; `host` waits for its call."""
     page = Page().paragraph(headline(request)).defect(request.defect)
     page.paragraph(call_over(request), "red")
     _end(page, request)
@@ -50,7 +51,7 @@ def asked(request: PendingRequest) -> Text:
     page.text.append("\n")
     question(page, request)
     page.heading("Why")
-    cause(page, request)
+    cause(page, request, host)
     story(page, request)
     return page.text
 
@@ -69,15 +70,15 @@ def story(page: Page, request: PendingRequest) -> None:
         page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 
 
-def cause(page: Page, request: PendingRequest) -> None:
-    """Describe the call that caused it, as far as known, and whether that call is over."""
+def cause(page: Page, request: PendingRequest, host: ConnectedHost | None = None) -> None:
+    """Describe the call that caused it, as far as known, whether that call is over, and the host that waits for it."""
     source = CAUSES.get(request.cause_source or "", "")
     page.fact("call", request.call_id and f"{request.call_id}{f' ({source})' if source else ''}")
     if not request.call_id:
         page.fact("call", candidates(request))
     if request.delivery != "delivered":
         page.fact("call is over", request.cause_ended)
-    page.fact("caller", request.caller)
+    page.fact("caller", request.caller).fact("host", host and named(host))
     page.fact("task", request.task_id)
     page.fact("came", moment(request.created_at))
     page.fact("id", request.id)

@@ -1,4 +1,4 @@
-"""The terminal UI: six panes over one hub, kept live by watches."""
+"""The terminal UI: seven panes over one hub, kept live by watches."""
 
 import os
 import sys
@@ -27,6 +27,7 @@ from hubbub_tui.catalog import CatalogPane
 from hubbub_tui.dialogs import Confirm, Help
 from hubbub_tui.events import EventsPane
 from hubbub_tui.header import Header
+from hubbub_tui.hosts import HostsPane
 from hubbub_tui.inbox import InboxPane
 from hubbub_tui.invoke import CallScreen, InvokeScreen, questions_of, request_of
 from hubbub_tui.last import Legible
@@ -42,6 +43,7 @@ PANES: tuple[tuple[str, type[ListPane] | type[CatalogPane]], ...] = (
     ("tasks", TasksPane),
     ("catalog", CatalogPane),
     ("events", EventsPane),
+    ("hosts", HostsPane),
 )
 LIGHT, DARK = "textual-light", "textual-dark"
 # Longest wait for the hub at the end, seconds.

@@ -8,10 +8,20 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from hubbub_client.errors import HubbubError
+from hubbub_client.errors import HubbubError, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, CatalogList, PendingRequest, Progress, Record, Server, ServerEvent, Task
+from hubbub_client.records import (
+    Call,
+    CatalogList,
+    ConnectedHost,
+    PendingRequest,
+    Progress,
+    Record,
+    Server,
+    ServerEvent,
+    Task,
+)
 from hubbub_client.watch_events import Progressed, Removed, Reset, Synced, Upsert
 from hubbub_frontend.text import line
 from hubbub_frontend.wording import of_config, question, what
@@ -101,6 +111,9 @@ class Boards:
         self.calls: Board[Call] = Board(keep)
         self.tasks: Board[Task] = Board(keep)
         self.lists: Board[CatalogList] = Board(keep)
+        self.hosts: Board[ConnectedHost] = Board(keep)
+        self.more_hosts = False
+        self.hosts_refused = False
         self.progress: dict[str, Progress] = {}
         self.events: deque[Row[ServerEvent]] = deque(maxlen=keep)
         self.events_seen = 0
@@ -121,6 +134,21 @@ class Boards:
             lambda: self._follow(hub.catalog.watch, self._list, self.lists),
             self._listen,
         )
+
+    async def read_hosts(self) -> None:
+        """Read the newest hosts. While the hub does not answer, those read before stay."""
+        try:
+            found = await self._hub.hosts.list(limit=self._keep + 1)
+            self.hosts_refused = False
+        except PermissionDenied:
+            found, self.hosts_refused = (), True
+        except HubbubError:
+            return
+        self.more_hosts = len(found) > self._keep
+        self.hosts.clear()
+        for host in found[: self._keep]:
+            self.hosts.put(Row(host.id, host))
+        self.hosts.synced = True
 
     def request(self, id_: str) -> PendingRequest | None:
         """Return a pending request without payloads, if it is kept."""

@@ -9,8 +9,9 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import CALL_ENDED, Call, PendingRequest, Progress
+from hubbub_client.records import CALL_ENDED, Call, ConnectedHost, PendingRequest, Progress
 from hubbub_frontend import content, text
+from hubbub_frontend.hosts import host_of, named
 from hubbub_frontend.text import Page
 from hubbub_frontend.timeline import timeline
 from hubbub_frontend.wording import call_state, describe, duration, moment, relative, what
@@ -27,11 +28,14 @@ async def call_in_full(hub: Hub, id_: str, boards: Boards) -> tuple[Call, Text]:
     """Fetch a call and render it in full. Raises HubbubError."""
     call = await hub.calls.get(id_)
     asked = await hub.inbox.list(call_id=id_, limit=MAX_ASKED) if call.ended and call.pending_ids else ()
-    return call, call_text(call, boards, asked)
+    host = None if call.ended else await host_of(hub, id_)
+    return call, call_text(call, boards, asked, host)
 
 
-def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) -> Text:
-    """Render a call in full; `asked` are the pending requests that it caused, once it has ended."""
+def call_text(
+    call: Call, boards: Boards, asked: Sequence[PendingRequest] = (), host: ConnectedHost | None = None
+) -> Text:
+    """Render a call in full; `asked` are the pending requests that it caused, once it has ended; `host` waits."""
     page = Page().defect(call.defect).fact("state", standing(call))
     progress = boards.progress.get(call.id)
     if progress is not None and not call.ended:
@@ -42,6 +46,7 @@ def call_text(call: Call, boards: Boards, asked: Sequence[PendingRequest] = ()) 
     _requests(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
+    page.fact("host", host and named(host))
     page.fact("came", moment(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)

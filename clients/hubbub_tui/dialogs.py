@@ -12,7 +12,7 @@ from textual.widgets import Button, Input, OptionList, Static
 
 KEYS = """\
 Everywhere
-  1 to 6      Inbox, Servers, Calls, Tasks, Catalog, Events
+  1 to 7      a pane, by the number in its tab
   enter       open it, or all there is to say about it
   tab         to the detail and back
   /           filter by words; escape shows all again
@@ -34,6 +34,8 @@ Calls and tasks
 Catalog
   enter       open a branch; call, read or get an entry
   r           have the hub fetch the lists anew
+Hosts
+  a  g        answer what it waits for, show its call
 Events
   s  e        only of one server, only of one kind
   p           pause, go on

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.records import PendingRequest
 from hubbub_frontend import text
+from hubbub_frontend.hosts import host_of
 from hubbub_frontend.questions import asked
 from hubbub_frontend.wording import relative
 from hubbub_tui.boards import Board, Row
@@ -76,7 +77,10 @@ class InboxPane(ListPane):
         return board.counted("past request" if self.history else "open request")
 
     async def detail(self, row: Row[Any]) -> Text:
-        return asked(await self.hub_app.hub.inbox.get(row.key))
+        hub = self.hub_app.hub
+        request = await hub.inbox.get(row.key)
+        host = await host_of(hub, request.call_id) if request.state == "open" and request.call_id else None
+        return asked(request, host)
 
     def words(self, row: Row[Any]) -> str:
         record = row.record

@@ -72,7 +72,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self._next_at = 0.0
         self._was_whole = False
         self._said = ""
-        self._detailed: tuple[str, object] | None = None
+        self._detailed: tuple[str, object] = ("", "")
         self.table = RecordTable(self.COLUMNS, follows=self.FOLLOWS)
         self._summary = Static(classes="summary", markup=False)
         self._filter = Filter()
@@ -88,6 +88,11 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     def current(self) -> Row[Any] | None:
         """Return the row under the cursor."""
         return self.table.current
+
+    @property
+    def shown(self) -> bool:
+        """Return whether the pane is the visible one."""
+        return self.is_attached and self.parent is not None and cast("Widget", self.parent).display
 
     @abstractmethod
     def rows(self) -> Sequence[Row[Any]]:
@@ -109,6 +114,10 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     @abstractmethod
     async def detail(self, row: Row[Any]) -> Text:
         """Fetch and render a row in full. Raises HubbubError."""
+
+    def nothing(self) -> Text:
+        """Return what the detail says while there is no row."""
+        return Text("")
 
     def aspect(self, row: Row[Any]) -> object:
         """Return a value that changes with the detail."""
@@ -132,10 +141,9 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     def refresh_rows(self, *, at_once: bool = False) -> None:
         """Show changes, while the pane is visible and not too often."""
         now = time.monotonic()
-        shown = self.is_attached and self.parent is not None and cast("Widget", self.parent).display
         whole = self.board is None or self.board.synced
         # A snapshot after a restart of the hub is shown when it is complete.
-        if not shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
+        if not self.shown or (now < self._next_at and not at_once) or (self._was_whole and not whole):
             return
         wanted = self._filter.words
         seen = (self.version(), wanted, int(now))
@@ -206,17 +214,17 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     def _show_detail(self) -> None:
         row = self.current
-        wanted = (row.key, self.aspect(row)) if row is not None else None
+        wanted = (row.key, self.aspect(row)) if row is not None else ("", self.nothing().plain)
         if wanted == self._detailed:
             return
-        fresh = wanted is None or self._detailed is None or wanted[0] != self._detailed[0]
+        fresh = wanted[0] != self._detailed[0]
         self._detailed = wanted
         self.run_worker(self._load(row, fresh), group="detail", exclusive=True)
 
     async def _load(self, row: Row[Any] | None, fresh: bool) -> None:
         await anyio.sleep(SETTLE_S)
         try:
-            text = Text("") if row is None else await self.detail(row)
+            text = self.nothing() if row is None else await self.detail(row)
         except HubbubError as error:
             text = Text(line(error.message), style="red")
         self._show_text(text, fresh)

@@ -8,11 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, validate_call
 
-from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument
+from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call, PendingRequest
 from hubbub_frontend.as_task import ways
+from hubbub_frontend.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
+from hubbub_frontend.hosts import name as host_name
 from hubbub_frontend.timeline import timeline
+from hubbub_web.brief import brief, whole_host
 from hubbub_web.sessions import Session
 
 Action = Callable[..., Awaitable[Any]]
@@ -195,6 +198,34 @@ async def set_server(who: Session, name: Id, to: Literal["connected", "disconnec
     """Connect or disconnect a server."""
     servers = (await who.hub()).servers
     return (await (servers.connect(name) if to == "connected" else servers.disconnect(name))).to_json()
+
+
+@action
+async def hosts(who: Session) -> Any:
+    """Return the newest hosts that are connected, and whether there are `more`; or `refused`, why there are none."""
+    try:
+        found = await (await who.hub()).hosts.list(limit=MAX_HOSTS + 1)
+    except PermissionDenied:
+        return {"refused": REFUSED}
+    words = {"empty": EMPTY, "paste": PASTE, "others": OTHERS}
+    return {"hosts": [brief(each) for each in found[:MAX_HOSTS]], "more": len(found) > MAX_HOSTS, **words}
+
+
+@action
+async def host(who: Session, id: Id) -> Any:  # noqa: A002 - the field's name
+    """Return a whole host; none if it is not connected any more."""
+    try:
+        found = await (await who.hub()).hosts.list(ids=[id])
+    except PermissionDenied:
+        return {"refused": REFUSED}
+    return {"host": whole_host(found[0]) if found else None}
+
+
+@action
+async def waiting_host(who: Session, call_id: Id) -> Any:
+    """Return the id and the name of the host that waits for a call, if one does."""
+    found = await host_of(await who.hub(), call_id)
+    return {"host": {"id": found.id, "name": host_name(found)} if found else None}
 
 
 @action

@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from hubbub_client.records import Call, CatalogList, Fault, PendingRequest, Record, Server, Task
+from hubbub_client.records import Call, CatalogList, ConnectedHost, Fault, PendingRequest, Record, Server, Task
+from hubbub_frontend import hosts
 
 LONGEST = 300
 """Characters of a text in a list."""
 
 MOST_IDS = 100
 """Pending requests of a call that a list refers to."""
+
+MOST_OPEN = 10
+"""Open requests of a host that a list shows, and pending requests of each."""
 
 
 def brief(record: Record) -> dict[str, Any]:
@@ -39,10 +43,22 @@ def brief(record: Record) -> dict[str, Any]:
             names = {name: info.get(name) for name in ("name", "title", "version")}
             short = _clipped(_without(record, "server_info", "capabilities", "error"))
             return short | {"server_info": _clipped(names), "error": _fault(record.error)}
+        case ConnectedHost():
+            shape = whole_host(record)
+            waited = [_waited(each, MOST_OPEN) for each in shape["requests"][:MOST_OPEN]]
+            return shape | {"requests": waited, "open": len(record.requests)}
         case CatalogList():
             return _clipped(_without(record, "error")) | {"error": _fault(record.error)}
         case _:
             return record.to_json()
+
+
+def whole_host(record: ConnectedHost) -> dict[str, Any]:
+    """Return a host with all its open requests, and with how it stands in words."""
+    shape = _clipped(record.to_json())
+    shape["requests"] = [_waited(each, MOST_IDS) for each in shape["requests"]]
+    shape |= {"name": hosts.name(record), "sees": hosts.sees(record), "transport": hosts.transport(record)}
+    return shape | {"state": hosts.state(record)}
 
 
 def question(request: PendingRequest) -> str:
@@ -65,6 +81,10 @@ def clip(text: str) -> str:
 def _spoken(content: object) -> str:
     parts: Iterable[object] = cast("list[object]", content)[:10] if isinstance(content, list) else [content]
     return " ".join(str(_mapping(part).get("text") or f"[{_mapping(part).get('type')}]") for part in parts)
+
+
+def _waited(request: Mapping[str, Any], most: int) -> dict[str, Any]:
+    return {**request, "pending_request_ids": request["pending_request_ids"][:most]}
 
 
 def _settled(request: PendingRequest) -> bool:

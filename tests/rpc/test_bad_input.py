@@ -264,6 +264,7 @@ WRONG: list[tuple[str, Message, str]] = [
     ("RevokeToken", admin_pb2.RevokeTokenRequest(), "name"),
     ("ListTokens", admin_pb2.ListTokensRequest(filter=admin_pb2.TokenFilter(names=["a", ""])), "filter.names.1"),
     ("ListHosts", mcp_pb2.ListHostsRequest(filter=mcp_pb2.HostFilter(principals=[""])), "filter.principals.0"),
+    ("ListHosts", mcp_pb2.ListHostsRequest(filter=mcp_pb2.HostFilter(call_ids=[""])), "filter.call_ids.0"),
     ("GetServer", server_pb2.GetServerRequest(), "name"),
     ("ConnectServer", server_pb2.ConnectServerRequest(), "name"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(), "name"),

@@ -88,15 +88,19 @@ async def test_what_a_host_waits_for_is_a_call_and_what_that_waits_for(made: Ope
         (pending,) = open_.pending_request_ids
         assert made.stage.hub.inbox.get(pending).state == "open"
         assert made.stage.hub.calls.get(open_.call_id).method == "tools/call"
+        assert await made.hosts(filter=pb.HostFilter(call_ids=[open_.call_id])) == [shown]
+        assert await made.hosts(filter=pb.HostFilter(call_ids=["another"])) == []
         tasks.cancel_scope.cancel()
 
 
-async def test_hosts_come_in_pages_and_by_principal(made: Operated) -> None:
+async def test_hosts_come_in_pages_by_principal_and_by_id(made: Operated) -> None:
     for name in ("ada", "bob"):
         host = await made.stage.named(name)
         await host.begin()
         await host.begin()
     assert {each.principal for each in await made.hosts(filter=pb.HostFilter(principals=["bob"]))} == {"bob"}
+    (one, _, _, _) = await made.hosts()
+    assert [each.id for each in await made.hosts(filter=pb.HostFilter(ids=[one.id]))] == [one.id]
     first = await made.api(LIST, pb.ListHostsRequest(page_size=3))
     second = await made.api(LIST, pb.ListHostsRequest(page_size=3, page_token=first.next_page_token))
     assert [each.principal for each in (*first.hosts, *second.hosts)] == ["bob", "bob", "ada", "ada"]

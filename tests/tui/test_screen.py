@@ -92,6 +92,9 @@ async def test_each_pane_looks_as_it_did(hub: RunningHub, size: tuple[int, int])
         await ann.press("6")
         await ann.sees("No events yet")
         await is_as_before(f"events-{width}", ann)
+        await ann.press("7")
+        await ann.sees("No host is connected", "claude mcp add")
+        await is_as_before(f"hosts-{width}", ann)
 
 
 async def test_the_forms_and_the_help_look_as_they_did(hub: RunningHub) -> None:

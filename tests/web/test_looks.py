@@ -84,7 +84,7 @@ async def bridge(hub: RunningHub, start_shared_bridge: Callable[..., Any]) -> Br
 async def routes(hub: RunningHub) -> list[str]:
     """Every page."""
     requests = [f"request/{request.id}" for request in await hub.client.inbox.list()]
-    lists = ("inbox", "calls", "servers", "tasks", "catalog", "events", "history")
+    lists = ("inbox", "calls", "servers", "tasks", "catalog", "hosts", "events", "history")
     return [
         *lists,
         *requests,

@@ -17,10 +17,9 @@ MAX_REQUESTS: Final = 100
 
 def listed(hub: Hub, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
     """Return a page of hosts, newest first. Raises InvalidArgument."""
-    principals = requests.principals(request.filter)
-    records = [each for each in hub.hosts.all() if not principals or each.about.principal in principals]
+    chosen = requests.host_filter(request.filter)
     found, token = pages.page(
-        records,
+        [each for each in hub.hosts.all() if chosen.matches(each)],
         request,
         pages.newest,
         lambda host: _host(hub, host),

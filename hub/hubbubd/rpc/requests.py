@@ -21,6 +21,7 @@ from hubbubd.rpc.context import LOCAL
 from hubbubd.rpc.spec_fields import seconds
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.inbox import MAX_CAPACITY
+from hubbubd.runtime.oversight import HostFilter
 from hubbubd.runtime.servers import LOG_LINES, EventFilter
 
 R = TypeVar("R")
@@ -207,9 +208,12 @@ def token_names(chosen: admin_pb2.TokenFilter) -> frozenset[str]:
     return _names(chosen.names, "filter.names")
 
 
-def principals(chosen: mcp_pb2.HostFilter) -> frozenset[str]:
-    """Return the principals of a filter of hosts; none means all."""
-    return _names(chosen.principals, "filter.principals")
+def host_filter(chosen: mcp_pb2.HostFilter) -> HostFilter:
+    return HostFilter(
+        principals=_names(chosen.principals, "filter.principals"),
+        ids=_names(chosen.ids, "filter.ids"),
+        call_ids=_names(chosen.call_ids, "filter.call_ids"),
+    )
 
 
 def token_name(name: str) -> str:

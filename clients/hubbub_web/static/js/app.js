@@ -5,6 +5,7 @@ import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
 import { clean, h, icon, refill } from "./dom.js";
 import { eventsPage } from "./events.js";
+import { hostPage, hostsPage } from "./hosts.js";
 import { historyPage, inboxPage } from "./inbox.js";
 import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
 import { requestPage } from "./request.js";
@@ -16,11 +17,11 @@ import { usePage } from "./use.js";
 const ROUTES = {
   inbox: [inboxPage, "Inbox"], request: [requestPage, "Request", "inbox"], calls: [callsPage, "Calls"], call: [callPage, "Call", "calls"],
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
-  catalog: [catalogPage, "Catalog"], tool: [usePage("tool"), "Tool", "catalog"],
+  catalog: [catalogPage, "Catalog"], hosts: [hostsPage, "Hosts"], host: [hostPage, "Host", "hosts"], tool: [usePage("tool"), "Tool", "catalog"],
   resource: [usePage("resource"), "Resource", "catalog"], template: [usePage("template"), "Template", "catalog"],
   prompt: [usePage("prompt"), "Prompt", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"],
 };
-const PAGES = ["inbox", "calls", "servers", "tasks", "catalog", "events", "history"];
+const PAGES = ["inbox", "calls", "servers", "tasks", "catalog", "hosts", "events", "history"];
 
 const [main, nav, banner, link, person, dialog, arrivals, skip] =
   ["main", "nav", "banner", "link", "person", "dialog", "arrivals", "skip"].map((id) => document.getElementById(id));

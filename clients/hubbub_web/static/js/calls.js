@@ -3,6 +3,7 @@
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
+import { waitingHost } from "./hosts.js";
 import { cards, chooser, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
@@ -64,10 +65,10 @@ export async function callPage(main, id) {
   const asked = h("section", { class: "panel" });
   const outcome = h("section", { class: "panel" });
   const trouble = h("p", { class: "problem", role: "alert" });
+  const about = facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
+      ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]);
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
-    status, perhaps, progress, facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
-      ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]),
-    trouble, time, asked, outcome,
+    status, perhaps, progress, about, trouble, time, asked, outcome,
     h("section", { class: "panel" }, h("h2", { text: "What was sent" }), json(call.params, "Params as JSON")));
 
   async function cancel() {
@@ -114,6 +115,7 @@ export async function callPage(main, id) {
   }
 
   draw();
+  if (!call.completed_at) waitingHost(id).then((host) => about.append(...facts(["Host", host]).children));
   const timer = setInterval(oneAtATime(refresh), REFRESH_MS);
   return { update: oneAtATime(update), leave: () => clearInterval(timer) };
 }

@@ -155,6 +155,7 @@ const ICONS = {
   servers: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   tasks: "M4 6l1.500 1.500L8 5M4 12l1.500 1.500L8 11M4 18l1.500 1.500L8 17M12 6h8M12 12h8M12 18h8",
   catalog: "M5 4h5v7H5zM14 4h5v7h-5zM5 15h5v5H5zM14 15h5v5h-5z",
+  hosts: "M4 5h16v11H4zM9 20h6M12 16v4",
   events: "M3 12h4l3-7 4 14 3-7h4",
   history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
 };

@@ -4,8 +4,9 @@ import { ask, Refused, tell } from "./api.js";
 import { Claiming, hinders } from "./claim.js";
 import { clean, defect, facts, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { schemaForm } from "./form.js";
+import { waitingHost } from "./hosts.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
-import { hubIsThere, openRequests, state, tables } from "./store.js";
+import { callName, hubIsThere, openRequests, state, tables } from "./store.js";
 import { ago, left, span } from "./time.js";
 import { address, visitForm } from "./visit.js";
 import { content } from "./content.js";
@@ -34,6 +35,7 @@ class RequestPage {
     this.sending = false;
     this.sent = null;
     this.answerId = null;
+    this.host = null;
     this.status = h("div", { class: "status" });
     this.reasons = h("div");
     this.ending = h("div", { role: "status" });
@@ -59,6 +61,7 @@ class RequestPage {
       this.drawQuestion();
     }
     this.drawClaim();
+    this.findHost();
     this.parting = () => this.part();
     window.addEventListener("pagehide", this.parting);
     return this;
@@ -82,8 +85,8 @@ class RequestPage {
     if (before === JSON.stringify(CHANGES.map((name) => short[name]))) return;
     this.drawStatus();
     this.drawReasons();
-    if (this.open) return;
-    if (wasOpen) this.settled();
+    if (this.open) this.findHost();
+    else if (wasOpen) this.settled();
     else this.drawOutcome();
   }
 
@@ -102,11 +105,18 @@ class RequestPage {
     return this.open && this.touched === true;
   }
 
+  /** Look for the host whose call asks. */
+  async findHost() {
+    if (!this.open || !this.whole.call_id || this.host) return;
+    this.host = await waitingHost(this.whole.call_id);
+    if (this.host && !this.gone) this.drawReasons();
+  }
+
   drawReasons() {
     const it = this.whole;
     const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that it can be)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: it.task_id });
-    refill(this.reasons, defect(it), facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || candidates(it) || "not known"], ["Called by", it.caller],
+    refill(this.reasons, defect(it), facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || candidates(it) || "not known"], ["Called by", it.caller], ["Host", this.host],
       ["As the task", task], ["Asked", ago(it.created_at)]));
     refill(this.ending, this.open && it.cause_ended
       ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` }) : null);
@@ -325,12 +335,6 @@ export function causeInWords(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return "";
   return `${ids.length === 1 ? "perhaps because of " : "because of one of "}${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
-}
-
-/** Return the title of a call. */
-export function callName(id) {
-  const call = tables.call.get(id);
-  return call ? call.tool ?? call.method : id;
 }
 
 const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by", not_counted: "not counted, of" };

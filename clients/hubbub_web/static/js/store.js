@@ -32,6 +32,12 @@ export function openRequests() {
   return open.sort(byAge);
 }
 
+/** Return the title of a call, or its id if it is not known. */
+export function callName(id) {
+  const call = tables.call.get(id);
+  return call ? call.tool ?? call.method : id;
+}
+
 /** Return the records of a table, newest first. */
 export function newestFirst(table) {
   return [...table.values()].sort((a, b) => byAge(b, a));

@@ -1,7 +1,7 @@
 """Oversight: audit log, quotas and rate limits, API tokens, connected hosts, and retention of history."""
 
 from hubbubd.runtime.oversight.audit import Attempt, Audit
-from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, Introduction, OpenRequest
+from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, Introduction, OpenRequest
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
 from hubbubd.runtime.oversight.retention import Retention, Upkeep
 from hubbubd.runtime.oversight.tokens import Token, Tokens
@@ -11,6 +11,7 @@ __all__ = [
     "Audit",
     "ConnectedHost",
     "ConnectedHosts",
+    "HostFilter",
     "Introduction",
     "OpenRequest",
     "Quota",

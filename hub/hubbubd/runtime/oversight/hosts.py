@@ -54,6 +54,23 @@ class ConnectedHost:
     """Those that are open, oldest first."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFilter:
+    """Hosts that meet every condition given."""
+
+    principals: frozenset[str] = frozenset()
+    ids: frozenset[str] = frozenset()
+    call_ids: frozenset[str] = frozenset()
+    """Only those that have a request open for one of these calls."""
+
+    def matches(self, host: ConnectedHost) -> bool:
+        return (
+            (not self.principals or host.about.principal in self.principals)
+            and (not self.ids or host.id in self.ids)
+            and (not self.call_ids or any(each.call_id in self.call_ids for each in host.requests))
+        )
+
+
 class ConnectedHosts:
     """All hosts that are connected. `now` returns seconds since the epoch."""
 

@@ -1,0 +1,63 @@
+"""MCP hosts in words: who is connected, what each sees, and how it stands."""
+
+from typing import Literal
+
+from hubbub_client.errors import PermissionDenied
+from hubbub_client.hub import Hub
+from hubbub_client.records import ConnectedHost
+
+HostState = Literal["waiting_input", "in_progress", "connected", "quiet"]
+
+MAX_HOSTS = 1000
+"""The newest hosts that a list shows."""
+
+PASTE = "claude mcp add hubbub -- hubbub mcp"
+"""Lets the best known host use the hub, with its own command."""
+
+EMPTY = (
+    "A host is a program that speaks MCP and brings a model, such as Claude Code, VS Code or Cursor. Through the hub "
+    "it sees all servers over one connection. To let Claude Code use this hub, paste this into a shell:"
+)
+OTHERS = "For other hosts there is hubbub mcp install HOST; docs/mcp.md has them all."
+REFUSED = "You may not see who is connected: that takes the role viewer, responder or admin for all servers."
+
+TRANSPORTS = {"http": "HTTP", "stdio": "stdio, through hubbub mcp"}
+
+
+def name(host: ConnectedHost) -> str:
+    """Return what a host calls itself."""
+    return host.name or "a host without a name"
+
+
+def named(host: ConnectedHost) -> str:
+    """Return what a host calls itself, with its version."""
+    return f"{name(host)} {host.version or ''}".rstrip()
+
+
+def sees(host: ConnectedHost) -> str:
+    """Return what a host sees of the hub: `profile work` or `server git`."""
+    kind, _, which = host.endpoint.partition("/")
+    return f"{'server' if kind == 's' else 'profile'} {which}"
+
+
+def transport(host: ConnectedHost) -> str:
+    """Return how a host's messages come."""
+    return TRANSPORTS.get(host.transport, host.transport)
+
+
+def state(host: ConnectedHost) -> HostState:
+    """Return how a host stands. One without a session is quiet between its requests: nothing says when it leaves."""
+    if any(each.pending_request_ids for each in host.requests):
+        return "waiting_input"
+    if any(each.call_id for each in host.requests):
+        return "in_progress"
+    return "connected" if host.has_session or host.requests else "quiet"
+
+
+async def host_of(hub: Hub, call_id: str) -> ConnectedHost | None:
+    """Return the host that waits for a call; None if none does, or the caller may not see it. Raises HubbubError."""
+    try:
+        found = await hub.hosts.list(call_ids=[call_id], limit=1)
+    except PermissionDenied:
+        return None
+    return found[0] if found else None

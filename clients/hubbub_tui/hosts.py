@@ -1,0 +1,127 @@
+"""The pane of hosts: who uses the hub as an MCP server, and what each waits for."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.records import ConnectedHost, HostRequest
+from hubbub_frontend import hosts, text
+from hubbub_frontend.text import Page
+from hubbub_frontend.wording import moment, relative
+from hubbub_tui.boards import Board, Boards, Row
+from hubbub_tui.pane import ListPane
+from hubbub_tui.table import Column
+
+REFRESH_S = 2.0
+
+
+class HostsPane(ListPane):
+    """The hosts that are connected, newest first. The hub lists them, and does not tell of changes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "answer", "Answer"),
+        Binding("g", "call", "Its call"),
+    ]
+    COLUMNS = (
+        Column("host", lambda row: text.line(hosts.named(row.record))),
+        Column("for", lambda row: text.line(row.record.principal), 12),
+        Column("sees", lambda row: text.line(hosts.sees(row.record)), 18),
+        Column("by", lambda row: text.line(row.record.transport), 5, wide=True),
+        Column("protocol", lambda row: text.line(row.record.protocol_version), 10, wide=True),
+        Column("heard", lambda row: relative(row.record.last_used_at), 8),
+        Column("state", lambda row: text.state(hosts.state(row.record)), 13),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read_at = -REFRESH_S
+
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.hosts
+
+    def rows(self) -> Sequence[Row[ConnectedHost]]:
+        return [*self.board.rows.values()]
+
+    def refresh_rows(self, *, at_once: bool = False) -> None:
+        """Show the hosts; read them anew from time to time while the pane is visible."""
+        now = time.monotonic()
+        if self.shown and now >= self._read_at + REFRESH_S:
+            self._read_at = now
+            self.run_worker(self.boards.read_hosts(), group="hosts", exclusive=True)
+        super().refresh_rows(at_once=at_once)
+
+    def summary(self) -> str:
+        board = self.board
+        if not board.total:
+            return "No host is connected" if board.synced and not self.boards.hosts_refused else ""
+        some = f"the newest {board.total} hosts" if self.boards.more_hosts else board.counted("host")
+        waiting = sum(hosts.state(row.record) == "waiting_input" for row in board.rows.values())
+        return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}"
+
+    def nothing(self) -> Text:
+        if self.boards.hosts_refused:
+            return Page().paragraph(hosts.REFUSED).text
+        if not self.board.synced:
+            return Text("")
+        return Page().paragraph(hosts.EMPTY).paragraph(f"\n{hosts.PASTE}\n", "bold").paragraph(hosts.OTHERS, "dim").text
+
+    def words(self, row: Row[Any]) -> str:
+        host: ConnectedHost = row.record
+        return f"{row.key} {hosts.named(host)} {host.principal} {hosts.sees(host)} {host.transport} {hosts.state(host)}"
+
+    def aspect(self, row: Row[Any]) -> object:
+        return row.record, [_about(each, self.boards) for each in row.record.requests]
+
+    async def detail(self, row: Row[Any]) -> Text:
+        host: ConnectedHost = row.record
+        page = Page().fact("state", text.state(hosts.state(host))).heading("What it waits for")
+        for request in host.requests:
+            page.paragraph(f"• {_about(request, self.boards)}, since {request.created_at.astimezone():%H:%M:%S}")
+            perhaps = "" if request.pending_request_ids else "perhaps: "
+            for id_ in _asked(request, self.boards):
+                asked = self.boards.open.rows.get(id_)
+                page.paragraph(f"  {perhaps}{asked.about if asked else text.line(id_)}", "yellow")
+        if not host.requests:
+            page.paragraph("nothing at the moment", "dim")
+        elif any(_asked(each, self.boards) for each in host.requests):
+            page.paragraph("press a to answer", "dim")
+        page.paragraph("A call that it was given a ticket or a task for goes on without it: 3 shows the calls.", "dim")
+        page.heading("Host").fact("name", hosts.named(host)).fact("for", host.principal).fact("sees", hosts.sees(host))
+        page.fact("over", hosts.transport(host)).fact("protocol", host.protocol_version)
+        page.fact("connected" if host.has_session else "first seen", moment(host.created_at))
+        page.fact("last heard", moment(host.last_used_at)).fact("id", host.id)
+        return page.text
+
+    def action_answer(self) -> None:
+        """Open the first pending request that the host waits for."""
+        if (row := self.current) is not None:
+            self.hub_app.answer_one_of([id_ for each in row.record.requests for id_ in _asked(each, self.boards)])
+
+    def action_call(self) -> None:
+        """Show the oldest call that the host waits for."""
+        row = self.current
+        call = next(_calls(row.record), None) if row is not None else None
+        if call is not None:
+            self.hub_app.show("calls", call)
+        elif row is not None:
+            self.notify("it waits for no call")
+
+
+def _calls(host: ConnectedHost) -> Iterator[str]:
+    return (each.call_id for each in host.requests if each.call_id)
+
+
+def _about(request: HostRequest, boards: Boards) -> str:
+    """Return what a request is: the call in words, or its method."""
+    call = boards.calls.rows.get(request.call_id or "")
+    return f"{call.about} ({text.line(call.record.server)})" if call else text.line(request.method)
+
+
+def _asked(request: HostRequest, boards: Boards) -> Sequence[str]:
+    """Return the pending requests that the call of a request waits for, or perhaps waits for."""
+    call = boards.calls.rows.get(request.call_id or "")
+    return request.pending_request_ids or (boards.perhaps_of(call.record) if call else ())

@@ -1,0 +1,174 @@
+// Hosts: who uses the hub as an MCP server, and what each waits for. The hub lists them, and does not tell of changes.
+
+import { ask, Refused } from "./api.js";
+import { facts, h, pill, refill } from "./dom.js";
+import { cards, searchBox } from "./list.js";
+import { callName, tables } from "./store.js";
+import { ago } from "./time.js";
+
+const REFRESH_MS = 2000;
+// Reading takes at most one part in so many of the time.
+const SHARE = 10;
+const LONGEST_MS = 10000;
+
+/** The page of all hosts. */
+export async function hostsPage(main) {
+  const list = cards(hostCard, { name: "Hosts", empty: "No host has these words." });
+  const search = searchBox("Search", draw);
+  const filters = h("div", { class: "filters", role: "search" }, search.element);
+  const note = h("p", { class: "help" });
+  const instead = h("div");
+  let hosts = [];
+  refill(main, h("h1", { text: "Hosts" }), filters, note, list.element, instead);
+
+  function draw() {
+    list.show(hosts.filter((host) => search.matches(host.name, host.version, host.principal, host.sees, host.id)));
+  }
+
+  async function read() {
+    const found = await ask("hosts");
+    const none = !found.hosts?.length;
+    for (const each of [filters, list.element]) each.hidden = none;
+    note.textContent = found.more ? `The newest ${found.hosts.length.toLocaleString()} are shown; hubbub mcp sessions has all.` : "";
+    hosts = unchanged(hosts, (found.hosts ?? []).map((host) => ({ ...host, state: stateOf(host), waits: waitsFor(host) })));
+    if (!none) instead.replaceChildren();
+    else if (found.refused) refill(instead, h("p", { class: "none", text: found.refused }));
+    else if (!instead.firstChild) refill(instead, nobody(found));
+    draw();
+  }
+
+  await read();
+  return { update() {}, leave: repeat(read) };
+}
+
+/** The page of one host. */
+export async function hostPage(main, id) {
+  const title = h("h1");
+  const box = h("div");
+  let host = null;
+  let seen = "";
+  refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/hosts", text: "Hosts" })), title, box);
+
+  async function read() {
+    const found = await ask("host", { id });
+    host = found.host ?? (host && { ...host, requests: [], state: "gone" });
+    if (host) draw();
+    else refill(box, h("p", { class: "none", text: found.refused ?? "This host is not connected any more." }));
+  }
+
+  function draw() {
+    const now = JSON.stringify([host, host.requests.map((request) => [subject(request), request.pending_request_ids.map(asked), perhaps(request).map(asked)])]);
+    if (now === seen) return;
+    seen = now;
+    const focused = box.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    refill(title, [host.name, host.version].filter(Boolean).join(" "));
+    refill(box, h("div", { class: "status" }, hostPill(stateOf(host))),
+      facts(["Acts for", host.principal], ["Sees", sight(host)], ["Over", host.transport], ["MCP revision", host.protocol_version],
+        [host.has_session ? "Connected" : "First seen", ago(host.created_at)], ["Last heard", ago(host.last_used_at)], ["Id", host.id]),
+      h("section", { class: "panel" }, h("h2", { text: "What it waits for" }),
+        host.requests.length ? h("ul", { class: "cards" }, host.requests.map(waited)) : h("p", { class: "quiet", text: "Nothing at the moment." }),
+        h("p", { class: "help" }, "A call that it was given a ticket or a task for goes on without it, and is among ", h("a", { href: "#/calls", text: "the calls" }), ".")));
+    if (focused) box.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
+  }
+
+  await read();
+  // Names of calls and the words of questions may come later than the host itself.
+  return { update: () => { if (host) draw(); }, leave: repeat(read) };
+}
+
+/** Render a link to the host that waits for a call; nothing if none does, or it cannot be known. */
+export async function waitingHost(callId) {
+  try {
+    const { host } = await ask("waiting_host", { call_id: callId });
+    return host && h("a", { href: `#/host/${encodeURIComponent(host.id)}`, text: host.name, dir: "auto" });
+  } catch {
+    return null;
+  }
+}
+
+function hostCard(host) {
+  return h("a", { class: "card", "data-role": "open", href: `#/host/${encodeURIComponent(host.id)}` },
+    h("span", { class: "line" }, h("strong", { text: host.name, dir: "auto" }), h("span", { class: "kind", text: host.version ?? "", dir: "auto" }), hostPill(host.state)),
+    host.waits ? h("span", { class: "what", dir: "auto", text: host.waits }) : null,
+    h("span", { class: "line quiet" }, h("span", { text: `for ${host.principal}`, dir: "auto" }), h("span", { text: host.sees }),
+      h("span", { text: `${host.transport} · ${host.protocol_version}` }), h("span", {}, "heard ", ago(host.last_used_at))));
+}
+
+/** Return which calls a host waits for, and the first question of these, in a line. */
+function waitsFor(host) {
+  const calls = host.requests.filter((each) => each.call_id);
+  if (!calls.length) return "";
+  const others = calls.length + host.open - host.requests.length - 1;
+  const asks = calls.flatMap((each) => [...each.pending_request_ids, ...perhaps(each)]).map(asked)[0];
+  return `waits for ${subject(calls[0])}${others ? ` and ${others} more` : ""}${asks ? `: ${asks}` : ""}`;
+}
+
+const STATES = { connected: "good", quiet: "", gone: "" };
+
+/** Return how a host stands, with what only the page knows of its calls. */
+function stateOf(host) {
+  return host.state === "in_progress" && host.requests.some((each) => perhaps(each).length) ? "perhaps" : host.state;
+}
+
+function hostPill(state) {
+  return state in STATES ? h("span", { class: `pill ${STATES[state]}`, text: state === "gone" ? "not connected any more" : state }) : pill(state);
+}
+
+function sight(host) {
+  const [kind, name] = [host.endpoint.slice(0, 1), host.endpoint.slice(2)];
+  return kind === "s" ? h("span", {}, "server ", h("a", { href: `#/server/${encodeURIComponent(name)}`, text: name })) : host.sees;
+}
+
+/** Render an open request, with links to its call and to what that waits for. */
+function waited(request) {
+  const name = subject(request);
+  return h("li", { class: "card" },
+    h("span", { class: "line" }, request.call_id ? h("a", { href: `#/call/${encodeURIComponent(request.call_id)}`, text: name, dir: "auto" }) : h("strong", { text: name }),
+      name === request.method ? null : h("span", { class: "kind", text: request.method }), ago(request.created_at)),
+    request.pending_request_ids.map((id) => question(id, "Waits for an answer: ")), perhaps(request).map((id) => question(id, "Waits for an answer, perhaps: ")));
+}
+
+function question(id, before) {
+  return h("span", { class: "what" }, before, h("a", { href: `#/request/${encodeURIComponent(id)}`, text: asked(id), dir: "auto" }));
+}
+
+/** Return what a request is about: its call, or its method. */
+function subject(request) {
+  return tables.call.has(request.call_id) ? callName(request.call_id) : request.method;
+}
+
+/** Return the open pending requests that the call of a request may have caused, where the cause is unknown. */
+function perhaps(request) {
+  const call = tables.call.get(request.call_id);
+  return call && !call.done ? call.perhaps_pending_ids ?? [] : [];
+}
+
+function asked(id) {
+  return tables.request.get(id)?.question || id;
+}
+
+function nobody(words) {
+  return h("section", { class: "panel" }, h("h2", { text: "No host is connected" }), h("p", { text: words.empty }),
+    h("p", { class: "address", text: words.paste }), h("p", { class: "help", text: words.others }));
+}
+
+/** Return the records, with those that are as before being the same objects: these are not drawn again. */
+function unchanged(before, now) {
+  const known = new Map(before.map((each) => [each.id, each]));
+  return now.map((each) => (JSON.stringify(known.get(each.id)) === JSON.stringify(each) ? known.get(each.id) : each));
+}
+
+/** Run `read` again and again while the page can be seen; return a function that ends it. What fails is tried again. */
+function repeat(read) {
+  let timer = 0;
+  let over = false;
+  async function turn() {
+    const began = Date.now();
+    if (!document.hidden) {
+      await read().catch((error) => { if (!(error instanceof Refused || error instanceof TypeError)) throw error; });
+    }
+    if (!over) timer = setTimeout(turn, Math.min(Math.max(REFRESH_MS, SHARE * (Date.now() - began)), LONGEST_MS));
+  }
+  timer = setTimeout(turn, REFRESH_MS);
+  return () => { over = true; clearTimeout(timer); };
+}
