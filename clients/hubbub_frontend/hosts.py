@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from hubbub_client.errors import PermissionDenied
+from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.records import ConnectedHost
 
@@ -55,9 +55,9 @@ def state(host: ConnectedHost) -> HostState:
 
 
 async def host_of(hub: Hub, call_id: str) -> ConnectedHost | None:
-    """Return the host that waits for a call; None if none does, or the caller may not see it. Raises HubbubError."""
+    """Return the host that waits for a call; None if none does, or the hub does not say: what is shown goes on."""
     try:
         found = await hub.hosts.list(call_ids=[call_id], limit=1)
-    except PermissionDenied:
+    except HubbubError:  # the caller may not see hosts, or the hub is an older one
         return None
     return found[0] if found else None

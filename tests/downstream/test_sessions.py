@@ -66,16 +66,19 @@ def opened(sessions: Sessions, waiting: Waiting, principal: Principal = ADA) -> 
     return sessions.open(Host(principal=principal, revision="2025-11-25"), cast("Endpoint", waiting))
 
 
-def found(sessions: Sessions, session: Session, principal: Principal = ADA, where: str = "s/one") -> bool:
-    """Whether a principal's host has this session at an endpoint."""
-    return sessions.find(session.id, principal, cast("Endpoint", Waiting(where))) is session
+def found(
+    sessions: Sessions, session: Session, principal: Principal = ADA, where: Waiting | Endpoint | None = None
+) -> bool:
+    """Whether a principal's host has this session at an endpoint; else at its own."""
+    return sessions.find(session.id, principal, cast("Endpoint", where or session.endpoint)) is session
 
 
 async def test_a_session_is_of_one_principal_at_one_endpoint(sessions: Sessions, waiting: Waiting) -> None:
     session = opened(sessions, waiting)
     assert found(sessions, session)
     assert not found(sessions, session, BOB)
-    assert not found(sessions, session, ADA, "s/two")
+    assert not found(sessions, session, ADA, Waiting("s/two"))
+    assert not found(sessions, session, ADA, Waiting(waiting.view.name))  # a new one, of the name of one that is gone
 
 
 async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: Sessions, waiting: Waiting) -> None:

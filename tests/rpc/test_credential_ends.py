@@ -130,7 +130,8 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         stack.push_async_callback(store.close)
         await stack.enter_async_context(settled())
         connector = McpConnector(TokenFile.open(tmp_path))
-        settings = HubSettings(data_dir=tmp_path, allow_hosts=("127.0.0.1",))
+        # Each RPC is refused twice here, in less than a second.
+        settings = HubSettings(data_dir=tmp_path, allow_hosts=("127.0.0.1",), refused_credentials_per_s=1000)
         hub = await stack.enter_async_context(Hub.open(store, connector, servers, settings))
         gate = Gate(
             TOKEN,

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 from google.protobuf.descriptor import FieldDescriptor
 
-from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 
 from ..clients.conftest import Refusal, ScriptedHub
 
@@ -161,6 +161,8 @@ def script(hub: ScriptedHub) -> None:
     tasks = [
         filled(task_pb2.Task(), id=f"{TRICK}t{each}", role=2, status=each) for each in task_pb2.TaskStatus.values()
     ]
+    host = filled(mcp_pb2.ConnectedHost(), id=f"{TRICK}h", name=f"{TRICK}host", transport=TRICK, endpoint=f"s/{TRICK}")
+    host.requests.append(filled(mcp_pb2.HostRequest(), method=f"{TRICK}method", call_id=f"{TRICK}c1"))
     moving = filled(call_pb2.Progress(), call_id=f"{TRICK}c2", progress=1)
 
     async def feed(_: Any) -> AsyncIterator[Any]:
@@ -177,6 +179,7 @@ def script(hub: ScriptedHub) -> None:
         "WatchEvents": feed,
     }
     hub.replies |= {
+        "ListHosts": lambda _: mcp_pb2.ListHostsResponse(hosts=[host]),
         "GetPendingRequest": lambda request: inbox_pb2.GetPendingRequestResponse(pending_request=asked[request.id]),
         "GetCall": lambda request: call_pb2.GetCallResponse(call=made[request.id]),
         "ListPendingRequests": lambda _: inbox_pb2.ListPendingRequestsResponse(pending_requests=[*asked.values()]),

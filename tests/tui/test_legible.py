@@ -123,6 +123,7 @@ async def catalog_and_events(look: Looks, hub: ScriptedHub) -> None:
     await look.press("events of a server", "s", "Events of which server?")
     await look.press("of one", "down enter", "only ")
     await look.press("which events", "e", "Which events?")
+    await look.press("hosts", "escape 7 ctrl+home", "1 host", "principal")
 
 
 async def test_nothing_that_others_wrote_steers_the_screen_in_any_pane_or_dialog(
