@@ -1,8 +1,8 @@
 """Which tests are run when. No test says it of itself: its tier follows from its fixtures, or from where it is.
 
 quick   starts no process; `make quick` runs these
-real    starts processes: hubs, servers, commands, all of them Python's; or looks at every screen, which takes ten
-        seconds; `make test` runs these and the quick ones
+real    starts processes: hubs, servers, commands, all of them Python's; or takes several seconds over
+        every screen, many connections or many orders; `make test` runs these and the quick ones
 whole   needs a browser, Node or programs of Debian, or goes on for minutes; `make test-all` runs all
 
 A quick test that starts a process fails: it is to use a fixture that gives one, or `processes`.
@@ -38,9 +38,19 @@ WHOLE_FIXTURES = {
 
 REAL_PLACES = (
     "e2e/",
+    "clients/test_at_a_terminal.py",
     "clients/test_streams.py",
+    "clients/test_tls.py",
     "repo/test_installing.py",
+    "rpc/test_bad_input.py",
+    "rpc/test_credential_ends.py",
     "rpc/test_flow.py",
+    "rpc/test_health.py",
+    "rpc/test_strangers.py",
+    "rpc/test_tls.py",
+    "runtime/test_interleavings.py",
+    "runtime/test_many_servers.py",
+    "tui/test_hostile.py",
     "tui/test_legible.py",
     "upstream/test_faults_stdio.py",
     "upstream/test_launcher.py",
