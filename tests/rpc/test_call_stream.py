@@ -229,8 +229,9 @@ async def test_a_caller_that_says_no_more_still_gets_the_ends_of_its_calls(api: 
 
 
 async def test_a_caller_that_waits_no_longer_hangs_up_on_that_call(hub: Hub, stream: CallStream, until: Until) -> None:
-    await stream.start(1, waiting(call_id="late"), wait=Duration(nanos=1_000_000))
     await stream.start(2, waiting(call_id="on"))
+    await until(lambda: hub.calls.knows("on"))
+    await stream.start(1, waiting(call_id="late"), wait=Duration(nanos=1_000_000))
     refused = await stream.failed(1)
     assert (refused.code, refused.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, "WAIT_OVER")
     await until(lambda: state(hub, "late") is CallState.CANCELLED)
