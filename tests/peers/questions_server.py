@@ -20,13 +20,19 @@ responses: list[dict[str, Any]] = []
 running: dict[Any, Iterator[None]] = {}
 
 
-def send(message: dict[str, Any]) -> None:
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+def send(*messages: dict[str, Any]) -> None:
+    """Write them in one piece, so that whoever reads the first has the others as well."""
+    sys.stdout.write("".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in messages))
+    sys.stdout.flush()
+
+
+def question(request_id: str, **more: Any) -> dict[str, Any]:
+    params = {"message": f"question {request_id}", "requestedSchema": FORM, **more}
+    return {"id": request_id, "method": "elicitation/create", "params": params}
 
 
 def ask(request_id: str, **more: Any) -> None:
-    params = {"message": f"question {request_id}", "requestedSchema": FORM, **more}
-    send({"id": request_id, "method": "elicitation/create", "params": params})
+    send(question(request_id, **more))
 
 
 def come(*ids: str) -> dict[str, Any] | None:
@@ -52,8 +58,7 @@ def twins(call_id: Any) -> Iterator[None]:
 
 
 def echoed(call_id: Any) -> Iterator[None]:
-    ask("echo")
-    ask("echo")
+    send(question("echo"), question("echo"))
     while come("echo") is None:
         yield
     send({"id": "seen", "method": "ping"})
