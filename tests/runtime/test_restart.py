@@ -347,6 +347,25 @@ async def test_detached_calls_that_were_never_sent_go_on_in_their_order(world: W
         assert [sent.params["name"] for sent in world.peer.sent] == ["a", "b", "c", "d"], "each once, in their order"
 
 
+async def test_a_drain_leaves_a_detached_call_that_was_being_written_when_it_began(world: World) -> None:
+    world.peer.plan.extend([UpstreamError(REFUSED)] * 3)
+    async with world.hub(server(retries=-1)) as hub, anyio.create_task_group() as tasks:
+        world.store.delay_s = 1
+
+        async def call() -> None:
+            with pytest.raises(Unavailable) as left:
+                await hub.calls.call(spec(call_id="a"), "me", detached=True)
+            assert left.value.reason == "SHUTTING_DOWN"
+
+        tasks.start_soon(call)
+        await settle()
+        with anyio.fail_after(5):
+            await hub.calls.drain()
+    world.store.delay_s = 0
+    async with world.hub(server()) as hub:
+        await until(lambda: hub.calls.get("a").state is CallState.COMPLETED)
+
+
 async def test_no_detached_call_is_sent_that_the_next_hub_would_take_for_one_that_was_not(world: World) -> None:
     async with world.hub(server()) as hub:
         await hub.calls.start(spec("first", call_id="first"), "me")

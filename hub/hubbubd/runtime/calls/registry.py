@@ -237,20 +237,26 @@ class Calls:
     async def drain(self) -> None:
         """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart."""
         self._draining = True
+        self._leave_unsent()
+        # Polling, as there are many ways for a call to end or to become resumable.
+        while any(starmap(self._needs_time, self._under_way())):
+            await anyio.sleep(DRAIN_S)
+            self._leave_unsent()  # the store may just have taken one that it was writing when the drain began
+
+    def _leave_unsent(self) -> None:
+        """Leave the detached calls that wait for a turn to the next process."""
         for queue in self._queues.values():
             # Sent now, they might be broken off; unsent they can be resumed.
             for active in queue.queued():
                 if core.never_sent(active.call) and active.admitted.is_set():
                     active.stop(SHUTTING_DOWN, End.SHUTTING_DOWN)
-        # Polling, as there are many ways for a call to end or to become resumable.
-        while any(starmap(self._needs_time, self._under_way())):  # noqa: ASYNC110
-            await anyio.sleep(DRAIN_S)
 
     def _under_way(self) -> list[tuple[ServerQueue, ActiveCall]]:
         return [(queue, active) for queue in self._queues.values() for active in queue.calls.values()]
 
     def _needs_time(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        return active.waiters > 0 or self._resumption.obstacle(active.call, queue.config) is not None
+        told = active.admitted.is_set() and active.waiters == 0
+        return not told or self._resumption.obstacle(active.call, queue.config) is not None
 
     def shut_down(self) -> None:
         """End all calls at shutdown, telling their callers; some are resumed after the restart."""
