@@ -3,15 +3,15 @@
 import json
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import anyio
 from anyio.abc import Process, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
-from tests import forks
-from tests.e2e.conftest import BIN, environment
+from tests.e2e.conftest import BIN, child
 from tests.e2e.crowd import rss_kb
 
 from .chance import Chance
@@ -40,7 +40,9 @@ async def bridge_lines(tally: Tally, seed: int, directory: Path) -> None:
         await tried.note_rest()
         log = directory / "bridges.log"
         async with _bridges(tried.hub.data_dir, log) as start:
-            await drive(tally, _Trial(start, seed).one, width=4, halfway=tried.note_memory)
+            trial = _Trial(start, seed)
+            await drive(tally, trial.one, width=4, halfway=tried.note_memory)
+            await trial.end(tally)
         if b"Traceback" in (said := log.read_bytes()):
             tally.found(f"stderr: {said[-2000:].decode(errors='replace')}")
         await tried.judge(tally)
@@ -50,11 +52,12 @@ async def bridge_lines(tally: Tally, seed: int, directory: Path) -> None:
 async def _bridges(data_dir: Path, log: Path) -> AsyncIterator[Any]:
     """`await start(*words)` starts a bridge; none is left in the end."""
     with log.open("wb") as said:
-        async with anyio.create_task_group() as reading:
+        async with AsyncExitStack() as bridges, anyio.create_task_group() as reading:
 
             async def start(*words: str) -> "_Bridge":
                 command = [str(BIN / "hubbub"), "--data-dir", str(data_dir), "mcp", *words]
-                return _Bridge(await forks.start(command, stderr=said, env=environment()), reading)
+                started = child(command, stdin=PIPE, stdout=PIPE, stderr=said)
+                return _Bridge(await bridges.enter_async_context(started), reading)
 
             yield start
             reading.cancel_scope.cancel()
@@ -88,6 +91,14 @@ class _Trial:
             raise Finding(f"the bridge has ended by itself, after {bridge.shown}") from None
         self._idle.append(bridge)
         return kind
+
+    async def end(self, tally: Tally) -> None:
+        """Leaves the bridges that are still there: what the hub keeps for each is not what a run leaves behind."""
+        for bridge in self._idle:
+            try:
+                await bridge.leave("left")
+            except Finding as exc:
+                tally.found(f"after all inputs: {exc}")
 
 
 class _Bridge:
@@ -146,7 +157,10 @@ class _Bridge:
                 await self._answered(None)
             except TimeoutError:
                 raise Finding(f"never answered: {[line[:600] for line in self._owed.values()]}") from None
-        how = chance.of(("left", "left within a line", "ended by a signal", "left without reading"))
+        return await self.leave(chance.of(("left", "left within a line", "ended by a signal", "left without reading")))
+
+    async def leave(self, how: str) -> str:
+        """Ends the bridge so. Raises Finding if it has another exit status than 0, or does not end."""
         if how == "left within a line":
             await self._stdin.send(b'{"jsonrpc": "2.0", "id": "half')
         if how == "ended by a signal":
@@ -155,8 +169,11 @@ class _Bridge:
             self._reads = anyio.Event()
             await self._stdin.send(b'{"jsonrpc": "2.0", "id": 1, "method": "x"}\n')
         await self._stdin.aclose()
-        with anyio.fail_after(PATIENCE_S):
-            status = await self._process.wait()
+        try:
+            with anyio.fail_after(PATIENCE_S):
+                status = await self._process.wait()
+        except TimeoutError:
+            raise Finding(f"no end of a bridge that was {how}, after {self.shown}") from None
         self._reads.set()
         if status:
             raise Finding(f"exit status {status} of a bridge that was {how}, after {self.shown}")
