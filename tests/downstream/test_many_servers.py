@@ -9,10 +9,12 @@ from hubbubd.config.mcp import ProfileSettings
 from hubbubd.core.catalog import Freshness
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.downstream import Endpoint, Host, Merged
+from hubbubd.downstream.first_lists import LONGEST_S
+from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import World, server, until
+from ..runtime.conftest import World, server, settle, until
 from ..runtime.peer import Behaviour, Outcome, Sent, never
 from .conftest import handles
 from .scripted import REVISIONS, ScriptedHost, principal
@@ -24,6 +26,14 @@ TOOLS = [{"name": f"tool{number}", "inputSchema": {"type": "object"}} for number
 
 async def fifty_tools(_sent: Sent) -> Outcome:
     return {"tools": TOOLS}
+
+
+async def nothing_at_all(_sent: Sent) -> Outcome:
+    return {"tools": []}
+
+
+async def refused(_sent: Sent) -> Outcome:
+    raise PeerError(-32603, "out of order")
 
 
 def offers(world: World, listing: Behaviour = fifty_tools) -> None:
@@ -53,6 +63,13 @@ async def at_once(host: ScriptedHost) -> dict[str, Any]:
     return listed["result"]
 
 
+async def waited_for(host: ScriptedHost) -> None:
+    """The first lists of a server that gives none: hosts wait for it once, and not for long."""
+    before = anyio.current_time()
+    await host.call("tools/list")
+    assert anyio.current_time() - before == pytest.approx(LONGEST_S, abs=0.1)
+
+
 def servers_of(result: dict[str, Any]) -> list[str]:
     return sorted({tool["_meta"]["hubbub/server"] for tool in result["tools"] if "_meta" in tool})
 
@@ -72,7 +89,9 @@ async def test_a_server_that_never_lists_its_tools_holds_up_none_of_the_others(w
     offers(world, listing=never)
     async with world.hub(*map(server, SERVERS)) as hub:
         await listed(hub, len(SERVERS) - 1)
-        assert servers_of(await at_once(host_of_all(hub, era))) == [name for name in SERVERS if name != SILENT]
+        host = host_of_all(hub, era)
+        await waited_for(host)
+        assert servers_of(await at_once(host)) == [name for name in SERVERS if name != SILENT]
 
 
 @pytest.mark.parametrize("era", Era)
@@ -81,7 +100,40 @@ async def test_a_server_that_never_connects_holds_up_none_of_the_others(world: W
     world.peers[SILENT].always = 10_000.0
     async with world.hub(*map(server, SERVERS)) as hub:
         await listed(hub, len(SERVERS) - 1)
-        assert servers_of(await at_once(host_of_all(hub, era))) == [name for name in SERVERS if name != SILENT]
+        host = host_of_all(hub, era)
+        await waited_for(host)
+        assert servers_of(await at_once(host)) == [name for name in SERVERS if name != SILENT]
+
+
+@pytest.mark.parametrize("era", Era)
+@pytest.mark.parametrize(("connecting_s", "listing_s"), [(0.0, 1.5), (1.5, 0.0)])
+async def test_a_host_that_asks_while_a_server_begins_gets_its_tools(
+    world: World, era: Era, connecting_s: float, listing_s: float
+) -> None:
+    async def late(sent: Sent) -> Outcome:
+        await anyio.sleep(listing_s)
+        return await fifty_tools(sent)
+
+    offers(world, listing=late)
+    world.peers[SILENT].always = connecting_s or None
+    async with world.hub(*map(server, SERVERS)) as hub:
+        await settle(0.1)
+        assert servers_of((await host_of_all(hub, era).call("tools/list"))["result"]) == SERVERS
+
+
+@pytest.mark.parametrize("listing", [nothing_at_all, refused])
+async def test_a_host_waits_no_longer_than_until_it_is_known_that_a_server_lists_nothing(
+    world: World, listing: Behaviour
+) -> None:
+    async def late(sent: Sent) -> Outcome:
+        await anyio.sleep(1.0)
+        return await listing(sent)
+
+    offers(world, listing=late)
+    async with world.hub(*map(server, SERVERS)) as hub:
+        await settle(0.1)
+        await host_of_all(hub, Era.STATELESS).call("tools/list")
+        assert world.peers[SILENT].fetches[0].at + 1.0 == pytest.approx(anyio.current_time(), abs=0.1)
 
 
 @pytest.mark.parametrize("era", Era)

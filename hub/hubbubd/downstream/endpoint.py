@@ -19,6 +19,7 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages, own_tools, revisions, tickets
 from hubbubd.downstream.conversations import Conversations
+from hubbubd.downstream.first_lists import FirstLists
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
 from hubbubd.downstream.host_tasks import WITH_TASKS, refuse_task, with_tasks
@@ -90,6 +91,7 @@ class Endpoint:
             **dict.fromkeys(STATELESS_REVISIONS, stateless),
         }
         self._relay = relay
+        self._first_lists = FirstLists(hub, view)
         self._removed = asyncio.Event()
         self._open: dict[asyncio.Timeout, asyncio.Task[Any]] = {}
         self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
@@ -204,6 +206,7 @@ class Endpoint:
 
     async def _list(self, exchange: Exchange) -> bytes:
         kind = LISTS[exchange.method]
+        await self._first_lists.wait(kind, exchange.host.principal)
         entries = self._entries(kind, exchange)
         begin = _begin(exchange.params.get("cursor"), kind, entries)
         page = entries[begin : begin + PAGE]
@@ -223,6 +226,7 @@ class Endpoint:
         if kind is Kind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(exchange)
+                await self._first_lists.wait(Kind.TOOL, exchange.host.principal)
                 found = own_tools.searched(self.view, params, exchange.host.principal)
                 return revisions.result(exchange.method, found, exchange.host.revision, None)
             if params.get("name") == own_tools.CALL:

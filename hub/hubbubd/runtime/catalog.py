@@ -17,7 +17,7 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
-from hubbubd.core.catalog import CatalogEntries, CatalogList, Kind, ListRefused, Pages
+from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind, ListRefused, Pages
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from hubbubd.core.tool_policy import name_of, shown
@@ -93,6 +93,8 @@ class Catalog:
     def listen(self, tell: ListChanged) -> Callable[[], None]:
         """Tell of each list whose entries may have changed, or of which its server said so, once it was fetched again.
 
+        The first fetch is told, too, whatever came of it.
+
         It ends when the returned function is called.
         """
         self._listeners.append(tell)
@@ -159,13 +161,16 @@ class Catalog:
 
         `announced` says that the server told of a change.
         """
-        if self._lists.record(record.id) != record:
+        before = self._lists.record(record.id)
+        unknown = Freshness.UNKNOWN
+        first = before is not None and before.freshness is unknown and record.freshness is not unknown
+        if before != record:
             self._ledger.later(Change(self._lists, record.id, record))
         changed = entries is not None and entries != self.entries(record.id)
         if entries is not None and changed:
             self._ledger.later(Change(self._entries, record.id, CatalogEntries(id=record.id, entries=entries)))
             self.version += 1
-        if changed or announced:
+        if changed or announced or first:
             self._tell(record.server, record.kind, announced=announced)
 
     def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
