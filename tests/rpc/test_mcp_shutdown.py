@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from ..runtime.peer import Outcome, Sent, never
-from .mcp_host import NEW, OLD, Host, Stage, request, stage, tool
+from .mcp_host import NEW, OLD, Host, Stage, envelope, request, stage, tool
 
 
 @pytest.fixture
@@ -63,6 +63,18 @@ async def test_streams_of_hosts_end_and_none_begins(made: Stage) -> None:
         tasks.start_soon(made.hub.drain, 60)
         assert await own.rest() == []
     assert (await host.send("GET")).status_code == 503
+
+
+async def test_a_host_that_listens_is_told_that_it_is_over(made: Stage) -> None:
+    listening = envelope(request(1, "subscriptions/listen", notifications={"toolsListChanged": True}))
+    about = {"mcp_protocol_version": NEW, "mcp_method": "subscriptions/listen"}
+    async with made.host().stream("POST", listening, **about) as own, anyio.create_task_group() as tasks:
+        acknowledged = await own.next()
+        assert acknowledged is not None
+        assert acknowledged.data["method"] == "notifications/subscriptions/acknowledged"
+        tasks.start_soon(made.hub.drain, 60)
+        (over,) = [each.data["result"] for each in await own.rest()]
+    assert over == {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": 1}}
 
 
 async def test_a_request_that_does_not_end_is_told_when_the_grace_is_over(made: Stage) -> None:

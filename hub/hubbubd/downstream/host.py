@@ -156,7 +156,8 @@ class Exchange:
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
     send a request again, is the same both times. `standing` is that of the session, in revisions that have one. `ask`
     sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where its
-    revision has no such requests.
+    revision has no such requests. `leaving` is set when requests that last are to end; without one they last as long as
+    the hub does.
     """
 
     id: Id
@@ -169,6 +170,7 @@ class Exchange:
     """Where operators see it."""
     standing: Standing | None = None
     ask: Ask | None = None
+    leaving: asyncio.Event | None = None
 
     @property
     def meta(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ async def listen(hub: Hub, view: View, tasks: TaskExtension, exchange: Exchange)
             )
             for message in waiting:
                 exchange.tell(message)
-            await hub.calls.stopped.wait()
+            await (exchange.leaving or hub.calls.stopped).wait()
     finally:
         changes.close()
         resources.close()

@@ -141,8 +141,7 @@ class McpApplication:
         self._streams = Quota(
             "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
-        self._lasting: set[asyncio.Task[bytes]] = set()
-        self._leaving = False
+        self._leaving = asyncio.Event()
         self._reading = anyio.CapacityLimiter(1)
 
     def _limits(self) -> Limits:
@@ -152,11 +151,9 @@ class McpApplication:
         """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
         async for _ in self._hub.health.watch():
             pass
-        self._leaving = True
+        self._leaving.set()
         for session in self.sessions:
             session.outlet.close()
-        for task in self._lasting:
-            task.cancel()
 
     def close(self) -> None:
         """End all sessions."""
@@ -257,7 +254,7 @@ class McpApplication:
 
     def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
-        if self._leaving and "inputResponses" not in params:
+        if self._leaving.is_set() and "inputResponses" not in params:
             raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
 
     def _stream(self, caller: Principal) -> AbstractContextManager[None]:
@@ -351,12 +348,16 @@ class McpApplication:
                 listed, message.params, request.headers
             )
         outlet = Outlet()
-        exchange = Exchange(id=message.id, method=message.method, params=message.params, host=host, tell=outlet.tell)
+        exchange = Exchange(
+            id=message.id,
+            method=message.method,
+            params=message.params,
+            host=host,
+            tell=outlet.tell,
+            leaving=self._leaving,
+        )
         with self._stream(caller) if message.method == LISTEN else nullcontext():
             task = asyncio.create_task(self._while_good(caller, endpoint)(exchange))
-            if message.method == LISTEN:
-                self._lasting.add(task)
-                task.add_done_callback(self._lasting.discard)
             await reply(request, task, outlet, message.id)
 
 

@@ -117,7 +117,7 @@ class StreamableHttp:
             self._sending.start(stream.run())
 
     def _lost(self, fault: Fault) -> None:
-        self._forgotten = fault.code == FaultCode.SESSION_LOST
+        self._forgotten |= fault.code == FaultCode.SESSION_LOST
         self._lose(fault)
 
     async def aclose(self) -> None:
