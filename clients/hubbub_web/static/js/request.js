@@ -78,6 +78,8 @@ class RequestPage {
     this.reached = reached;
     const short = tables.request.get(this.id);
     if (!short) return;
+    // The reply to our answer can be ahead of the stream: what is closed never opens again.
+    if (short.state === "open" && !this.open) return;
     if (short.state === "open") this.claiming.hear(short.claim);
     const before = JSON.stringify(CHANGES.map((name) => this.whole[name]));
     const wasOpen = this.open;
