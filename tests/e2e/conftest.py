@@ -292,7 +292,11 @@ def descendants(pid: int) -> list[int]:
     """The processes below a process, at any depth."""
     found: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for each in children.read_text().split():
+        try:
+            pids = children.read_text().split()
+        except OSError:  # this thread has ended meanwhile
+            continue
+        for each in pids:
             found += [int(each), *descendants(int(each))]
     return found
 

@@ -22,7 +22,7 @@ from hubbub_bridge.endpoint import Endpoint, Reach
 from hubbub_bridge.stdio import lines
 
 from .. import forks
-from .conftest import BIN, LIMIT_S, POLL_S, environment
+from .conftest import BIN, LIMIT_S, POLL_S, alive, environment
 
 HUBBUB = str(BIN / "hubbub")
 RESTARTS, WAVE = 3, 40
@@ -378,7 +378,7 @@ async def test_the_bridge_starts_a_hub_if_it_is_told_to_and_leaves_it_running(da
     process = int((data_dir / "hubbub.db.lock").read_text())
     os.kill(process, signal.SIGTERM)
     with anyio.fail_after(LIMIT_S):
-        while Path(f"/proc/{process}").exists() and "Z" not in Path(f"/proc/{process}/stat").read_text():
+        while alive(process):
             await anyio.sleep(POLL_S)
 
 
