@@ -18,6 +18,7 @@ from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.downstream import bridged
+from hubbubd.downstream.conversations import Conversations
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import Scripted, scripted
@@ -29,6 +30,11 @@ __all__ = ["scripted"]
 PATH = "/hubbub.v1.McpService/Serve"
 KEY = "k" * 16
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "h"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 def request(id_: Any, method: str, **params: Any) -> dict[str, Any]:
@@ -145,10 +151,8 @@ async def test_a_host_with_a_handshake_and_one_without_are_both_served(api: Call
     async with host(api) as stream:
         await stream.say(CALL)
         assert (await stream.next())["result"]["content"][0]["text"] == "hi"
-    envelope = {"protocolVersion": "2026-07-28", "clientInfo": {"name": "h"}, "clientCapabilities": {}}
-    meta = {f"io.modelcontextprotocol/{name}": value for name, value in envelope.items()}
     async with streamed(api) as stream:
-        first = json.dumps(request("a", "tools/call", name="any", _meta=meta)).encode()
+        first = json.dumps(request("a", "tools/call", name="any", _meta=META)).encode()
         await stream.frame(open=opening(key="another-key-of-a-bridge"), messages=[first])
         await stream.opened()
         said = await stream.next()
@@ -367,6 +371,34 @@ async def test_a_hub_that_shuts_down_says_so_beside_its_refusals(
         assert json.loads(frame.messages[0])["error"]["data"]["reason"] == "SHUTTING_DOWN"
         assert frame.draining
         slow.set()
+
+
+async def test_a_hub_that_stops_answers_what_it_has_taken_and_leaves_what_lasts_to_the_next_one(
+    hub: Hub, api: Caller, good: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, go_on = anyio.Event(), anyio.Event()
+    call = Conversations.call
+
+    async def held_up(*args: Any) -> bytes:
+        taken.set()
+        await go_on.wait()
+        return await call(*args)
+
+    monkeypatch.setattr(Conversations, "call", held_up)
+    listening = request(2, "subscriptions/listen", notifications={}, _meta=META)
+    async with host(api) as stream, anyio.create_task_group() as tasks:
+        await stream.say(listening, CALL)
+        assert "acknowledged" in (await stream.next())["method"]
+        await taken.wait()
+        tasks.start_soon(hub.drain, 0)
+        await hub.calls.stopped.wait()
+        go_on.set()
+        refused = await stream.next()
+        assert (refused["id"], refused["error"]["data"]["reason"]) == (CALL["id"], "SHUTTING_DOWN")
+        with anyio.fail_after(LIMIT_S):
+            last = await stream.rpc.read()
+        assert (list(last.messages), last.taken) == ([], 3)  # the handshake, and these two
+        assert (await stream.broken()).reason == "SHUTTING_DOWN"
 
 
 async def test_a_token_that_is_revoked_ends_the_calls_of_its_bridge_at_once(

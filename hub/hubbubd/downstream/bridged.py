@@ -32,6 +32,9 @@ VIA: Final = "stdio"
 RETURN_S: Final = 30.0
 """Seconds in which a bridge whose stream broke may come back, before its calls are cancelled. It looks each 5 s."""
 
+LASTING: Final = "subscriptions/listen"
+"""The method whose requests last until the host leaves, whichever process of the hub serves them."""
+
 LOST: Final = "the hub was restarted when this tool was about to be called; it may have been, and is not called again"
 
 
@@ -105,6 +108,7 @@ class BridgedHost:
     outlet: Outlet
     _session: Session | None = None
     _serving: dict[Id, asyncio.Task[bytes]] = field(default_factory=dict[Id, "asyncio.Task[bytes]"])
+    _lasting: set[Id] = field(default_factory=set[Id])
 
     @property
     def running(self) -> frozenset[str]:
@@ -133,6 +137,13 @@ class BridgedHost:
         elif self._session is not None:
             self._session.take(message)
 
+    async def finish(self, within_s: float) -> None:
+        """Wait at most so many seconds for the responses to what was taken. Requests that last end without one."""
+        for id_ in self._lasting:
+            self._serving[id_].cancel()
+        if self._serving:
+            await asyncio.wait(self._serving.values(), timeout=within_s)
+
     def end(self) -> None:
         """Serve nothing more."""
         self.outlet.close()
@@ -153,6 +164,8 @@ class BridgedHost:
                 raise Refusal(INVALID_REQUEST, "initialize first, or say in params._meta who asks")
             task = self._session.begin(request, self.outlet, self._call_id(request.id))
         self._serving[request.id] = task
+        if request.method == LASTING:
+            self._lasting.add(request.id)
         task.add_done_callback(lambda done: self._done(request.id, done))
 
     def _introduce(self, request: Request) -> None:
@@ -172,12 +185,14 @@ class BridgedHost:
             host=introductions.of_request(request, self.principal, VIA),
             tell=self.outlet.tell,
             call_key=self._call_id(request.id),
+            leaving=asyncio.Event(),  # it goes on with the next process
         )
         return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
 
     def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
         if self._serving.get(id_) is task:
             del self._serving[id_]
+            self._lasting.discard(id_)
         if not task.cancelled():
             self.outlet.tell(task.result())
 

@@ -36,6 +36,9 @@ UNREAD_MESSAGES = 4
 TOGETHER_BYTES = 64 * 1024
 """Messages that wait to be written go together up to this size: gRPC takes its price per message."""
 
+STOP_S = 1.0
+"""Seconds after the hub has stopped for requests to get their responses, which are refusals by then."""
+
 _SESSION_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
 
@@ -105,7 +108,7 @@ class _Stream:
         """Carry messages until one side ends the stream. Raises InvalidArgument."""
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(frames))
-            stopping = tasks.create_task(self._stop())
+            stopping = tasks.create_task(self._stop(reading))
             await self._tell()
             reading.cancel()
             stopping.cancel()
@@ -134,8 +137,14 @@ class _Stream:
                 await self._room.wait()
         self._outlet.close()
 
-    async def _stop(self) -> None:
+    async def _stop(self, reading: asyncio.Task[None]) -> None:
+        """Take nothing more once the hub has stopped, and end with a response to what was taken.
+
+        A request without one may have been carried out, for all that its bridge knows.
+        """
         await self._calls.stopped.wait()
+        reading.cancel()
+        await self._host.finish(STOP_S)
         self._outlet.close()
 
     async def _tell(self) -> None:
