@@ -17,6 +17,23 @@ QUESTION = form("Whose?", {"name": {"type": "string", "title": "Name"}})
 HEARD = """async id => (await import("/static/js/store.js")).tables.request.get(id)?.claim?.by"""
 """Who holds a claim, as far as the page's lists have heard."""
 
+LAG = """
+const lag = window.lag = { on: false, text: "", waiting: [] };
+const decoder = new TextDecoder();
+const fetched = window.fetch;
+window.fetch = async (url, ...more) => {
+  const response = await fetched(url, ...more);
+  if (!String(url).endsWith("/feed")) return response;
+  const late = new TransformStream({ transform: (chunk, out) => {
+    if (!lag.on) { out.enqueue(chunk); return; }
+    lag.text += decoder.decode(chunk, { stream: true });
+    lag.waiting.push(() => out.enqueue(chunk));
+  } });
+  return new Response(response.body.pipeThrough(late), response);
+};
+"""
+"""Lets a page's stream lag behind: while `lag.on`, what it brings waits in `lag.waiting`, as `lag.text`."""
+
 
 @pytest.fixture(scope="module")
 async def hub(start_shared_hub: Any) -> RunningHub:
@@ -137,6 +154,28 @@ async def test_an_answer_that_was_lost_on_its_way_is_sent_again_with_the_id_of_t
     assert await answered(hub, question) == "Ada"
     first, second = sent
     assert first == second
+
+
+async def test_what_is_answered_stays_so_when_an_older_change_comes_later(
+    hub: RunningHub, bridge: Bridge, question: str, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada", script=LAG)
+    await ada.page.evaluate("lag.on = true")
+    main = await ada.open("Whose?")
+    with anyio.fail_after(LIMIT_S):
+        while "Ada" not in await ada.page.evaluate("lag.text"):
+            await anyio.sleep(0.01)
+    older = await ada.page.evaluate("lag.waiting.length")
+    await main.get_by_label("Name").fill("Ada")
+    await main.get_by_role("button", name="Send answer").click()
+    await expect(main.get_by_role("heading", name="You have answered")).to_be_visible()
+    await ada.page.evaluate("count => lag.waiting.splice(0, count).forEach((bring) => bring())", older)
+    await heard(ada.page, question, "Ada")
+    await ada.page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+    await expect(main.locator(".pill")).to_have_text("answered")
+    await ada.page.keyboard.press("Escape")
+    await expect(ada.page.get_by_role("heading", name="Inbox")).to_be_visible()
+    assert await answered(hub, question) == "Ada"
 
 
 @pytest.mark.parametrize("held_back", ["the request", "the response"])
