@@ -81,7 +81,7 @@ class RecordTable(DataTable[Text]):
 
     def _lay_out(self) -> None:
         # Until it has a size of its own, the screen's will do: the rows must be there for the next key.
-        room = self.size.width or self.app.size.width
+        room = self.size.width or self.screen.size.width
         if not room:
             return
         self._now_columns = tuple(each for each in self._all_columns if room >= WIDE or not each.wide)
