@@ -1,15 +1,19 @@
 """What a host may send and have at the MCP endpoint; beyond that there is an error that says so."""
 
 import json
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from select import select
 
 import anyio
+import anyio.to_thread
 import pytest
 import structlog.testing
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
-from hubbubd.rpc import mcp_wire
+from hubbubd.rpc import http, mcp_wire
 from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
 
 from ..runtime.peer import Outcome, Sent, never
@@ -86,6 +90,53 @@ async def test_a_message_that_does_not_come_is_not_waited_for(small: Stage, monk
         with anyio.fail_after(LIMIT_S):
             said = await stream.receive()
     assert said.startswith(b"HTTP/1.1 408")
+
+
+PIECE = b"x" * 50_000
+LONG = f"host: localhost\r\nauthorization: {RIGHT['authorization']}\r\ncontent-length: {6 * len(PIECE)}\r\n"
+REFUSED_EARLY = {
+    "of another type": (f"POST /mcp HTTP/1.1\r\n{LONG}content-type: text/plain\r\n\r\n", 415),
+    "with a header that is none": (f"POST /mcp HTTP/1.1\r\n{LONG}: nothing\r\n\r\n", 400),
+}
+
+
+@pytest.mark.parametrize("bad", REFUSED_EARLY)
+async def test_whoever_still_sends_when_the_response_is_there_can_read_it(small: Stage, bad: str) -> None:
+    head, status = REFUSED_EARLY[bad]
+    async with small.raw() as stream:
+        with anyio.fail_after(LIMIT_S):
+            await stream.send(head.encode())
+            await _waits(stream)
+            for _ in range(6):  # asyncio drops what it has not read yet when it cannot write
+                await stream.send(PIECE)
+                await anyio.sleep(0)
+            said = b""
+            while b"\r\n\r\n" not in said:
+                said += await stream.receive()
+    assert said.startswith(f"HTTP/1.1 {status}".encode())
+
+
+async def test_whoever_sends_on_and_on_after_the_response_is_cut_off(
+    small: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "LINGER_S", 0.05)
+    head, _ = REFUSED_EARLY["of another type"]
+    async with small.raw() as stream:
+        await stream.send(head.encode())
+        with anyio.fail_after(LIMIT_S), pytest.raises(anyio.BrokenResourceError):
+            await _send_without_end(stream)
+
+
+async def _send_without_end(stream: SocketStream) -> None:
+    while True:
+        await stream.send(PIECE)
+
+
+async def _waits(stream: SocketStream) -> None:
+    """Wait until there is something to read, without reading it."""
+    raw = stream.extra(SocketAttribute.raw_socket)
+    with socket.socket(fileno=os.dup(raw.fileno())) as same:
+        await anyio.to_thread.run_sync(select, [same], [], [])
 
 
 @pytest.mark.parametrize("version", ["2023-01-01", "x" * 5000, ""])

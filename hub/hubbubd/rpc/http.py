@@ -6,11 +6,12 @@ ones, and not for long, unless a request of theirs is being answered (against sl
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, cast
 
 import anyio
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -21,6 +22,9 @@ MAX_STRANGERS = 200
 
 STRANGER_S = 30.0
 """Seconds such a connection may take to send a request, or be idle."""
+
+LINGER_S = 2.0
+"""Seconds in which a caller may still send what is not read, after a response that ends its connection."""
 
 CERTIFICATE = "hubbub.certificate"
 """Key of an ASGI scope: the peer's certificate (DER), or None."""
@@ -37,10 +41,15 @@ TOGETHER_BYTES = 16 * 1024
 
 
 class Gathered:
-    """A connection's transport, which sends what is written in one turn of the loop at its end, at once."""
+    """A connection's transport, which sends what is written in one turn of the loop at its end, at once.
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    `lingers` is asked when it is to be closed; True if the connection closes it later.
+    """
+
+    def __init__(self, transport: asyncio.Transport, lingers: Callable[[], bool] = lambda: False) -> None:
         self._transport = transport
+        self._lingers = lingers
+        self._closing = False
         self._waiting: list[bytes] = []
         self._size = 0
 
@@ -58,7 +67,13 @@ class Gathered:
     def close(self) -> None:
         """Close the connection once everything is sent."""
         self._flush()
-        self._transport.close()
+        self._closing = True
+        if not self._lingers():
+            self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._closing or self._transport.is_closing()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -67,7 +82,7 @@ class Gathered:
         together = b"".join(self._waiting)
         self._waiting.clear()
         self._size = 0
-        if together and not self._transport.is_closing():
+        if together and not self.is_closing():
             self._transport.write(together)
 
 
@@ -78,7 +93,9 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count a stranger, and give the application the means to say that it is none."""
-        super().connection_made(cast("asyncio.Transport", Gathered(transport)))
+        self._lingering = False
+        self._own = transport
+        super().connection_made(cast("asyncio.Transport", Gathered(transport, self._lingers)))
         secured = transport.get_extra_info("ssl_object")
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
 
@@ -90,6 +107,11 @@ class Connection(H11Protocol):
         idle = [each for each in self.strangers if not each.answering]
         if len(self.strangers) > MAX_STRANGERS and idle:
             idle[0].cut()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the caller sends; nothing more after a response that ends the connection."""
+        if not self._lingering:
+            super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -112,6 +134,18 @@ class Connection(H11Protocol):
         """Close the connection."""
         self.let_in()
         self.transport.abort()
+
+    def _lingers(self) -> bool:
+        """Keep a connection open for what its caller still sends: closed at once, it would be reset, and the response
+        lost on its way (RFC 9112, section 9.6)."""
+        if self._lingering or self.conn.their_state not in (h11.SEND_BODY, h11.ERROR):
+            return False
+        self._lingering = True
+        if self._own.can_write_eof():
+            self._own.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_S, self._own.close)
+        return True
 
     def _watch(self) -> None:
         self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._late)
