@@ -70,7 +70,7 @@ def messages(response: httpx2.Response) -> list[Any]:
     """The messages of a response, which is JSON or a stream of events."""
     if response.headers["content-type"].startswith("application/json"):
         return [response.json()]
-    lines = response.text.splitlines()
+    lines = response.text.split("\n")  # and nowhere else: JSON may have U+2028
     return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:") and line[5:].strip()]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import deque
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ CLASSIFIED = {200, 202, 204, 400, 401, 403, 404, 405, 406, 408, 409, 413, 415, 4
 BOUND = 200_000
 KEPT_SESSIONS = 40
 PATHS = ("/mcp", "/mcp/s/toy", "/mcp/s/asker")
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
+    """The lines of a stream, which end with a line feed and nothing else: JSON may have U+2028."""
+    rest = ""
+    async for text in response.aiter_text():
+        *lines, rest = (rest + text).split("\n")
+        for line in lines:
+            yield line
 
 
 async def hosts(tally: Tally, seed: int, directory: Path) -> None:
@@ -127,7 +137,7 @@ class _Trial:
     async def _glimpse(self, response: httpx2.Response, chance: Chance, shown: str) -> None:
         """Reads a stream for a while, and leaves it in the middle more often than not."""
         with anyio.move_on_after(chance.of((GLIMPSE_S, GLIMPSE_S, 5 * GLIMPSE_S, 2.5))):
-            async for line in response.aiter_lines():
+            async for line in _lines(response):
                 if line.startswith("id: "):
                     self._events.append(line[4:])
                 if line.startswith("data: ") and len(line) > 6:
