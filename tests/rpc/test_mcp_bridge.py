@@ -401,6 +401,17 @@ async def test_a_hub_that_stops_answers_what_it_has_taken_and_leaves_what_lasts_
         assert (await stream.broken()).reason == "SHUTTING_DOWN"
 
 
+async def test_a_hub_stops_in_order_after_a_listening_request_was_cancelled(hub: Hub, api: Caller, good: str) -> None:
+    gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+    async with host(api) as stream, anyio.create_task_group() as tasks:
+        await stream.say(request(2, "subscriptions/listen", notifications={}, _meta=META))
+        assert "acknowledged" in (await stream.next())["method"]
+        await stream.say(gone, request(3, "tools/list", _meta=META))
+        assert (await stream.next())["id"] == 3
+        tasks.start_soon(hub.drain, 0)
+        assert (await stream.broken()).reason == "SHUTTING_DOWN"
+
+
 async def test_a_token_that_is_revoked_ends_the_calls_of_its_bridge_at_once(
     api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any
 ) -> None:

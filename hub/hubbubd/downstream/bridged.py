@@ -108,7 +108,7 @@ class BridgedHost:
     outlet: Outlet
     _session: Session | None = None
     _serving: dict[Id, asyncio.Task[bytes]] = field(default_factory=dict[Id, "asyncio.Task[bytes]"])
-    _lasting: set[Id] = field(default_factory=set[Id])
+    _lasting: set[asyncio.Task[bytes]] = field(default_factory=set["asyncio.Task[bytes]"])
 
     @property
     def running(self) -> frozenset[str]:
@@ -139,8 +139,8 @@ class BridgedHost:
 
     async def finish(self, within_s: float) -> None:
         """Wait at most so many seconds for the responses to what was taken. Requests that last end without one."""
-        for id_ in self._lasting:
-            self._serving[id_].cancel()
+        for task in self._lasting:
+            task.cancel()
         if self._serving:
             await asyncio.wait(self._serving.values(), timeout=within_s)
 
@@ -165,7 +165,7 @@ class BridgedHost:
             task = self._session.begin(request, self.outlet, self._call_id(request.id))
         self._serving[request.id] = task
         if request.method == LASTING:
-            self._lasting.add(request.id)
+            self._lasting.add(task)
         task.add_done_callback(lambda done: self._done(request.id, done))
 
     def _introduce(self, request: Request) -> None:
@@ -192,7 +192,7 @@ class BridgedHost:
     def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
         if self._serving.get(id_) is task:
             del self._serving[id_]
-            self._lasting.discard(id_)
+        self._lasting.discard(task)
         if not task.cancelled():
             self.outlet.tell(task.result())
 
