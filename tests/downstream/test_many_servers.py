@@ -9,7 +9,7 @@ from hubbubd.config.mcp import ProfileSettings
 from hubbubd.core.catalog import Freshness
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.downstream import Endpoint, Host, Merged
-from hubbubd.downstream.first_lists import LONGEST_S
+from hubbubd.downstream.first_lists import LONGEST_S, LOOK_S
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
@@ -21,6 +21,7 @@ from .scripted import REVISIONS, ScriptedHost, principal
 
 SERVERS = [f"server{number:02}" for number in range(20)]
 SILENT = SERVERS[7]
+OTHERS = [name for name in SERVERS if name != SILENT]
 TOOLS = [{"name": f"tool{number}", "inputSchema": {"type": "object"}} for number in range(50)]
 
 
@@ -91,7 +92,7 @@ async def test_a_server_that_never_lists_its_tools_holds_up_none_of_the_others(w
         await listed(hub, len(SERVERS) - 1)
         host = host_of_all(hub, era)
         await waited_for(host)
-        assert servers_of(await at_once(host)) == [name for name in SERVERS if name != SILENT]
+        assert servers_of(await at_once(host)) == OTHERS
 
 
 @pytest.mark.parametrize("era", Era)
@@ -102,7 +103,7 @@ async def test_a_server_that_never_connects_holds_up_none_of_the_others(world: W
         await listed(hub, len(SERVERS) - 1)
         host = host_of_all(hub, era)
         await waited_for(host)
-        assert servers_of(await at_once(host)) == [name for name in SERVERS if name != SILENT]
+        assert servers_of(await at_once(host)) == OTHERS
 
 
 @pytest.mark.parametrize("era", Era)
@@ -149,3 +150,38 @@ async def test_a_server_that_answers_no_more_is_listed_as_before_and_others_are_
         with anyio.move_on_after(1.0) as limit:
             assert "result" in await host.call(name=f"{SERVERS[0]}__tool0")
         assert not limit.cancelled_caught
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_a_host_waits_no_longer_for_a_server_whose_first_attempt_has_failed(world: World, era: Era) -> None:
+    offers(world)
+    world.peers[SILENT].always = 10_000.0
+    silent = server(SILENT, connect_timeout_s=0.5)
+    async with world.hub(silent, *map(server, OTHERS)) as hub:
+        await settle(0.1)
+        before = anyio.current_time()
+        assert servers_of((await host_of_all(hub, era).call("tools/list"))["result"]) == OTHERS
+        assert anyio.current_time() - before < 0.4 + 2 * LOOK_S
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_hosts_are_answered_while_a_server_is_removed(world: World, era: Era) -> None:
+    offers(world, listing=never)
+    async with world.hub(*map(server, OTHERS)) as hub:
+        await hub.servers.add(server(SILENT))
+        await listed(hub, len(SERVERS) - 1)
+        host, removed = host_of_all(hub, era), anyio.Event()
+
+        async def ask() -> None:
+            while not removed.is_set():
+                assert servers_of((await host.call("tools/list"))["result"]) == OTHERS
+                host.endpoint.view.introduction(principal())
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(ask)
+                await anyio.lowlevel.checkpoint()
+            await hub.servers.remove(SILENT)
+            removed.set()
+        assert servers_of(await at_once(host)) == OTHERS

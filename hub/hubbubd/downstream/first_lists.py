@@ -12,6 +12,8 @@ from hubbubd.runtime.hub import Hub
 
 LONGEST_S: Final = 2.0
 """Seconds that hosts wait for a server's list: few ask again before they are told of a change, and some never do."""
+LOOK_S: Final = 0.1
+"""Seconds after which they look again: no list tells of an attempt that failed, nor of a server that was removed."""
 
 
 class FirstLists:
@@ -38,7 +40,7 @@ class FirstLists:
         try:
             while (rest_s := self._rest_s(kind, principal)) > 0:
                 changed = anyio.Event()
-                with anyio.move_on_after(rest_s):
+                with anyio.move_on_after(min(rest_s, LOOK_S)):
                     await changed.wait()
         finally:
             stop()
@@ -57,7 +59,9 @@ class FirstLists:
         known = self._hub.catalog.record(server, kind)
         if known is not None and known.freshness is not Freshness.UNKNOWN:
             return False
-        record = self._hub.servers.get(server)
+        record = self._hub.servers.find(server)
+        if record is None:
+            return False
         if record.connection.state is State.CONNECTED:
             return known is not None  # without a record it does not have this kind
         tried_first = record.capabilities is None and record.connection.attempt == 0

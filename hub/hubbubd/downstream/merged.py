@@ -84,7 +84,8 @@ class Merged:
     def introduction(self, principal: Principal) -> Introduction:
         """As `View.introduction`: what any of the servers can do."""
         settings = self._settings()
-        records = [self._hub.servers.get(name) for name in self.servers(principal)]
+        found = map(self._hub.servers.find, self.servers(principal))
+        records = [record for record in found if record is not None]
         capable: list[dict[str, Any]] = [payload.loads(record.capabilities or b"{}") for record in records]
         capabilities: dict[str, Any] = {"tools": {"listChanged": True}}
         if settings.prompts:

@@ -91,10 +91,14 @@ class Servers:
 
     def get(self, name: str) -> ServerRecord:
         """Return a server's record. Raises NotFound."""
-        kept = self._kept.get(name)
-        if kept is None:
+        if (record := self.find(name)) is None:
             raise NotFound("server", name)
-        return replace(kept.record, counts=kept.queue.counts())
+        return record
+
+    def find(self, name: str) -> ServerRecord | None:
+        """Return a server's record; None if there is no such server, or no more: its lists may outlast it."""
+        kept = self._kept.get(name)
+        return replace(kept.record, counts=kept.queue.counts()) if kept is not None else None
 
     def protocol_version(self, name: str) -> str | None:
         """Return the revision that a server spoke last; None if that is not known."""
@@ -115,10 +119,7 @@ class Servers:
     # Changing
 
     async def start(self, configured: Mapping[str, ServerConfig]) -> None:
-        """Load the servers of the files and those stored from the API, and connect the wanted ones.
-
-        A file takes a name over from the API.
-        """
+        """Load the servers of the files, and of the API those with other names, and connect the wanted ones."""
         self._warn_of_missing_commands()
         for record in list(self._table):
             if record.source == "file" and record.name not in configured:
@@ -192,10 +193,7 @@ class Servers:
         return await self._one_at_a_time(name, self._disconnect, name)
 
     async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
-        """Override the roots of a server (None: as configured), and notify it.
-
-        Raises NotFound and Stale.
-        """
+        """Override the roots of a server (None: as configured), and notify it. Raises NotFound and Stale."""
         return await self._one_at_a_time(name, self._set_roots, (name, roots, expected))
 
     async def _one_at_a_time(self, name: str, change: Callable[[T], Awaitable[R]], about: T) -> R:
