@@ -15,11 +15,12 @@ from goals import ASKING, BRIDGE, ENDPOINT, MAX_IN_FLIGHT, Compared, Way
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from measure import TEXT, Figure, percentile
-from processes import HubProcess, http_server, hub, stdio_server
+from processes import HERE, HubProcess, free_port, http_server, hub, listening, stdio_server
 
 LISTED = 1000
 """Tools of the longest list."""
 REVISION, PREFIX = "2026-07-28", "io.modelcontextprotocol/"
+FORWARDED = "only forwarded"
 LIST_MS = 50.0
 """Milliseconds in which 95 of 100 hosts should have it."""
 
@@ -41,6 +42,8 @@ async def compare(
                     await open_.enter_async_context(goals.direct(options)),
                     await open_.enter_async_context(_hub(name, at, options, folder)),
                 ]
+                if transport == "HTTP":
+                    compared.append(await open_.enter_async_context(_forwarded(url)))
                 for rival in against:
                     try:
                         compared.append(await open_.enter_async_context(goals.rival(rival, options, folder / rival)))
@@ -48,6 +51,17 @@ async def compare(
                         rows += [Compared(transport, what, rival, note=str(exc)) for what in goals.FIGURES]
                 rows += await goals.measured_ways(transport, compared, rounds, calls, most_s)
     return rows
+
+
+@asynccontextmanager
+async def _forwarded(url: str) -> AsyncGenerator[Way]:
+    """Calls of a client of the SDK through a process that only forwards: no hub in Python can be faster."""
+    port = free_port()
+    async with (
+        listening([sys.executable, HERE / "servers" / "forward.py", url], port) as process,
+        goals.through_client(FORWARDED, lambda: f"http://127.0.0.1:{port}/mcp", process) as way,
+    ):
+        yield way
 
 
 At = Callable[[HubProcess, httpx2.AsyncClient, str], Any]

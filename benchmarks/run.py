@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import access
 import anyio
@@ -254,8 +254,12 @@ def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
     console.print(table)
 
 
+_WAYS: Final = (goals.DIRECT, goals.HUBBUB, goals.ENDPOINT, goals.BRIDGE, goals.BASE, hosts.FORWARDED, *rivals.RIVALS)
+"""In the order of their columns."""
+
+
 def _place(row: goals.Compared) -> int:
-    return (goals.DIRECT, goals.HUBBUB, goals.ENDPOINT, goals.BRIDGE, goals.BASE, *rivals.RIVALS).index(row.way)
+    return _WAYS.index(row.way)
 
 
 def _compared(row: goals.Compared | None) -> str:
