@@ -171,6 +171,7 @@ async def test_hosts_are_answered_while_a_server_is_removed(world: World, era: E
         await hub.servers.add(server(SILENT))
         await listed(hub, len(SERVERS) - 1)
         host, removed = host_of_all(hub, era), anyio.Event()
+        await waited_for(host)  # so that lists take no time, and are asked for at each step of the removal
 
         async def ask() -> None:
             while not removed.is_set():
