@@ -55,7 +55,7 @@ async def compare(
 
 @asynccontextmanager
 async def _forwarded(url: str) -> AsyncGenerator[Way]:
-    """Calls of a client of the SDK through a process that only forwards: no hub in Python can be faster."""
+    """Calls of a client of the SDK through a process that only forwards."""
     port = free_port()
     async with (
         listening([sys.executable, HERE / "servers" / "forward.py", url], port) as process,

@@ -1,8 +1,8 @@
-"""A proxy that does nothing but forward: what one more process in Python costs at the least.
+"""A proxy that does nothing but forward: what one more process costs, with the libraries that the hub uses.
 
     PORT=... forward.py URL
 
-HTTP as the hub has it on its way to servers: aiohttp, on uvloop.
+It has aiohttp on both sides, on uvloop; the hub has that on its way to servers.
 """
 
 import asyncio
