@@ -122,7 +122,7 @@ class Person:
         await expect(card).to_be_visible()
         await card.click()
         main = self.page.locator("main")
-        await expect(main.get_by_role("heading", level=1)).to_contain_text("asks")
+        await expect(main.locator(".page[data-route^='#/request/'] h1")).to_be_visible()
         return main
 
     async def waiting(self) -> int:

@@ -164,7 +164,7 @@ async def test_who_asks_and_why_who_answered_and_when(
     ada: Person = await visit(await bridge.new_link(), "Ada")
     await ada.go(f"request/{request.id}")
     main = ada.page.locator("main")
-    await expect(main.get_by_role("heading", name="dictated asks")).to_be_visible()
+    await expect(main.get_by_role("heading", name="Before?", level=1)).to_be_visible()
     await expect(main.locator(".facts").first).to_contain_text("Because ofask")
     await expect(main.locator(".facts").first).to_contain_text(f"Called by{request.caller}")
     await expect(main.get_by_role("heading", name=f"{request.answered_by} has answered")).to_be_visible()

@@ -127,7 +127,7 @@ async def test_a_call_that_perhaps_waits_leads_to_what_it_may_wait_for(
     await ada.go(f"call/{call_id}")
     main = ada.page.locator("main")
     await main.locator(".warning").get_by_role("link", name="Perhaps?").click()
-    await expect(main.get_by_role("heading", level=1)).to_have_text("dictated asks")
+    await expect(main.get_by_role("heading", level=1)).to_have_text("Perhaps?")
 
 
 async def test_a_server_that_was_given_up_says_what_brings_it_back(bridge: Bridge, visit: Callable[..., Any]) -> None:
