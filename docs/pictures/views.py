@@ -25,7 +25,12 @@ OTHERS = {
     "missing": "call/nope",
     "nowhere": "nope",
 }
-QUESTIONS = {"form": "for lunch?", "page": "Please sign up", "sampling": "Write a haiku", "task-form": "Where shall we go?"}
+QUESTIONS = {
+    "form": "for lunch?",
+    "page": "Please sign up",
+    "sampling": "Write a haiku",
+    "task-form": "Where shall we go?",
+}
 
 
 def main(folder: Path, wanted: list[str]) -> None:

@@ -116,7 +116,7 @@ async def test_a_task_is_spoken_of_only_where_the_server_can_hold_one(
     ada = await visit(await bridge.new_link(), "Ada")
     main = await offered(ada, "tool", "echo")
     await expect(main.get_by_role("button", name="Call")).to_be_visible()
-    await expect(main.get_by_text("task", exact=False)).to_have_count(0)
+    await expect(main.get_by_text("as a task")).to_have_count(0)
     main = await offered(ada, "tool", "simulate-research-query")
     await expect(main.get_by_text("The server carries out this tool only as a task.")).to_be_visible()
     await expect(main.get_by_label("As a task")).to_have_count(0)

@@ -19,7 +19,7 @@ export async function addPage(main) {
     name: field("Name", "Letters, digits, . _ and -. Callers use this name.", (props) => h("input", { type: "text", autocomplete: "off", spellcheck: "false", ...props })),
     command: field("Command", "With its arguments, as in a terminal: uvx mcp-server-time", (props) => h("input", { type: "text", autocomplete: "off", spellcheck: "false", class: "code", ...props })),
     variables: field("Variables", "One a line, NAME=VALUE. For keys and tokens, for example.", (props) => h("textarea", { rows: 2, spellcheck: "false", class: "code", ...props }), "optional"),
-    url: field("URL", "Where it answers: https://mcp.example.org/mcp", (props) => h("input", { type: "url", autocomplete: "off", spellcheck: "false", class: "code", ...props })),
+    url: field("URL", "Where it answers: https://example.org/mcp", (props) => h("input", { type: "url", autocomplete: "off", spellcheck: "false", class: "code", ...props })),
     headers: field("Headers", "One a line, NAME: VALUE.", (props) => h("textarea", { rows: 2, spellcheck: "false", class: "code", ...props }), "optional"),
   };
   const kinds = { command: ["Starts on the hub's machine", "command", "variables"], url: ["Is reached over HTTP", "url", "headers"] };
@@ -39,7 +39,7 @@ export async function addPage(main) {
     const wrong = [];
     if (!NAME.test(fields.name.value)) wrong.push(["name", fields.name.value ? "Use letters, digits, . _ and -, and begin with a letter or digit." : "Please give a name."]);
     if (!fields[kind].value) wrong.push([kind, `Please give a ${kind === "url" ? "URL" : kind}.`]);
-    else if (kind === "url" && !/^https?:\/\//i.test(fields.url.value)) wrong.push(["url", "A URL begins with https:// or http://."]);
+    else if (kind === "url" && !/^https?:\/\//i.test(fields.url.value)) wrong.push(["url", "A URL begins with https or http."]);
     return show(wrong) ? null : Object.fromEntries(["name", ...kinds[kind].slice(1)].map((each) => [each, fields[each].value]));
   }
 

@@ -189,7 +189,7 @@ function leave(problem) {
   page = null;
   inbox = null;
   side.hidden = true;
-  document.body.classList.remove("split");
+  document.body.className = "out";
   nav.hidden = true;
   person.hidden = true;
   title = "Log in";
@@ -216,6 +216,7 @@ async function begin() {
     if (error instanceof Refused && error.status === 401) return leave();
     named(null);
   }
+  document.body.className = "";
   nav.hidden = false;
   drawNav(nav, ROUTES);
   if (!name) openDialog(dialog, null, named);
@@ -244,7 +245,7 @@ wide.addEventListener("change", () => { if (page) arrange(); });
 listen({
   dialog,
   list: () => page?.list ?? (side.hidden ? null : inbox?.list),
-  inbox: () => inbox,
+  inbox: () => (inbox?.element.isConnected ? inbox : null),
   search: () => [...document.querySelectorAll("#main input[type=search], #side input[type=search]")].find((each) => each.checkVisibility()),
   back() {
     if (!page?.dirty && location.hash.startsWith("#/request/")) location.hash = "#/inbox";

@@ -97,7 +97,7 @@ async function offers(main, server) {
   }
 
   await load();
-  return { update() {}, leave() {}, list, title: server };
+  return { update() {}, leave() {}, list, title: `Catalog of ${server}` };
 }
 
 function offer(server, each) {

@@ -162,7 +162,8 @@ class RequestPage {
       put(bar, h("button", { type: "button", class: "refuse", text: "Refuse", on: { click: () => this.decline() } }));
     }
     bar.prepend(this.trouble);
-    this.form.element.setAttribute("aria-labelledby", this.heading.id);
+    this.form.element.setAttribute("aria-label", "Your answer");
+    this.form.element.setAttribute("aria-describedby", this.heading.id);
     this.form.element.addEventListener("input", () => { this.touched = true; });
     refill(this.body, this.question(), this.form.element);
   }
