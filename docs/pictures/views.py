@@ -44,11 +44,16 @@ def main(folder: Path, wanted: list[str]) -> None:
         for name, route in routes.items():
             with each_look(page, folder, name, wanted) as looks:
                 for path in looks:
-                    go(page, route)
-                    page.locator(f".page[data-route='#/{route}'] h1").wait_for()
+                    open_view(page, route)
                     page.wait_for_timeout(300)  # pictures only: what is drawn later is drawn by then
                     page.screenshot(path=path, animations="disabled")
         answered(page, folder, wanted, routes["form"])
+
+
+def open_view(page: Page, route: str) -> None:
+    """Goes to a view, and waits until it is there."""
+    go(page, route)
+    page.locator(f".page[data-route='#/{route}'] h1").wait_for()
 
 
 @contextmanager
@@ -70,7 +75,7 @@ def each_look(page: Page, folder: Path, name: str, wanted: list[str]) -> Iterato
 
 def answered(page: Page, folder: Path, wanted: list[str], route: str) -> None:
     """What is seen after an answer."""
-    go(page, route)
+    open_view(page, route)
     page.get_by_role("button", name="Send answer").click()
     page.get_by_text("returned").wait_for()
     with each_look(page, folder, "answered", wanted) as looks:

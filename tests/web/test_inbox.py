@@ -9,6 +9,8 @@ from playwright.async_api import Page, expect
 
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
 from .conftest import Bridge, Person, ask, dictated, form
+from .test_looks import CALM, RUN_AXE
+from .test_looks import PEERS as NPM
 
 pytestmark = pytest.mark.usefixtures("settled")
 
@@ -284,3 +286,34 @@ async def test_a_thousand_questions_are_scrolled_through_with_few_elements(hub: 
     await ada.page.keyboard.press("j")
     assert await focused.evaluate("it => it.parentElement.ariaPosInSet") == "2"
     assert await focused.evaluate(IN_SIGHT)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_what_comes_over_the_page_is_fit_for_everybody_too(
+    scheme: str, hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    axe = (NPM / "page/node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
+    person: Person = await visit(await bridge.new_link(), "Ada", script=axe, color_scheme=scheme, **CALM)
+    page = person.page
+    await in_turn(hub, form("Sure?", {"sure": {"type": "boolean"}}), form("Lunch?", MENU))
+    wrong: dict[str, list[str]] = {"rows": await page.evaluate(RUN_AXE)}
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    wrong["keys"] = await page.evaluate(RUN_AXE)
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("j")
+    await page.keyboard.press("x")
+    await expect(page.get_by_role("button", name="Decline 1")).to_be_visible()
+    wrong["selection"] = await page.evaluate(RUN_AXE)
+    await page.keyboard.press("e")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    wrong["sure"] = await page.evaluate(RUN_AXE)
+    await page.keyboard.press("Escape")
+    main = await person.open("Lunch?")
+    await main.get_by_role("button", name="Send answer").click()
+    await expect(main.locator(".returned")).to_contain_text("ask returned")
+    wrong["outcome"] = await page.evaluate(RUN_AXE)
+    await page.set_viewport_size(PHONE)
+    await page.get_by_role("button", name="More").click()
+    wrong["more"] = await page.evaluate(RUN_AXE)
+    assert {name: found for name, found in wrong.items() if found} == {}

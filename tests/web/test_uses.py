@@ -133,7 +133,7 @@ async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
     await expect(main.locator(".pill").first).to_have_text("waiting for a person")
     (asked,) = await hub.asked(server="every")
     await ada.go(f"request/{asked.id}")
-    await main.locator(".facts").get_by_role("link", name=asked.task_id).click()
+    await main.locator(".facts").get_by_role("link", name="a task").click()
     await main.get_by_role("button", name="Cancel task").click()
     await expect(main.locator(".pill").first).to_have_text("cancelled")
     assert (await hub.call(asked.call_id)).state == "cancelled"

@@ -130,8 +130,8 @@ class RequestPage {
   drawReasons() {
     const it = this.whole;
     const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
-    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: it.task_id });
-    const why = facts(["Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["As the task", task], ["Asked", ago(it.created_at)]);
+    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
+    const why = facts(["Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended

@@ -71,7 +71,7 @@ export async function serverPage(main, name) {
       on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => want("disconnected") } }) : null,
       on && server.state !== "error" && !server.gave_up ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
       h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" }),
-      h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "What it tells" })),
+      h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "Its events" })),
     defect(server), givenUp(server),
     facts(["Says it is", [info.title ?? info.name, info.version].filter(Boolean).join(" ")], ["Transport", server.transport], ["MCP revision", server.protocol_version],
       ["Process", server.pid], ["Queued", queue.queued], ["In progress", queue.in_progress], ["Waiting for people", queue.waiting_input],
