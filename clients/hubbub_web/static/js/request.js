@@ -131,7 +131,7 @@ class RequestPage {
     const it = this.whole;
     const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
-    const why = facts(["Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)]);
+    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
@@ -353,7 +353,7 @@ function candidates(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return null;
   const named = ids.slice(0, NAMED).map((id, at) => [at ? ", " : "", callLink(id)]);
-  return h("span", {}, ids.length === 1 ? "perhaps " : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
+  return h("span", {}, ids.length === 1 ? null : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
 }
 
 /** The same for a list, in words. */
