@@ -295,7 +295,8 @@ async def test_what_comes_over_the_page_is_fit_for_everybody_too(
     axe = (NPM / "page/node_modules/axe-core/axe.min.js").read_text(encoding="utf-8")
     person: Person = await visit(await bridge.new_link(), "Ada", script=axe, color_scheme=scheme, **CALM)
     page = person.page
-    await in_turn(hub, form("Sure?", {"sure": {"type": "boolean"}}), form("Lunch?", MENU))
+    await ask(hub, form("Sure?", {"sure": {"type": "boolean"}}), form("Lunch?", MENU))
+    await expect(page.locator("a.card")).to_have_count(2)
     wrong: dict[str, list[str]] = {"rows": await page.evaluate(RUN_AXE)}
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
@@ -309,6 +310,8 @@ async def test_what_comes_over_the_page_is_fit_for_everybody_too(
     await expect(page.get_by_role("dialog")).to_be_visible()
     wrong["sure"] = await page.evaluate(RUN_AXE)
     await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Done").click()
+    await page.get_by_role("button", name="Yes: Sure?").click()
     main = await person.open("Lunch?")
     await main.get_by_role("button", name="Send answer").click()
     await expect(main.locator(".returned")).to_contain_text("ask returned")

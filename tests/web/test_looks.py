@@ -73,7 +73,7 @@ QUESTIONS = (
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub where something of each kind waits, and something is over."""
     gone = {"command": "no-such-command", "retries": 0}
-    hub = await start_shared_hub({"dictated": dictated(TOOL, roots="ask"), "gone": gone})
+    hub = await start_shared_hub({"dictated": dictated(TOOL, roots="ask", answer_timeout_s=3600), "gone": gone})
     await hub.connected("dictated")
     done = await hub.client.start(
         "dictated", "tools/call", {"name": "ask", "arguments": {"questions": [form("Before?", {})]}}
