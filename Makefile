@@ -47,7 +47,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures constraints clean
+.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -256,6 +256,11 @@ chromium:
 pictures: $(VENV)/dev.stamp mcp1 chromium
 	$(BIN)/python docs/pictures/make.py
 	$(BIN)/python docs/pictures/tui.py
+
+# Each view of the page in both themes and three sizes, to be looked at; nothing of it is kept in the repository.
+VIEWS ?= $(CURDIR)/.peers/views
+views: $(VENV)/dev.stamp mcp1 chromium
+	$(BIN)/python docs/pictures/views.py $(VIEWS) $(ARGS)
 
 # What the TypeScript example needs: its packages, and the code that is generated from the protos.
 TYPESCRIPT := $(addprefix clients/typescript/,package-lock.json package.json buf.gen.yaml .npmrc)
