@@ -62,7 +62,7 @@ class Pusher:
         return Keys(self._folder / "push.pem")
 
     async def run(self, hub: "Hub", first: "anyio.Event", subscribers: Callable[[], Sequence[Subscriber]]) -> None:
-        """Tell the subscribers, once there is a first, until cancelled. A failure is said, and ends the pushes alone."""
+        """Tell the subscribers, once there is a first, until cancelled. Say failures; they end pushes alone."""
         from hubbub_client.errors import HubbubError
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.push import Browser

@@ -4,10 +4,12 @@ import hashlib
 import logging
 import re
 import threading
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -114,7 +116,7 @@ def services(urls: Sequence[str], where: str) -> list[Service]:
 
 
 def hidden(url: str, text: str) -> str:
-    """Return a text without anything that stands in a url but its host and scheme."""
+    """Return a text without any word of a url, but for its scheme, and its host where that is one."""
     keep: set[str] = set()
     with suppress(ValueError):
         parts = urlsplit(url)
@@ -154,9 +156,13 @@ def _headers(made: Any) -> object:
     return getattr(made, "headers", None)
 
 
+@cache
 def _schemes() -> dict[str, str]:
     """Return all schemes, each with the form of its urls."""
-    details: Any = apprise.Apprise().details()
+    with warnings.catch_warnings():
+        # Apprise imports all its services here, some of them by modules that Python has given up.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        details: Any = apprise.Apprise().details()
     found: dict[str, str] = {}
     for each in details["schemas"]:
         form = str(min(each["details"]["templates"], key=len, default="{schema}://..."))

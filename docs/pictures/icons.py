@@ -25,7 +25,9 @@ def main() -> None:
     edge = (room - 32) / 2
     maskable = square.replace("0 0 32 32", f"{-edge} {-edge} {room} {room}")
     maskable = re.sub(
-        r"<rect [^>]*/>", f'<rect x="{-edge}" y="{-edge}" width="{room}" height="{room}" fill="#3558d4"/>', maskable
+        r"<rect [^>]*/>",
+        f'<rect x="{-2 * edge}" y="{-2 * edge}" width="{2 * room}" height="{2 * room}" fill="#3558d4"/>',
+        maskable,
     )
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if not found:
