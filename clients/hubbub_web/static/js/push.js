@@ -4,6 +4,10 @@ import { ask, Refused } from "./api.js";
 import { fresh, h } from "./dom.js";
 
 const WANTED = "hubbub-push";
+const WORKER = "/sw.js";
+// The one policy of trusted types that the page may have. It allows this one script, whatever it is given.
+const RULES = { createScriptURL: () => WORKER };
+const POLICY = window.trustedTypes?.createPolicy("hubbub-worker", RULES) ?? RULES;
 const PLACE = /^#?(?:inbox|request\/[\w-]{1,64})$/;
 
 /** Return whether this browser can be told while the page is closed. */
@@ -16,7 +20,7 @@ export async function startWorker() {
   if (!window.isSecureContext || !("serviceWorker" in navigator)) return;
   try {
     navigator.serviceWorker.onmessage = ({ data }) => { if (PLACE.test(data?.to)) location.hash = `#/${data.to}`; };
-    await navigator.serviceWorker.register(workerAddress());
+    await navigator.serviceWorker.register(POLICY.createScriptURL(WORKER));
     if (canPush() && localStorage.getItem(WANTED) === "yes" && Notification.permission === "granted") await subscribe();
   } catch {
     // Without a worker there are no pushes; the page does without.
@@ -63,12 +67,6 @@ async function subscribe() {
   if (before && !same(new Uint8Array(before.options.applicationServerKey ?? []), wanted)) await before.unsubscribe();
   const subscription = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: wanted });
   await ask("push-to", { subscription: subscription.toJSON() });
-}
-
-function workerAddress() {
-  if (!window.trustedTypes) return "/sw.js";
-  // The policy allows this one script, whatever it is given.
-  return trustedTypes.createPolicy("hubbub-worker", { createScriptURL: () => "/sw.js" }).createScriptURL("");
 }
 
 function bytes(text) {
