@@ -18,45 +18,56 @@ from hubbub_cli.signals import until_signal
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
     from hubbub_notify.notifier import News
+    from hubbub_notify.rules import Rules
     from hubbub_notify.services import Service
 
 MISSING = "pip install 'hubbub[notify]'"
 
+Urls = Annotated[
+    list[str] | None, typer.Argument(metavar="URL", help="Where to send to, as Apprise writes it; else the file's.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The hub's configuration file, for its table [notify].")
+]
+Test = Annotated[bool, typer.Option("--test", help="Send a test to each URL, and end; needs no hub.")]
+Servers = Annotated[
+    list[str] | None, typer.Option("--server", metavar="PATTERN", help="Only of these servers; repeatable.")
+]
+After = Annotated[
+    float | None, typer.Option(metavar="S", callback=finite, help="Seconds that it is open, and nobody answers.")
+]
+QuietHours = Annotated[
+    str | None, typer.Option(metavar="HH:MM-HH:MM", help="Send nothing at this time of day; later, all at once.")
+]
+Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="With --quiet; else this machine's.")]
+Digest = Annotated[
+    float | None, typer.Option(metavar="S", callback=finite, help="Seconds between two; what comes is gathered.")
+]
+PerHour = Annotated[int | None, typer.Option(metavar="N", help="At most so many per hour.")]
+Content = Annotated[bool | None, typer.Option("--content/--no-content", help="Whether to send what is asked as well.")]
+LinkBase = Annotated[
+    str | None, typer.Option(metavar="BASE_URL", help="Where people reach the web page; else as it says itself.")
+]
+Login = Annotated[bool | None, typer.Option("--login/--no-login", help="Whether links let one browser in, once.")]
+Once = Annotated[bool, typer.Option("--once", help="Tell of what is due now, and end.")]
+
 
 def notify(
     context: typer.Context,
-    urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL", help="Where to send to, as Apprise writes it; else the file's.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The hub's configuration file, for its table [notify].")
-    ] = None,
-    test: Annotated[bool, typer.Option("--test", help="Send a test to each URL, and end; needs no hub.")] = False,
-    server: Annotated[
-        list[str] | None, typer.Option("--server", metavar="PATTERN", help="Only of these servers; repeatable.")
-    ] = None,
+    urls: Urls = None,
+    config: Config = None,
+    test: Test = False,
+    server: Servers = None,
     kind: RequestKinds = None,
-    after: Annotated[
-        float | None, typer.Option(metavar="S", callback=finite, help="Seconds that it is open, and nobody answers.")
-    ] = None,
-    quiet: Annotated[
-        str | None, typer.Option(metavar="HH:MM-HH:MM", help="Send nothing at this time of day; later, all at once.")
-    ] = None,
-    timezone: Annotated[str | None, typer.Option(metavar="ZONE", help="With --quiet; else this machine's.")] = None,
-    digest: Annotated[
-        float | None, typer.Option(metavar="S", callback=finite, help="Seconds between two; what comes is gathered.")
-    ] = None,
-    per_hour: Annotated[int | None, typer.Option(metavar="N", help="At most so many per hour.")] = None,
-    content: Annotated[
-        bool | None, typer.Option("--content/--no-content", help="Whether to send what is asked as well.")
-    ] = None,
-    link: Annotated[
-        str | None, typer.Option(metavar="BASE_URL", help="Where people reach the web page; else as it says itself.")
-    ] = None,
-    login: Annotated[
-        bool | None, typer.Option("--login/--no-login", help="Whether links let one browser in, once.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Tell of what is due now, and end.")] = False,
+    after: After = None,
+    quiet: QuietHours = None,
+    timezone: Zone = None,
+    digest: Digest = None,
+    per_hour: PerHour = None,
+    content: Content = None,
+    link: LinkBase = None,
+    login: Login = None,
+    once: Once = False,
 ) -> None:
     """Tell people when something waits for them, until interrupted: chat, mail, desktop, webhooks and more."""
     settings = settings_of(context)
@@ -73,6 +84,15 @@ def notify(
         "link": link,
         "login": login,
     }
+    rules, targets = _chosen(options, config)
+    if test:
+        _test(targets, settings)
+    else:
+        _serve(context, rules, targets, once=once)
+
+
+def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
+    """Return the rules, and whom they name. Raises Usage."""
     try:
         from hubbub_notify.services import services
     except ImportError as missing:
@@ -81,14 +101,17 @@ def notify(
 
     try:
         rules, source = given_rules(options, config)
-        targets = services(rules.urls, "URL" if urls else source)
+        targets = services(rules.urls, "URL" if options["urls"] else source)
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
     if not targets:
         raise Usage("name at least one URL, for example ntfys://ntfy.sh/TOPIC, or set urls in [notify]; docs/notify.md")
-    if test:
-        _test(targets, settings)
-        return
+    return rules, targets
+
+
+def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]", *, once: bool) -> None:
+    """Tell people until interrupted; with `once`, exit 1 if somebody could not be told."""
+    settings = settings_of(context)
 
     async def work(hub: "Hub") -> bool:
         from hubbub_notify.notifier import Notifier

@@ -68,14 +68,23 @@ class Pusher:
         from hubbub_notify.push import Browser
         from hubbub_notify.state import State, StateProblem
 
-        def browsers() -> list[Browser]:
-            found = [(each.subscription, each.end) for each in subscribers()]
-            return [Browser(at.endpoint, at.p256dh, at.auth, self._keys, self._rules.contact, end) for at, end in found]
+        def browser(each: Subscriber) -> Browser:
+            at = each.subscription
+            return Browser(
+                endpoint=at.endpoint,
+                p256dh=at.p256dh,
+                auth=at.auth,
+                keys=self._keys,
+                contact=self._rules.contact,
+                gone=each.end,
+            )
 
         await first.wait()  # until then nothing is written, and nothing watched
         try:
             state = State(self._folder / "told.db", "push")
-            await Notifier(self._rules, browsers, state, _nowhere, _say).run(hub)
+            await Notifier(self._rules, lambda: [browser(each) for each in subscribers()], state, _nowhere, _say).run(
+                hub
+            )
         except (StateProblem, HubbubError) as problem:
             note(f"browsers are not told any more: {problem}")
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 MOST = 500
 """Links that are kept; the oldest beyond that are useless."""
@@ -61,9 +61,13 @@ class Links:
         """Return a link that has not been used; None if there is none with this secret."""
         try:
             found: Any = json.loads(self._file(secret).read_text())
-            return Link(str(found["to"]), cast("str | None", found["request"]), float(found["expires"]))
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
+        except (FileNotFoundError, ValueError):
             return None
+        match found:
+            case {"to": str(to), "request": str() | None as request, "expires": float(expires)}:
+                return Link(to, request, expires)
+            case _:
+                return None
 
     def use(self, secret: str) -> bool:
         """Use a link up. Return whether it was this call that did: of all who try at once, one succeeds."""

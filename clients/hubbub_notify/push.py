@@ -77,7 +77,7 @@ class Keys:
         return f"vapid t={jwt.encode(claims, self._private, 'ES256')}, k={self.public}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Browser:
     """A browser that has subscribed. `gone` is called when its push service does not know it any more."""
 

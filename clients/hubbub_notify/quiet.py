@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
+from hubbub_client.numbers import whole_text
+
 MINUTE_S = 60
 DAY_MINUTES = 24 * 60
 
@@ -32,10 +34,10 @@ class Quiet:
             return moment_s
         # Zones differ by whole minutes, so quiet hours end where a minute begins. Minute by minute is slow and right:
         # it needs no rule for hours that a clock skips or has twice.
-        minute = int(moment_s // MINUTE_S)
+        minute = moment_s // MINUTE_S
         for later in range(1, 2 * DAY_MINUTES):
             if not self.covers((minute + later) * MINUTE_S):
-                return float((minute + later) * MINUTE_S)
+                return (minute + later) * MINUTE_S
         raise AssertionError("quiet hours end within two days")
 
 
@@ -51,8 +53,8 @@ def hours(text: str) -> tuple[int, int]:
 
 
 def _minute(text: str, whole: str) -> int:
-    hour, colon, minute = text.strip().partition(":")
-    digits = hour.isascii() and minute.isascii() and hour.isdigit() and minute.isdigit()
-    if not colon or not digits or len(minute) != 2 or int(hour) > 23 or int(minute) > 59:
+    first, colon, second = text.strip().partition(":")
+    hour, minute = whole_text(first), whole_text(second)
+    if not colon or hour is None or minute is None or len(second) != 2 or hour > 23 or minute > 59:
         raise ValueError(f"{whole!r} is not HH:MM-HH:MM, for example 22:00-07:00")
-    return int(hour) * 60 + int(minute)
+    return hour * 60 + minute

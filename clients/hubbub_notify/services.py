@@ -165,7 +165,7 @@ def _schemes() -> dict[str, str]:
         details: Any = apprise.Apprise().details()
     found: dict[str, str] = {}
     for each in details["schemas"]:
-        form = str(min(each["details"]["templates"], key=len, default="{schema}://..."))
+        form = str(next(iter(each["details"]["templates"]), "{schema}://..."))
         for name in (*(each["protocols"] or ()), *(each["secure_protocols"] or ())):
             found[name] = form.replace("{schema}", name)
     return found

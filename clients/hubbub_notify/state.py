@@ -63,7 +63,7 @@ class State:
     def recent(self, since_s: float) -> list[float]:
         """Return when notifications were made, since a time, ascending."""
         found = self._all("SELECT at FROM notices WHERE owner = ? AND at > ? ORDER BY at", (self._owner, since_s))
-        return [float(at) for (at,) in found]
+        return [at for (at,) in found]
 
     def told(self, targets: Collection[str]) -> set[str]:
         """Return the ids of requests that each of these targets has been told of, or never will be."""

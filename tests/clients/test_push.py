@@ -5,6 +5,7 @@ import stat
 from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -79,7 +80,9 @@ async def push_service(*statuses: int) -> AsyncIterator[tuple[str, list[tuple[di
 
 def browser(endpoint: str, folder: Path, gone: list[str] | None = None) -> Browser:
     ended = gone if gone is not None else []
-    return Browser(endpoint, PUBLIC, AUTH, Keys(folder / "push.pem"), None, lambda: ended.append("gone"))
+    keys = Keys(folder / "push.pem")
+    gone_now = partial(ended.append, "gone")
+    return Browser(endpoint=endpoint, p256dh=PUBLIC, auth=AUTH, keys=keys, contact=None, gone=gone_now)
 
 
 async def test_only_the_browser_can_read_a_push(tmp_path: Path) -> None:
