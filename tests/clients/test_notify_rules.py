@@ -1,13 +1,15 @@
 """The table [notify] and its errors, the urls, and the words of a notification."""
 
 import json
+import re
+import tomllib
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hubbub_notify.rules import ConfigProblem, rules, table
+from hubbub_notify.rules import ConfigProblem, Rules, rules, table
 from hubbub_notify.services import hidden, service, services
 from hubbub_notify.words import LONGEST, notice
 
@@ -178,3 +180,18 @@ def test_a_digest_of_very_many_questions_stays_short() -> None:
     assert "and of 490 other servers." in made.body
     assert "... and 490 more." in made.body
     assert len(made.body) < 5000
+
+
+def test_the_table_of_the_document_can_be_used_and_names_every_key() -> None:
+    document = (Path(__file__).parents[2] / "docs/notify.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```toml notify\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
+    made = rules(tomllib.loads(block)["notify"])
+    assert made.servers == ("deploy*",)
+    rows = [[cell.strip() for cell in line.split("|")] for line in document.splitlines() if line.startswith("| `")]
+    defaults = {cells[1].strip("`"): cells[3] for cells in rows if len(cells) == 6}
+    assert defaults.keys() == Rules.model_fields.keys()
+    for name, field in Rules.model_fields.items():
+        if isinstance(field.default, bool):
+            assert defaults[name] == str(field.default).lower()
+        elif isinstance(field.default, int | float):
+            assert defaults[name] == f"{field.default:.0f}"
