@@ -92,7 +92,7 @@ class Bridge:
     async def _login(self, request: Request) -> Response:
         to = await self._entrance.use(str((await _body(request)).get("link", "")))
         session = self._found(request)
-        if session is not None:  # a link of a notification, in a browser that is in already
+        if session is not None and to is not None:  # a link of a notification, in a browser that is in already
             return JSONResponse({"token": session.token, "to": to})
         cookie, session = self._sessions.begin()
         response = JSONResponse({"token": session.token, "to": to})

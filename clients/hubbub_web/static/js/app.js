@@ -136,14 +136,14 @@ function leave(problem) {
 async function enter() {
   const { secret, to } = linkIn(location.hash);
   history.replaceState(null, "", `#/${to}`);
-  // In a browser that is logged in already, a link is used up, and leads to its place in any case.
+  // Where somebody is logged in already, a link of a notification is used up, and leads to its place in any case.
   const inside = begun && state.link !== "out";
   try {
-    await login(secret);
+    return await login(secret) && inside ? visit() : begin();
   } catch (error) {
-    if (!inside) return error instanceof Refused ? begin(wordsForLink(error)) : leave(wordsForLink(error));
+    if (inside) return visit();
+    return error instanceof Refused ? begin(wordsForLink(error)) : leave(wordsForLink(error));
   }
-  return inside ? visit() : begin();
 }
 
 async function begin(problem) {

@@ -1,7 +1,7 @@
 // Pushes: this browser is told of what waits while the page is closed, if it can be.
 
 import { ask, Refused } from "./api.js";
-import { fresh, h } from "./dom.js";
+import { fresh, h, refill } from "./dom.js";
 
 const WANTED = "hubbub-push";
 const WORKER = "/sw.js";
@@ -38,10 +38,10 @@ export async function unsubscribe() {
 /** Render the choice to be told while the page is closed; nothing where that cannot be. */
 export function pushChoice() {
   if (!canPush()) return null;
-  const said = h("p", { class: "problem", role: "alert" });
+  const said = h("div", { role: "alert" });
   const box = h("input", { type: "checkbox", id: fresh("push"), checked: localStorage.getItem(WANTED) === "yes", on: { change: choose } });
   async function choose() {
-    said.textContent = "";
+    refill(said);
     if (!box.checked) return unsubscribe();
     try {
       if ((await Notification.requestPermission()) !== "granted") throw new Error("This browser does not allow notifications of this page; look at its settings.");
@@ -49,7 +49,8 @@ export function pushChoice() {
       localStorage.setItem(WANTED, "yes");
     } catch (error) {
       box.checked = false;
-      said.textContent = error instanceof Refused || error.name === "Error" ? error.message : "This browser has no push service, or cannot reach it.";
+      const why = error instanceof Refused || error.name === "Error" ? error.message : "This browser has no push service, or cannot reach it.";
+      refill(said, h("p", { class: "problem", text: why }));
     }
     return undefined;
   }
