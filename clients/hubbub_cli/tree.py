@@ -47,6 +47,12 @@ COMMANDS = (
         "agent --kind sampling --chat http://127.0.0.1:11434/v1 --model llama3.2",
     ),
     LazyCommand(
+        "notify",
+        "notifying:notify",
+        "Tell people when something waits for them, until interrupted: chat, mail, desktop, webhooks and more.",
+        "notify ntfys://ntfy.sh/TOPIC --after 60 --quiet 22:00-07:00",
+    ),
+    LazyCommand(
         "call",
         "calls:call",
         "Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call.",

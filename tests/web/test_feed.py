@@ -149,8 +149,8 @@ def test_a_short_form_is_bounded_whatever_a_server_wrote() -> None:
 
 def test_the_oldest_session_is_over_when_there_are_too_many() -> None:
     sessions = Sessions(People(None))  # pyright: ignore[reportArgumentType] - nobody asks the hub
-    entered = [sessions.enter(sessions.link()) for _ in range(MAX_SESSIONS + 1)]
-    over = [each[1].over for each in entered if each is not None]
+    entered = [sessions.begin() for _ in range(MAX_SESSIONS + 1)]
+    over = [session.over for _, session in entered]
     assert over == [True] + [False] * MAX_SESSIONS
 
 

@@ -5,13 +5,15 @@ import { addPage } from "./add.js";
 import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
 import { sure } from "./dialogs.js";
-import { clean, h, refill } from "./dom.js";
+import { clean, h, icon, refill } from "./dom.js";
+import { linkIn, wordsForLink } from "./enter.js";
 import { eventsPage } from "./events.js";
 import { hostPage, hostsPage } from "./hosts.js";
 import { historyPage, Inbox } from "./inbox.js";
 import { listen } from "./keys.js";
 import { drawNav, mark } from "./nav.js";
 import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
+import { startWorker } from "./push.js";
 import { requestPage } from "./request.js";
 import { serverPage, serversPage } from "./servers.js";
 import { follow, hubIsThere, openRequests, run, state } from "./store.js";
@@ -199,21 +201,23 @@ function leave(problem) {
 
 /** Use the one-time link in the address, and remove it from there. */
 async function enter() {
-  const secret = location.hash.slice("#login=".length);
-  history.replaceState(null, "", "#/inbox");
+  const { secret, to } = linkIn(location.hash);
+  history.replaceState(null, "", `#/${to}`);
+  // Where somebody is logged in already, a link of a notification is used up, and leads to its place in any case.
+  const inside = begun && state.link !== "out";
   try {
-    await login(secret);
+    return await login(secret) && inside ? visit() : begin();
   } catch (error) {
-    return leave(error instanceof Refused ? "This link has been used, or is from before the bridge was started anew." : "The bridge cannot be reached.");
+    if (inside) return visit();
+    return error instanceof Refused ? begin(wordsForLink(error)) : leave(wordsForLink(error));
   }
-  return begin();
 }
 
-async function begin() {
+async function begin(problem) {
   try {
     named(await knownName());
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) return leave();
+    if (error instanceof Refused && error.status === 401) return leave(problem);
     named(null);
   }
   document.body.className = "";
@@ -222,6 +226,7 @@ async function begin() {
   if (!name) openDialog(dialog, null, named);
   state.link = "loading";
   begun = false;
+  startWorker();
   return run();
 }
 
