@@ -118,6 +118,9 @@ def go_library() -> Path:
     library = Path("/usr/share/gocode")
     missing = [tool for tool in ("go", "protoc-gen-go", "protoc-gen-go-grpc") if shutil.which(tool) is None]
     missing += [name for name in ("protobuf", "grpc") if not (library / "src/google.golang.org" / name).is_dir()]
+    # gRPC works with what is generated only where it has the newer one of Debian's two.
+    buffers = library / "src/github.com/golang/protobuf/proto/buffer.go"
+    missing += [] if buffers.is_file() else ["github.com/golang/protobuf 1.4 or newer"]
     if missing:
         pytest.skip(f"not installed, so nobody knows whether what is generated for Go compiles: {', '.join(missing)}")
     return library
