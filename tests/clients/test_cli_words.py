@@ -203,11 +203,12 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
 
     hub.streams["WatchCalls"] = script
     ran = await hubbub("calls", "watch", "lunch", json=False)
-    first, *between, last, result = ran.out.splitlines()
+    heading, first, *between, last, result = ran.out.splitlines()
+    assert heading.split() == ["time", "id", "what"]
     assert first.split(maxsplit=1)[1] == "lunch  order_lunch on demo: waits for a person (req_1)"
     assert [line.split(maxsplit=1)[1] for line in between] == [
         "lunch  1/2 cooking",
-        'lunch  {"level": "info", "data": "hot"}',
+        "lunch  info  hot",
     ]
     assert last.split(maxsplit=1)[1] == "lunch  order_lunch on demo: completed after 4.0 s"
     assert result == "2 x soup"
