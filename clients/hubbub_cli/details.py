@@ -6,18 +6,21 @@ A call or a server begins with its history in words; then follows one fact per l
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, Record, Server
-from hubbub_frontend.wording import in_queue, moment, relative, story, why
+from hubbub_client.records import Call, PendingRequest, Record, Server
+from hubbub_frontend.wording import clock, in_queue, moment, question, relative, request_state, story, why
+
+if TYPE_CHECKING:
+    from hubbub_cli.session import Settings
 
 R = TypeVar("R", bound=Record)
 
 # Facts of each record, and how they are shown; an empty one is left out.
 SERVER: Mapping[str, Callable[[Server], str | None]] = {
-    "wanted": lambda it: it.desired_state if it.desired_state != it.state else None,
+    "wanted": lambda it: _wanted(it),
     "what is wrong": lambda it: trouble(it) or None,
     "see": lambda it: it.error and it.error.help_url,
     "failed": lambda it: f"{it.attempt} times in a row" if it.attempt else None,
@@ -87,6 +90,23 @@ def print_details(record: Call | Server) -> None:
     print_end(record)
 
 
+def print_claim(request: PendingRequest, settings: "Settings") -> None:
+    """Print who may answer a pending request now, and what to type next."""
+    if settings.json:
+        print_json(request.to_json())
+        return
+    asks = " ".join(question(request).split())
+    held = request.claim
+    if request.state != "open" or held is None or held.id is None:
+        state = "free for anybody" if request.state == "open" and held is None else request_state(request)
+        say(f"{request.id} is {state}: {asks}")
+        return
+    say(f"{request.id} is claimed by {held.by} until {clock(held.expires_at)}: {asks}")
+    say(f"{'claim':{WIDTH}}", held.id)
+    for label, verb in (("answer it", "answer"), ("keep it", "renew"), ("give it back", "release")):
+        say(f"{label:{WIDTH}}", settings.command("inbox", verb, request.id, "--claim", held.id))
+
+
 def print_end(call: Call) -> None:
     """Print the result of a call, if it has one."""
     if call.result is not None:
@@ -114,6 +134,13 @@ def _configured(server: Server) -> str | None:
         for key, value in server.spec.to_json().items()
         if key != "name"
     )
+
+
+def _wanted(server: Server) -> str | None:
+    if server.desired_state == server.state:
+        return None
+    on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
+    return f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}"
 
 
 def _standing(server: Server) -> str:

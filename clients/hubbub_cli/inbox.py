@@ -7,7 +7,7 @@ import typer
 
 from hubbub_cli import suggest
 from hubbub_cli.bounds import MOST, finite
-from hubbub_cli.details import print_record
+from hubbub_cli.details import print_claim
 from hubbub_cli.group import Commands, LightCommand
 from hubbub_cli.output import print_json, print_records, print_request, say
 from hubbub_cli.params import (
@@ -146,7 +146,7 @@ def claim(
 
     async def work(hub: "Hub") -> None:
         held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
-        print_record(held, settings_of(context).json)
+        print_claim(held, settings_of(context))
 
     run(context, work)
 
@@ -156,7 +156,7 @@ def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl =
     """Renew a claim, for so many seconds from now."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
+        print_claim(await hub.inbox.renew(id_, claim, ttl), settings_of(context))
 
     run(context, work)
 
@@ -166,7 +166,7 @@ def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
     """Release a claim."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.inbox.release(id_, claim), settings_of(context).json)
+        print_claim(await hub.inbox.release(id_, claim), settings_of(context))
 
     run(context, work)
 

@@ -1,7 +1,8 @@
-"""What watches print for people: a heading, columns that stay in place, and words instead of JSON."""
+"""What watches and claims print for people: a heading, columns that stay in place, and words instead of JSON."""
 
 import dataclasses
 import io
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -208,6 +209,27 @@ async def test_events_have_a_heading_and_say_that_they_are_not_stored(hub: Any, 
     assert heading.split() == ["time", "server", "kind", "what"]
     assert line.split(maxsplit=1)[1] == "demo      list changed  its tools have changed"
     assert b"they are not stored" in told
+
+
+async def test_a_claim_is_told_with_commands_that_use_it_when_pasted(hub: Any, hubbub: Any) -> None:
+    held: Any = inbox_pb2.PendingRequest(id="req_1", server="demo", kind=1, state=1, request=b'{"message":"Soup?"}')
+    free = inbox_pb2.PendingRequest.FromString(held.SerializeToString())
+    held.claim.id, held.claim.by = "c 1", "ann"
+    hub.replies["ClaimPendingRequest"] = lambda _: inbox_pb2.ClaimPendingRequestResponse(pending_request=held)
+    hub.replies["RenewClaim"] = lambda _: inbox_pb2.RenewClaimResponse(pending_request=held)
+    hub.replies["ReleasePendingRequest"] = lambda _: inbox_pb2.ReleasePendingRequestResponse(pending_request=free)
+    first, *facts = (await hubbub("inbox", "claim", "req_1", json=False)).out.splitlines()
+    assert first.startswith("req_1 is claimed by ann until ")
+    assert first.endswith(": Soup?")
+    pasted = {line.split("  ")[0]: shlex.split("hubbub " + line.partition(" hubbub ")[2]) for line in facts[1:]}
+    for label in ("keep it", "give it back"):
+        program, option, directory, *words = pasted[label]
+        assert (program, option, directory) == ("hubbub", "--data-dir", str(hub.data_dir))
+        ran = await hubbub(*words, json=False)
+        assert ran.status == 0, ran.err
+    assert hub.requests("RenewClaim")[0].claim_id == hub.requests("ReleasePendingRequest")[0].claim_id == "c 1"
+    assert ran.out == "req_1 is free for anybody: Soup?\n"
+    assert pasted["answer it"][-3:] == ["req_1", "--claim", "c 1"]
 
 
 def test_progress_and_log_lines_of_a_call_are_in_words(capsys: Any) -> None:
