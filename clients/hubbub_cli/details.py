@@ -1,6 +1,6 @@
 """One record in full, for people.
 
-A call or a server begins with its history in words; then follows one fact per line.
+A call, a server or a task begins with its history in words; then follows one fact per line.
 """
 
 import json
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, PendingRequest, Record, Server
-from hubbub_frontend.wording import clock, in_queue, moment, question, relative, request_state, story, why
+from hubbub_client.records import Call, PendingRequest, Record, Server, Task
+from hubbub_frontend.wording import clock, duration, in_queue, moment, question, relative, request_state, story, why
 
 if TYPE_CHECKING:
     from hubbub_cli.session import Settings
@@ -49,7 +49,20 @@ CALL: Mapping[str, Callable[[Call], str | None]] = {
     "trace": lambda it: it.trace_id,
     "defect": lambda it: it.defect,
 }
-WIDTH = max(map(len, (*SERVER, *CALL)))
+TASK: Mapping[str, Callable[[Task], str | None]] = {
+    "id": lambda it: it.id,
+    "says": lambda it: it.status_message,
+    "held by": lambda it: it.role and HELD_BY.get(it.role, it.role),
+    "call": lambda it: it.call_id,
+    "came": lambda it: _time(it.created_at),
+    "changed": lambda it: _time(it.last_updated_at),
+    "kept for": lambda it: None if it.ttl_ms is None else duration(it.ttl_ms / 1000),
+    "polled every": lambda it: None if it.poll_interval_ms is None else duration(it.poll_interval_ms / 1000),
+    "asks": lambda it: _answers(it.pending_ids),
+    "defect": lambda it: it.defect,
+}
+HELD_BY = {"receiver": "the hub, for the server (receiver)", "client": "the server, for the hub (client)"}
+WIDTH = max(map(len, (*SERVER, *CALL, *TASK)))
 
 
 def print_record(record: Record, as_json: bool) -> None:
@@ -58,7 +71,7 @@ def print_record(record: Record, as_json: bool) -> None:
     if as_json:
         print_json(shape)
         return
-    if isinstance(record, (Call, Server)):
+    if isinstance(record, (Call, Server, Task)):
         print_details(record)
         return
     told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
@@ -79,8 +92,14 @@ def print_record(record: Record, as_json: bool) -> None:
             say(f"{'':{width}}", line)
 
 
-def print_details(record: Call | Server) -> None:
-    """Print a call with its result at the end, or a server."""
+def print_details(record: Call | Server | Task) -> None:
+    """Print a call with its result at the end, a server, or a task."""
+    if isinstance(record, Task):
+        status = (record.status or "unknown").replace("_", " ")
+        heading = f"{record.method or 'a task'} on {record.server}: {status}"
+        say(coloured(heading, style_of("status", record.status or "")))
+        _print_facts(TASK, record)
+        return
     if isinstance(record, Server):
         say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
         _print_facts(SERVER, record)

@@ -12,7 +12,7 @@ import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_cli.details import print_details
-from hubbub_client.records import Call, Fault, QueueCounts, Record, Server
+from hubbub_client.records import Call, Fault, QueueCounts, Record, Server, Task
 from hubbub_frontend.wording import story
 
 from ..syntax import tree
@@ -264,7 +264,9 @@ def filled(kind: type[Record], state: str) -> Any:
     return kind(**values)
 
 
-@pytest.mark.parametrize(("kind", "state"), [(Server, "error"), (Call, "waiting_input"), (Call, "in_progress")])
+@pytest.mark.parametrize(
+    ("kind", "state"), [(Server, "error"), (Call, "waiting_input"), (Call, "in_progress"), (Task, "")]
+)
 def test_each_field_of_a_record_is_told_to_people(kind: type[Record], state: str, capsys: Any) -> None:
     record = filled(kind, state)
     print_details(record)
