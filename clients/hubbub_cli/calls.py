@@ -10,7 +10,7 @@ from hubbub_cli import suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_end, print_record
 from hubbub_cli.group import Commands
-from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
+from hubbub_cli.output import print_counts, print_json, print_records, print_result
 from hubbub_cli.params import (
     CALL_STATES,
     CallId,
@@ -24,6 +24,7 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.records import Call
 
 if TYPE_CHECKING:
@@ -188,24 +189,26 @@ def watch(
         return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_))
 
     async def _watch_all(hub: "Hub") -> bool:
+        lines = Lines("there is no call yet", as_json=as_json)
         async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
             async for event in events:
-                print_event(event, as_json)
+                lines.show(event)
         return True
 
     async def _watch_one(hub: "Hub", id_: str) -> bool:
         from hubbub_client.errors import NotFound
         from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 
+        lines = Lines(as_json=as_json)
         last = await hub.calls.get(id_)
         if resume and last.ended:
-            return _told(Upsert(resume, last), as_json=as_json)
+            return _told(lines, Upsert(resume, last), as_json=as_json)
         known = False
         async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
             async for event in events:
                 match event:
                     case Upsert(record=now) if now.ended:
-                        return _told(event, as_json=as_json)
+                        return _told(lines, event, as_json=as_json)
                     case Upsert():
                         known = True
                     case Reset():
@@ -213,21 +216,21 @@ def watch(
                     case Removed(id=other) if other != id_:
                         continue  # a watch that resumes is told of all that has left
                     case Removed():
-                        print_event(event, as_json)
+                        lines.show(event)
                         return False
                     case Synced() if not known:
-                        print_event(event, as_json)
+                        lines.show(event)
                         raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
                     case _:
                         pass
-                print_event(event, as_json)
+                lines.show(event)
         return False
 
     run(context, work, endless=True)
 
 
-def _told(last: "Upsert[Call]", *, as_json: bool) -> bool:
-    print_event(last, as_json)
+def _told(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
+    lines.show(last)
     if not as_json:
         print_end(last.record)
     return last.record.state == "completed"

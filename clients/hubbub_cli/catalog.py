@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from hubbub_cli.group import Commands
-from hubbub_cli.output import note, print_event, print_json, print_records
+from hubbub_cli.output import note, print_json, print_records
 from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
 from hubbub_cli.session import run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_frontend.wording import relative, why
 
@@ -59,10 +60,11 @@ def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = 
     kinds = known(kind, "--kind", CATALOG_KINDS)
 
     async def work(hub: "Hub") -> None:
+        lines = Lines("no server has told of what it offers yet", as_json=settings_of(context).json)
         watching = hub.catalog.watch(server=server, kinds=kinds, resume_token=resume)
         async with contextlib.aclosing(watching) as events:
             async for event in events:
-                print_event(event, settings_of(context).json)
+                lines.show(event)
 
     run(context, work, endless=True)
 

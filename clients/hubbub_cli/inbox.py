@@ -7,9 +7,9 @@ import typer
 
 from hubbub_cli import suggest
 from hubbub_cli.bounds import MOST, finite
-from hubbub_cli.details import print_record
+from hubbub_cli.details import print_claim
 from hubbub_cli.group import Commands, LightCommand
-from hubbub_cli.output import print_event, print_json, print_records, print_request, say
+from hubbub_cli.output import print_json, print_records, print_request, say
 from hubbub_cli.params import (
     REQUEST_KINDS,
     REQUEST_STATES,
@@ -25,6 +25,7 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
 from hubbub_frontend.wording import host_of, imitates
@@ -107,6 +108,7 @@ def watch(
         from hubbub_cli.command import Command
         from hubbub_cli.notify import Notices
 
+        lines = Lines("nothing is asked yet", as_json=settings.json)
         async with contextlib.AsyncExitStack() as stack:
             ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
             if hook is not None:
@@ -115,7 +117,7 @@ def watch(
             watching = hub.inbox.watch(server=server, kinds=kinds, states=states, call_id=call, resume_token=resume)
             events = await stack.enter_async_context(contextlib.aclosing(watching))
             async for event in events:
-                print_event(event, settings.json)
+                lines.show(event)
                 notices.see(event)
 
     run(context, work, endless=True)
@@ -144,7 +146,7 @@ def claim(
 
     async def work(hub: "Hub") -> None:
         held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
-        print_record(held, settings_of(context).json)
+        print_claim(held, settings_of(context))
 
     run(context, work)
 
@@ -154,7 +156,7 @@ def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl =
     """Renew a claim, for so many seconds from now."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
+        print_claim(await hub.inbox.renew(id_, claim, ttl), settings_of(context))
 
     run(context, work)
 
@@ -164,7 +166,7 @@ def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
     """Release a claim."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.inbox.release(id_, claim), settings_of(context).json)
+        print_claim(await hub.inbox.release(id_, claim), settings_of(context))
 
     run(context, work)
 
