@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
-from hubbub_cli import suggest
+from hubbub_cli import arguments, suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_end, print_record
 from hubbub_cli.group import Commands
@@ -28,12 +28,15 @@ from hubbub_cli.watching import Lines
 from hubbub_client.records import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from hubbub_client.hub import Hub
     from hubbub_client.options import CallOptions
     from hubbub_client.watch_events import Upsert
 
 app = Commands("Calls to servers, and their outcomes.")
 
+Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE... or JSON", help=arguments.HELP)]
 Longest = Annotated[
     float | None,
     typer.Option(
@@ -55,15 +58,25 @@ def call(
     context: typer.Context,
     server: Server,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", autocompletion=suggest.tools)],
-    arguments: Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")] = None,
+    words: Words = None,
     timeout: Timeout = None,
     max_: Longest = None,
     detach: Detach = False,
     call_id: NewId = None,
     as_task: Annotated[bool, typer.Option("--as-task", help="Have the server carry it out as a task.")] = False,
+    form: Annotated[bool, typer.Option("--interactive", "-i", help="Ask for all arguments, in a form.")] = False,
 ) -> None:
-    """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call."""
-    params = {"name": tool, "arguments": json_object(arguments, "JSON") or {}}
+    """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call.
+
+    At a terminal, required arguments that are not given are asked for.
+    """
+    arguments.given(words)  # wrong JSON is said before a hub is looked for
+    settings = settings_of(context)
+
+    async def params(hub: "Hub") -> dict[str, Any]:
+        found = await arguments.resolve(hub, settings, "tool", server, tool, words, form=form)
+        return {"name": tool, "arguments": found}
+
     _send(
         context, server, "tools/call", params, detach, timeout_s=timeout, max_s=max_, call_id=call_id, as_task=as_task
     )
@@ -81,20 +94,25 @@ def send(
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
     given = json_object(params, "JSON")
-    _send(context, server, method, given, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
+
+    async def same(_: "Hub") -> dict[str, Any] | None:
+        return given
+
+    _send(context, server, method, same, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
 
 
 def _send(
     context: typer.Context,
     server: str,
     method: str,
-    params: dict[str, Any] | None,
+    asked: "Callable[[Hub], Awaitable[dict[str, Any] | None]]",
     detach: bool,
     **options: "Unpack[CallOptions]",
 ) -> None:
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> bool:
+        params = await asked(hub)
         if detach:
             handle = await hub.start(server, method, params, **options)
             print_record(handle.started or await handle.get(), settings.json)

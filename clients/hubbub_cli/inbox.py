@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli import suggest
+from hubbub_cli.arguments import content
 from hubbub_cli.bounds import MOST, finite
 from hubbub_cli.details import print_claim
 from hubbub_cli.group import Commands, LightCommand
@@ -28,6 +29,8 @@ from hubbub_cli.session import Usage, json_object, run, settings_of
 from hubbub_cli.watching import Lines
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
+from hubbub_frontend import samples
+from hubbub_frontend.arguments import is_typed
 from hubbub_frontend.wording import host_of, imitates
 
 if TYPE_CHECKING:
@@ -61,10 +64,16 @@ def list_(
 
 @app.command(epilog=example("inbox show REQUEST"))
 def show(context: typer.Context, id_: RequestId) -> None:
-    """Show one pending request, with what is asked."""
+    """Show one pending request, with what is asked, and how to answer it."""
+    settings = settings_of(context)
 
     async def work(hub: "Hub") -> None:
-        print_request(await hub.inbox.get(id_), settings_of(context).json)
+        request = await hub.inbox.get(id_)
+        print_request(request, settings.json)
+        if not settings.json and request.state == "open":
+            say()
+            say("answer it with, for example:")
+            say(f"  {settings.command('inbox', 'answer', request.id, *samples.answer(request))}")
 
     run(context, work)
 
@@ -183,7 +192,7 @@ class AnswerCommand(LightCommand):
         return super().parse_args(ctx, explicit)
 
 
-@app.command(cls=AnswerCommand, epilog=example('inbox answer REQUEST --accept \'{"dish": "soup", "portions": 2}\''))
+@app.command(cls=AnswerCommand, epilog=example("inbox answer REQUEST dish=soup portions=2"))
 def answer(
     context: typer.Context,
     id_: Annotated[
@@ -191,6 +200,9 @@ def answer(
         typer.Argument(
             metavar="ID", help="The pending request; a terminal lets you choose.", autocompletion=suggest.requests
         ),
+    ] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Form: yes, with these values and the defaults.")
     ] = None,
     accept: Annotated[
         str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
@@ -215,15 +227,22 @@ def answer(
         "result": json_object(result, "--result"),
         "reject": error,
     }
-    count = sum(value is not None and value is not False for value in given.values())
+    if id_ is not None and is_typed([id_]):
+        raise Usage("Missing argument 'ID', before KEY=VALUE; `hubbub inbox list --state open` shows the ids")
+    count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
-        raise Usage("give one answer: --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE")
+        raise Usage(
+            "give one answer: KEY=VALUE, --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE"
+        )
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")
 
     async def work(hub: "Hub") -> bool:
         from hubbub_cli.holding import answered, chosen
 
+        if words and id_ is not None:
+            asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
+            given["accept"] = content(words, asked)
         if count and id_ is not None:
             print_request(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
             return True

@@ -56,7 +56,7 @@ COMMANDS = (
         "call",
         "calls:call",
         "Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call.",
-        'call time get_current_time \'{"timezone": "UTC"}\'',
+        "call time get_current_time timezone=UTC",
     ),
     LazyCommand(
         "send",
@@ -78,7 +78,10 @@ COMMANDS = (
         "read everything demo://resource/static/document/features.md",
     ),
     LazyCommand(
-        "prompt", "resources:prompt", "Get a prompt with its arguments filled in.", "prompt everything simple-prompt"
+        "prompt",
+        "resources:prompt",
+        "Get a prompt with its arguments filled in; at a terminal, those it needs are asked for.",
+        "prompt everything simple-prompt",
     ),
     LazyCommand(
         "complete",
