@@ -39,8 +39,7 @@ def test_each_option_and_argument_names_what_it_takes_and_none_its_type() -> Non
 def test_the_help_of_an_argument_and_of_an_option_is_beside_them() -> None:
     page = PAGES["hubbub inbox answer"]
     assert re.search(
-        r"\nArguments:\n  ID            The pending request; a terminal lets you choose\.\n  KEY=VALUE\.\.\.  Form: yes",
-        page,
+        r"\nArguments:\n  ID +The pending request; a terminal lets you choose\.\n  KEY=VALUE\.\.\.  Form: yes", page
     )
     assert re.search(r"\n  --accept \[JSON\]  Elicitation: yes", page)
     assert re.search(r"\n  SERVER +The server\.  \[required\]\n", PAGES["hubbub call"])
