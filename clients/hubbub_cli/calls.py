@@ -204,7 +204,7 @@ def watch(
         raise Usage("--server and --state are for a watch without ID")
 
     async def work(hub: "Hub") -> bool:
-        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_))
+        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_, resume, as_json=as_json))
 
     async def _watch_all(hub: "Hub") -> bool:
         lines = Lines("there is no call yet", as_json=as_json)
@@ -213,38 +213,40 @@ def watch(
                 lines.show(event)
         return True
 
-    async def _watch_one(hub: "Hub", id_: str) -> bool:
-        from hubbub_client.errors import NotFound
-        from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
-
-        lines = Lines(as_json=as_json)
-        last = await hub.calls.get(id_)
-        if resume and last.ended:
-            return _told(lines, Upsert(resume, last), as_json=as_json)
-        known = False
-        async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
-            async for event in events:
-                match event:
-                    case Upsert(record=now) if now.ended:
-                        return _told(lines, event, as_json=as_json)
-                    case Upsert():
-                        known = True
-                    case Reset():
-                        known = False
-                    case Removed(id=other) if other != id_:
-                        continue  # a watch that resumes is told of all that has left
-                    case Removed():
-                        lines.show(event)
-                        return False
-                    case Synced() if not known:
-                        lines.show(event)
-                        raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
-                    case _:
-                        pass
-                lines.show(event)
-        return False
-
     run(context, work, endless=True)
+
+
+async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
+    """Show one call until it ends; return whether it is completed. Raises NotFound."""
+    from hubbub_client.errors import NotFound
+    from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
+
+    lines = Lines(as_json=as_json)
+    last = await hub.calls.get(id_)
+    if resume and last.ended:
+        return _told(lines, Upsert(resume, last), as_json=as_json)
+    known = False
+    async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=now) if now.ended:
+                    return _told(lines, event, as_json=as_json)
+                case Upsert():
+                    known = True
+                case Reset():
+                    known = False
+                case Removed(id=other) if other != id_:
+                    continue  # a watch that resumes is told of all that has left
+                case Removed():
+                    lines.show(event)
+                    return False
+                case Synced() if not known:
+                    lines.show(event)
+                    raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
+                case _:
+                    pass
+            lines.show(event)
+    return False
 
 
 def _told(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:

@@ -12,12 +12,15 @@ from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from hubbub_client import payload
-from hubbub_client.numbers import is_finite, whole_text
+from hubbub_client.numbers import is_finite, whole, whole_text
 from hubbub_client.payload import as_list, as_object, as_objects
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
 
 YES, NO = frozenset(("y", "yes", "true")), frozenset(("n", "no", "false"))
+SAMPLE_CHARS = 1000
+"""The longest text that is made up: a schema may want any length."""
+
 # Example of each format, for hints.
 EXAMPLES = {
     "email": "name@example.com",
@@ -111,7 +114,7 @@ def example(field: Field) -> Any:
         case "choice":
             return field.choices[0][0]
         case "choices":
-            return [value for value, _ in field.choices[: max(int(field.least or 1), 1)]]
+            return [value for value, _ in field.choices[: whole(field.least or 1, 1)]]
         case "boolean":
             return True
         case "integer" | "number":
@@ -121,7 +124,8 @@ def example(field: Field) -> Any:
             return [example(field.item)] if field.item else {}
         case "string":
             made = EXAMPLES.get(field.format or "", "text")
-            return made.ljust(int(field.least or 0), ".")[: int(field.most) if field.most is not None else None]
+            made = made.ljust(whole(field.least or 0, high=SAMPLE_CHARS) or 0, ".")
+            return made[: whole(field.most) if field.most is not None else None]
 
 
 def label(field: Field, value: Any) -> str:

@@ -166,6 +166,16 @@ def test_a_sample_is_one_that_its_schema_takes_and_that_can_be_typed(shape: dict
     assert arguments([samples.typed(field)], schema, read) == {"it": example(field)}
 
 
+@pytest.mark.parametrize("least", [10**15, 1e300])
+def test_a_sample_is_short_whatever_a_schema_wants(least: float) -> None:
+    for shape in (
+        {"type": "string", "minLength": least},
+        {"type": "array", "items": {"enum": ["a"]}, "minItems": least},
+    ):
+        (field,) = fields({"properties": {"it": shape}})
+        assert len(samples.typed(field)) < 2000
+
+
 def test_each_kind_of_pending_request_has_an_answer_to_paste() -> None:
     def asked(kind: str, request: dict[str, Any] | None = None) -> PendingRequest:
         nothing: dict[str, Any] = dict.fromkeys(
