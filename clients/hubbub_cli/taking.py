@@ -21,7 +21,7 @@ from hubbub_local.imports import Ask, Imported, Surround, answered, literal, sho
 from hubbub_local.keyring import Keyring, NoKeyring, system_keyring
 from hubbub_local.offers import Offer, offers, variables
 from hubbub_local.places import Surroundings
-from hubbub_local.secrecy import Secret, replaced, secrets
+from hubbub_local.secrecy import Secret, Way, asked_for, replaced, secret_at, secrets
 
 STATES: Mapping[str, str] = {
     "new": "",
@@ -217,7 +217,8 @@ def _write(taking: Taking, text: str, wanted: Sequence[Offer]) -> Outcome:
             lacking = ", ".join(ask.id for ask in server.asks)
             outcome.left.append((offer, f"it needs {lacking}; `hubbub init` on a terminal asks for it"))
             continue
-        spec = _without_secrets(server, keyring, outcome)
+        asked = asked_for(offer.server.spec or {}, [ask.id for ask in offer.server.asks if ask.secret])
+        spec = _without_secrets(server, asked, keyring, outcome)
         place = server.found.place
         try:
             text = config_file.with_server(text, server.name, spec, f"From {place.title}: {place.file}")
@@ -269,10 +270,14 @@ def _keyring(taking: Taking, wanted: Sequence[Offer]) -> Keyring | None:
     return None if typed.startswith("n") else keyring
 
 
-def _without_secrets(server: Imported, keyring: Keyring | None, outcome: Outcome) -> Mapping[str, Any]:
-    """Return a spec with its secrets in the keyring, as far as that takes them."""
+def _without_secrets(
+    server: Imported, asked: Sequence[Way], keyring: Keyring | None, outcome: Outcome
+) -> Mapping[str, Any]:
+    """Return a spec with its secrets in the keyring, as far as that takes them; so is what was `asked` for as one."""
     spec = dict(server.spec or {})
-    for secret in secrets(spec):
+    found = secrets(spec)
+    known = {each.way for each in found}
+    for secret in [*found, *(secret_at(spec, way) for way in asked if way not in known)]:
         what = f"{server.name}: {secret.where} ({secret.why})"
         try:
             if keyring is None:

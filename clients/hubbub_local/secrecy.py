@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, cast
@@ -72,6 +72,29 @@ def secrets(spec: Mapping[str, Any]) -> list[Secret]:
     return [*_of_texts(spec, "env"), *_of_texts(spec, "headers"), *_of_args(spec), *_of_url(spec)]
 
 
+def asked_for(spec: Mapping[str, Any], ids: Collection[str]) -> list[Way]:
+    """Return the ways to the texts that have a value of these ids in them, which a person is asked for (`Ask`)."""
+    marks = [f"${{input:{each}}}" for each in ids]
+
+    def has(text: object) -> bool:
+        return isinstance(text, str) and any(mark in text for mark in marks)
+
+    found: list[Way] = [("url",)] if has(spec.get("url")) else []
+    found += [("args", at) for at, text in enumerate(cast("Sequence[str]", spec.get("args", ()))) if has(text)]
+    for key in ("env", "headers"):
+        found += [(key, name) for name, text in cast("Mapping[str, str]", spec.get(key, {})).items() if has(text)]
+    return found
+
+
+def secret_at(spec: Mapping[str, Any], way: Way) -> Secret:
+    """Return the text that a way leads to as a secret."""
+    value: Any = spec
+    for part in way:
+        value = value[part]
+    name = str(way[-1]) if way[0] != "args" else f"argument {cast('int', way[1]) + 1}"
+    return Secret(way=way, name=name, value=meant(str(value)), why="is asked for as a secret")
+
+
 def replaced(spec: Mapping[str, Any], secret: Secret, reference: str) -> dict[str, Any]:
     """Return a spec with a reference in place of a secret."""
     key, *rest = secret.way
@@ -121,7 +144,9 @@ def _is_named_so(name: str) -> bool:
     if not words or words[-1] in _NOT_THESE:
         return False
     pairs = pairwise(words)
-    return not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairs) or (len(words) == 1 and words[0] == "key")
+    return (
+        not _NAMES.isdisjoint(words) or not _PAIRS.isdisjoint(pairs) or (words[-1] == "key" and "public" not in words)
+    )
 
 
 def _is_place(value: str) -> bool:

@@ -36,7 +36,7 @@ FILES: Final[Mapping[str, Any]] = {
   ],
   "servers": {
     "search": {"type": "stdio", "command": "uvx", "args": ["search", "--region=${input:region}"],
-               "env": {"SEARCH_KEY": "${input:key}"}},
+               "env": {"SEARCH_WITH": "${input:key}"}},
     "open": {"type": "stdio", "command": "x", "args": ["${workspaceFolder}"]},
     "notes": {"type": "sse", "url": "https://n.example/events", "headers": {"Authorization": "Bearer ${input:key}"}},
   },

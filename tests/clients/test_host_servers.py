@@ -55,7 +55,7 @@ def test_each_host_gives_what_it_has(home: Path) -> None:
         "search": {
             "command": "uvx",
             "args": ["search", "--region=${input:region}"],
-            "env": {"SEARCH_KEY": "${input:key}"},
+            "env": {"SEARCH_WITH": "${input:key}"},
         },
         "open": None,
         "notes": {
@@ -247,7 +247,7 @@ def test_a_second_look_finds_nothing_new(home: Path) -> None:
     first = [offer.server for offer in listed(home, home / "work")[0] if offer.state in ("new", "disabled")]
     configured = {each.name: dict(each.spec or {}) for each in first}
     configured["github"]["env"] = {"GITHUB_TOKEN": "${keyring:hubbub/github/GITHUB_TOKEN}"}
-    configured["search"] |= {"args": ["search", "--region=us"], "env": {"SEARCH_KEY": "typed"}}
+    configured["search"] |= {"args": ["search", "--region=us"], "env": {"SEARCH_WITH": "typed"}}
     again = listed(home, home / "work", configured)[0]
     assert {offer.state for offer in again} == {"there", "cannot"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbub_local.secrecy import is_random, replaced, secrets, why_secret
+from hubbub_local.secrecy import asked_for, is_random, replaced, secret_at, secrets, why_secret
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,7 @@ from hubbub_local.secrecy import is_random, replaced, secrets, why_secret
         ("apiKey", "abc", "is named like a secret"),
         ("DB_PASSWORD", "hunter2", "is named like a secret"),
         ("X-Api-Key", "abc", "is named like a secret"),
+        ("SEARCH_KEY", "abc", "is named like a secret"),
         ("Authorization", "Bearer abcdefgh", "is named like a secret"),
         ("AWS_SECRET_ACCESS_KEY", "abc", "is named like a secret"),
         ("ANYTHING", "ghp_0123456789abcdef", "begins like a token of GitHub"),
@@ -38,6 +39,7 @@ def test_a_secret_is_known_by_its_name_its_beginning_or_its_randomness(name: str
         ("AUTH_TYPE", "whatever"),
         ("AUTHOR", "Ada Lovelace"),
         ("MONKEY", "banana"),
+        ("PUBLIC_KEY", "banana"),
         ("URL", "https://example.com/a/very/long/path/with/9/parts"),
         ("ID", "123e4567-e89b-12d3-a456-426614174000"),
         ("PACKAGE", "@modelcontextprotocol/server-filesystem"),
@@ -78,3 +80,13 @@ def test_randomness_needs_length_and_both_letters_and_digits() -> None:
     assert not is_random("q8Zr3Lx0TnV5")
     assert not is_random("1" * 40)
     assert not is_random("abcdefghijklmnopqrstuvwxyz")
+
+
+def test_what_is_asked_for_as_a_secret_is_one_whatever_its_name() -> None:
+    spec = {"command": "x", "args": ["a", "--to=${input:k}"], "env": {"PLAIN": "${input:k}", "OTHER": "${input:l}"}}
+    ways = asked_for(spec, ["k"])
+    assert ways == [("args", 1), ("env", "PLAIN")]
+    spec = {"command": "x", "args": ["a", "--to=v"], "env": {"PLAIN": "v", "OTHER": "w"}}
+    found = [secret_at(spec, way) for way in ways]
+    assert [(each.where, each.value) for each in found] == [("args argument 2", "--to=v"), ("env PLAIN", "v")]
+    assert asked_for({"url": "https://x.example/${input:k}"}, ["k"]) == [("url",)]
