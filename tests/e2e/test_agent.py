@@ -203,7 +203,7 @@ async def test_one_round_by_options_answers_what_is_open_and_ends(hub: RunningHu
     [
         ((), "--rules FILE, or one of"),
         (("--accept", "--decline"), "--rules FILE, or one of"),
-        (("--accept", "--kind", "sampling"), "rule.0: accept is no answer to sampling"),
+        (("--accept", "--kind", "sampling"), "rule 1: accept is no answer to sampling"),
         (("--chat", "http://127.0.0.1:1/v1"), "chat.chat.model: "),
         (("--rules", "no-such-file"), "no-such-file"),
     ],
@@ -254,7 +254,7 @@ async def test_a_model_that_fails_leaves_or_rejects_as_its_rule_says(
     assert "error" in (await hub.request(sampling.id, state="answered")).answer
     status, said = await agent.end()
     assert status == 0
-    assert model.keys == ["Bearer secret"]
+    assert model.keys == ["Bearer secret"] * 3
     assert "500" in said
     assert "secret" not in said + json.dumps(agent.audit())
 
