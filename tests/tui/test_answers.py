@@ -225,7 +225,7 @@ async def test_directories_are_named_a_line_each(hub: RunningHub) -> None:
         await ann.press("slash")
         await ann.types("roots")
         await ann.press("enter", "enter")
-        await ann.sees("One file:// address to a line")
+        await ann.sees("One file:// address to each line")
         await ann.types("http://x")
         await ann.press("ctrl+s")
         await ann.sees("✗ result.roots.0.uri: must be a file:// URI")
