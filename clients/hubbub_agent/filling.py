@@ -140,7 +140,7 @@ def _shape(field: Field) -> dict[str, Any]:
         case "choices":
             shape |= {"type": "array", "items": {"type": "string", "enum": values}}
         case "json":
-            pass
+            shape |= {"type": "array", "items": {"type": field.item.kind}} if field.item is not None else {}
         case kind:
             shape["type"] = kind
     if field.choices and any(value != title for value, title in field.choices):

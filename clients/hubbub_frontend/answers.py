@@ -1,13 +1,12 @@
 """The answer to a pending request in words: fields by their titles, choices by their labels."""
 
-import json
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
-from hubbub_client.payload import as_list, as_object, as_objects
+from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import PendingRequest
 from hubbub_frontend import content
-from hubbub_frontend.forms import Field, fields
+from hubbub_frontend.forms import Field, fields, label
 from hubbub_frontend.text import line
 
 ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed"}
@@ -42,29 +41,15 @@ def in_words(request: PendingRequest) -> Sequence[tuple[str, str]]:
 def in_line(request: PendingRequest, limit: int = MAX_VALUE_CHARS) -> str:
     """Return the answer in one line: `Dish: Vegetable curry, Spicy: no`, or `declined`."""
     pairs = in_words(request)
-    return line(", ".join(value if label == "answer" else f"{label}: {value}" for label, value in pairs), limit)
-
-
-def label(field: Field | None, value: Any) -> str:
-    """Return a value of a form as people read it: the title of a choice, yes or no, else the value itself."""
-    titles = dict(field.choices) if field is not None else {}
-    if isinstance(value, list):
-        several = as_list(cast("object", value))
-        return line(", ".join(titles.get(str(each), _plain(each)) for each in several) or "none", MAX_VALUE_CHARS)
-    return line(titles.get(str(value), _plain(value)) if isinstance(value, str) else _plain(value), MAX_VALUE_CHARS)
+    return line(", ".join(value if name == "answer" else f"{name}: {value}" for name, value in pairs), limit)
 
 
 def _given(request: PendingRequest, answer: Any) -> tuple[tuple[str, str], ...]:
     known = {field.name: field for field in fields(as_object(request.request).get("requestedSchema"))}
     pairs = [*as_object(answer.get("content")).items()]
     shown = [
-        (line(known[name].title if name in known else name, 100), label(known.get(name), value))
+        (line(field.title, 100), line(label(field, value) or "none", MAX_VALUE_CHARS))
         for name, value in pairs[:MAX_FIELDS]
+        if (field := known.get(name) or Field(name=name, title=name, kind="json"))
     ]
     return (*shown, *([("more", f"{len(pairs) - MAX_FIELDS} fields")] if len(pairs) > MAX_FIELDS else []))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -7,8 +7,8 @@ from hubbub_client.records import Call, ConnectedHost, PendingRequest
 from hubbub_frontend import text, wording
 from hubbub_frontend.answers import in_words
 from hubbub_frontend.content import describe_result
-from hubbub_frontend.forms import fields
-from hubbub_frontend.questions import call_over, cause, form, sampling, story
+from hubbub_frontend.forms import Field, fields, label
+from hubbub_frontend.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
 from hubbub_frontend.text import Page
 from hubbub_tui.boards import called
 
@@ -80,8 +80,8 @@ def returned(call: Call) -> str:
 def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.heading("Answer").fact("state", Text.assemble(text.state(request.state), by))
-    for label, value in in_words(request):
-        page.fact(label, value)
+    for name, value in in_words(request):
+        page.fact(name, value)
     page.fact("when", wording.moment(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
     page.fact("delivery", text.state(request.delivery).append(late))
@@ -93,7 +93,12 @@ def _asked(page: Page, request: PendingRequest) -> None:
     params = as_object(request.request)
     match request.kind:
         case "elicitation_form":
-            form(page, fields(params.get("requestedSchema")))
+            page.heading("Form")
+            form = fields(params.get("requestedSchema"))
+            for field in form[:MAX_FIELDS]:
+                page.paragraph(_field(field))
+            if len(form) > MAX_FIELDS:
+                page.paragraph(f"and {len(form) - MAX_FIELDS} more", "dim")
         case "elicitation_url":
             page.heading("Page").paragraph(text.location(str(params.get("url", ""))))
         case "sampling":
@@ -101,3 +106,14 @@ def _asked(page: Page, request: PendingRequest) -> None:
             sampling(page, params)
         case _:
             pass
+
+
+def _field(field: Field) -> Text:
+    """Render a field as the form shows it: by titles, since nothing is typed by its key."""
+    words = Text.assemble("• ", text.line(field.title, 100), ("*" if field.required else "", "red"))
+    titles = " / ".join(text.line(title, 40) for _, title in field.choices[:MAX_CHOICES])
+    left = len(field.choices) - MAX_CHOICES
+    default = f"default: {text.line(label(field, field.default), 60)}" if field.default is not None else ""
+    for part in (titles, f"and {left} more" if left > 0 else "", field.hint, default):
+        words.append(f"  {part}" if part else "", style="dim")
+    return words
