@@ -223,7 +223,7 @@ def record(
     """Write cases for an eval from what people answered: each pending request, with its answer as what is expected."""
     if not yes:
         if not sys.stdin.isatty():
-            raise Usage(f"{ASK.format(folder=folder)} Without a terminal, say so with --yes")
+            raise Usage("cases have what people answered, and there is no terminal to ask at: agree to it with --yes")
         typer.confirm(ASK.format(folder=folder), abort=True, err=True)
 
     async def work(hub: "Hub") -> None:
