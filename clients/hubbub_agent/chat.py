@@ -1,4 +1,4 @@
-"""Sampling by a model, behind an endpoint with the API for chat completions that OpenAI made usual."""
+"""A sampling as a request to a model, and its completion as the answer: the API that OpenAI made usual. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,23 +6,19 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-import httpx2
-
+from hubbub_agent.conditions import blocks
+from hubbub_agent.endpoints import Chat
 from hubbub_agent.limits import Use
-from hubbub_agent.rules import Answer, AnswerProblem, Chat, blocks
+from hubbub_agent.problems import AnswerProblem
+from hubbub_agent.rules import Answer
 from hubbub_client import payload
 from hubbub_client.numbers import is_finite, whole
 
-MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 MAX_STOPS = 4
 """Most stop sequences that such an endpoint accepts."""
 
 STOP_REASONS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse"}
 AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-
-
-class NotAsked(AnswerProblem):
-    """The model did not run, so no tokens were used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +31,10 @@ class Tokens:
     def use(self, chat: Chat) -> Use:
         """Return the total, and its cost by the prices of the rules."""
         cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
-        return Use(self.input + self.output, cost)
+        return Use(self.input + self.output, cost, 1)
+
+    def __add__(self, other: "Tokens") -> "Tokens":
+        return Tokens(self.input + other.input, self.output + other.output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +49,6 @@ class Reply:
 def most(body: Mapping[str, Any]) -> Tokens:
     """Return an upper bound for one request: a token is at least one byte of what is sent."""
     return Tokens(len(payload.dumps(body)), body["max_tokens"])
-
-
-async def ask(client: httpx2.AsyncClient, chat: Chat, body: Mapping[str, Any], timeout_s: float) -> Reply:
-    """Return the model's answer to a `completion`. Raises AnswerProblem; NotAsked if no tokens were used."""
-    try:
-        key = chat.api_key()
-    except ValueError as error:
-        raise NotAsked(str(error)) from None
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = chat.base_url.rstrip("/") + "/chat/completions"
-    try:
-        async with client.stream("POST", url, json=body, headers=headers, timeout=timeout_s) as response:
-            content = bytearray()
-            async for chunk in response.aiter_bytes():
-                content += chunk
-                if len(content) > MAX_RESPONSE_BYTES:
-                    raise AnswerProblem(f"the model's answer is longer than {MAX_RESPONSE_BYTES} bytes")
-    except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-        raise NotAsked(f"the model cannot be reached: {type(error).__name__} {error}".strip()) from None
-    except httpx2.HTTPError as error:
-        raise AnswerProblem(f"the model cannot be reached: {type(error).__name__} {error}".strip()) from None
-    if not response.is_success:
-        raise NotAsked(f"the model's endpoint says {response.status_code}: {_excerpt(content)}")
-    try:
-        return reply(json.loads(content), body["model"], with_tools="tools" in body)
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise AnswerProblem(f"the model's answer is not a chat completion: {error!r}") from None
 
 
 def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,15 +87,20 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
     if not content:
         raise ValueError(f"it has no text (finish_reason {why})")
     model = str(said.get("model") or asked)
-    usage = payload.as_object(said.get("usage"))
-    tokens = Tokens(whole(usage.get("prompt_tokens")) or 0, whole(usage.get("completion_tokens")) or 0)
     result = {
         "role": "assistant",
         "content": content if len(content) > 1 or content[0]["type"] != "text" else content[0],
         "model": model,
         "stopReason": STOP_REASONS.get(str(why), str(why or "endTurn")),
     }
-    return Reply({"result": result}, model, tokens if usage else None)
+    return Reply({"result": result}, model, tokens_of(said))
+
+
+def tokens_of(said: Mapping[str, Any]) -> Tokens | None:
+    """Return the usage that a completion reports, if any."""
+    usage = payload.as_object(said.get("usage"))
+    found = Tokens(whole(usage.get("prompt_tokens")) or 0, whole(usage.get("completion_tokens")) or 0)
+    return found if usage else None
 
 
 def _at_most(asked: object, allowed: int) -> int:
@@ -186,7 +163,3 @@ def _result(block: Mapping[str, Any]) -> dict[str, Any]:
     if not any(told) and (structured := block.get("structuredContent")) is not None:
         told = [json.dumps(structured)]
     return {"role": "tool", "tool_call_id": block.get("toolUseId"), "content": "\n".join(told)}
-
-
-def _excerpt(content: bytes | bytearray) -> str:
-    return " ".join(content[:300].decode(errors="replace").split())

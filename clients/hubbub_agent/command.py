@@ -10,7 +10,8 @@ from subprocess import PIPE
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
-from hubbub_agent.rules import Answer, AnswerProblem, answer_of
+from hubbub_agent.problems import AnswerProblem
+from hubbub_agent.rules import Answer, answer_of
 from hubbub_client import payload
 from hubbub_client.records import PendingRequest
 

@@ -3,53 +3,48 @@
 Text of servers is compared with rules; it never chooses an action.
 """
 
-import os
-import re
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
-from urllib.parse import urlsplit
+from typing import Any, Literal, Self, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from hubbub_agent.conditions import Value, found, host, pattern, properties, proposed, titles, words
+from hubbub_agent.endpoints import Chat, Text
 from hubbub_agent.limits import Limits
+from hubbub_agent.problems import ConfigProblem, problem, rule_name
+from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest, RequestKind
 
 Answer = dict[str, Any]
 """An answer: one argument of `hub.inbox.answer`, by its name."""
 
-Text = Annotated[str, StringConstraints(min_length=1)]
 FieldType = Literal["string", "number", "integer", "boolean", "array", "any"]
 
 ELICITATION = frozenset[RequestKind](("elicitation_form", "elicitation_url"))
+FORM = frozenset[RequestKind](("elicitation_form",))
 REFUSABLE = frozenset[RequestKind](("sampling", "roots"))
 EVERY = ELICITATION | REFUSABLE
 
 GIVES: Mapping[str, frozenset[RequestKind]] = {
     "accept": ELICITATION,
+    "approve": FORM,
     "decline": ELICITATION,
     "cancel": ELICITATION,
     "reject": REFUSABLE,
     "text": frozenset(("sampling",)),
     "result": EVERY,
     "command": EVERY,
-    "chat": frozenset(("sampling",)),
+    "chat": frozenset(("sampling", "elicitation_form")),
+    "escalate": EVERY,
     "leave": EVERY,
 }
 """Kinds of pending requests that each action can answer."""
 
-MOST_TEXT = 20_000
-"""Characters of a server's text that a pattern is matched against."""
-
-
-class ConfigProblem(Exception):
-    """The rules are wrong; the message begins with the key."""
-
-
-class AnswerProblem(Exception):
-    """A program or model gave no usable answer."""
+LEAVES = frozenset(("escalate", "leave"))
+"""Actions that leave a pending request to people."""
 
 
 class _Strict(BaseModel):
@@ -67,7 +62,9 @@ class Rule(_Strict):
     host: Text | None = None
     fields: Mapping[str, FieldType] | None = None
     other_fields: bool = True
+    values: Mapping[str, Value] | None = None
 
+    approve: Literal[True] | None = None
     accept: Literal[True] | dict[str, Any] | None = None
     decline: Literal[True] | None = None
     cancel: Literal[True] | None = None
@@ -76,6 +73,7 @@ class Rule(_Strict):
     result: dict[str, Any] | None = None
     command: tuple[Text, ...] | None = Field(default=None, min_length=1)
     chat: str | None = None
+    escalate: Literal[True] | Text | None = None
     leave: Literal[True] | None = None
 
     timeout_s: float = Field(default=60.0, gt=0, le=3600, strict=False)
@@ -88,13 +86,22 @@ class Rule(_Strict):
             return tuple(cast("list[object]", value))
         return (value,) if isinstance(value, str) else value
 
+    @field_validator("values", mode="before")
+    @classmethod
+    def _values(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, object]", value)
+        return {
+            name: cast("object", each) if isinstance(each, Mapping | Value) else _equals(each)
+            for name, each in given.items()
+        }
+
     @field_validator("says", "title")
     @classmethod
     def _pattern(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"not a regular expression: {error}") from None
+        if value is not None:
+            pattern(value)
         return value
 
     @model_validator(mode="after")
@@ -118,65 +125,54 @@ class Rule(_Strict):
 
     @property
     def kinds(self) -> frozenset[RequestKind]:
-        """Return the kinds that it applies to. Pages need a rule that names their kind."""
+        """Return the kinds that it applies to. Pages, and a model's forms, need a rule that names their kind."""
         if self.kind:
             return frozenset(self.kind)
+        if self.chat is not None:
+            return frozenset(("sampling",))  # answering forms by a model is asked for by its kind
         return GIVES[self.action] - ({"elicitation_url"} if self.accept is not None else set())
 
     @property
-    def answer(self) -> Answer | None:
+    def leaves(self) -> bool:
+        """Return whether it leaves pending requests to people."""
+        return self.action in LEAVES
+
+    @property
+    def note(self) -> str | None:
+        """Return what people are told with an escalation, if anything."""
+        return self.escalate if isinstance(self.escalate, str) else None
+
+    def answer(self, request: PendingRequest) -> Answer | None:
         """Return the fixed answer; None if the rule leaves, or asks a program or model."""
-        if self.action in ("leave", "command", "chat"):
+        if self.leaves or self.action in ("command", "chat"):
             return None
+        if self.approve is not None:
+            return {"accept": approved(as_object(request.request))}
         return {self.action: getattr(self, self.action)}
 
     def fits(self, request: PendingRequest) -> bool:
         """Return whether every condition holds."""
-        params = _object(request.request)
+        params = as_object(request.request)
         return (
             request.kind in self.kinds
             and fnmatchcase(request.server, self.server)
-            and _found(self.says, [words(request)])
-            and _found(self.title, _titles(params))
-            and (self.host is None or fnmatchcase(_host(params), self.host))
-            and (self.fields is None or self._fields_fit(_properties(params)))
+            and found(self.says, [words(request)])
+            and found(self.title, titles(params))
+            and (self.host is None or fnmatchcase(host(params), self.host))
+            and (self.fields is None or self._fields_fit(properties(params)))
+            and (self.values is None or self._values_fit(proposed(params)))
         )
 
-    def _fields_fit(self, properties: Mapping[str, Any]) -> bool:
+    def _values_fit(self, given: Mapping[str, Any]) -> bool:
+        return all(name in given and value.holds(given[name]) for name, value in (self.values or {}).items())
+
+    def _fields_fit(self, fields: Mapping[str, Any]) -> bool:
         wanted = self.fields or {}
-        if not self.other_fields and properties.keys() - wanted.keys():
+        if not self.other_fields and fields.keys() - wanted.keys():
             return False
         return all(
-            name in properties and type_ in ("any", _object(properties[name]).get("type"))
-            for name, type_ in wanted.items()
+            name in fields and type_ in ("any", as_object(fields[name]).get("type")) for name, type_ in wanted.items()
         )
-
-
-class Chat(_Strict):
-    """A model behind an OpenAI-compatible endpoint. Prices are per million tokens, in any currency."""
-
-    base_url: str = Field(pattern=r"^https?://\S+$")
-    model: Text
-    models: Mapping[str, Text] = {}
-    system: str = ""
-    api_key_env: str | None = None
-    api_key_file: str | None = None
-    max_tokens: int = Field(default=4096, ge=1)
-    input_price: float = Field(default=0.0, ge=0, strict=False)
-    output_price: float = Field(default=0.0, ge=0, strict=False)
-
-    def api_key(self) -> str | None:
-        """Return the key, which is never in the file of rules. Raises ValueError if it is missing."""
-        if self.api_key_env is not None:
-            if not (key := os.environ.get(self.api_key_env)):
-                raise ValueError(f"api_key_env: the environment has no {self.api_key_env}")
-            return key
-        if self.api_key_file is not None:
-            try:
-                return Path(self.api_key_file).expanduser().read_text().strip()
-            except (OSError, ValueError) as error:
-                raise ValueError(f"api_key_file: {error}") from None
-        return None
 
 
 class Rulebook(_Strict):
@@ -196,25 +192,29 @@ class Rulebook(_Strict):
     def _usable(self) -> Self:
         if not self.kinds:
             raise ValueError("rule: none of them answers anything")
-        for number, rule in enumerate(self.rule):
+        for index, rule in enumerate(self.rule):
             if rule.chat is not None and rule.chat not in self.chat:
-                raise ValueError(f"rule.{number}.chat: there is no [chat.{rule.chat}]")
+                where = rule_name(index, {"rule": [{"name": each.name} for each in self.rule]}, None)
+                raise ValueError(f"{where}.chat: there is no [chat.{rule.chat}]")
+        return self
+
+    def check_keys(self) -> None:
+        """Check that the key of each model is there. Raises ConfigProblem."""
         for name, chat in self.chat.items():
             try:
                 chat.api_key()
             except ValueError as error:
-                raise ValueError(f"chat.{name}.{error}") from None
-        return self
+                raise ConfigProblem(f"chat.{name}.{error}") from None
 
     @property
     def kinds(self) -> list[RequestKind]:
         """Return the kinds that some rule may answer, sorted."""
-        return sorted(frozenset[RequestKind]().union(*(rule.kinds for rule in self.rule if rule.action != "leave")))
+        return sorted(frozenset[RequestKind]().union(*(rule.kinds for rule in self.rule if not rule.leaves)))
 
     @property
     def server(self) -> str | None:
         """Return the one server that all answering rules are about; None if there may be several."""
-        servers = {rule.server for rule in self.rule if rule.action != "leave"}
+        servers = {rule.server for rule in self.rule if not rule.leaves}
         return next(iter(servers)) if len(servers) == 1 and not any(c in "*?[" for s in servers for c in s) else None
 
     def find(self, request: PendingRequest) -> tuple[str, Rule] | None:
@@ -225,24 +225,35 @@ class Rulebook(_Strict):
         return None
 
 
+def _equals(value: object) -> object:
+    return {"equals": value}
+
+
 def load(file: Path) -> Rulebook:
     """Load a TOML file of rules. Raises ConfigProblem."""
     try:
-        content = tomllib.loads(file.read_text())
+        source = file.read_text()
+        content = tomllib.loads(source)
     except (OSError, ValueError) as error:
         raise ConfigProblem(f"{file}: {error}") from None
-    return rulebook(content, f"{file}: ")
+    return rulebook(content, f"{file}: ", source)
 
 
-def rulebook(content: Mapping[str, Any], where: str = "") -> Rulebook:
-    """Validate the rules of a document. Raises ConfigProblem, which names the key."""
+def rulebook(content: Mapping[str, Any], where: str = "", source: str | None = None) -> Rulebook:
+    """Validate the rules of a document. Raises ConfigProblem, which names the rule, its line and the key."""
     try:
         return Rulebook.model_validate(content)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("dict[", "literal[")))
-        why = first["msg"].removeprefix("Value error, ")
-        raise ConfigProblem(f"{where}{key}: {why}" if key else f"{where}{why}") from None
+        known = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": Limits}
+        raise ConfigProblem(f"{where}{problem(error, content, known, source)}") from None
+
+
+def approved(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
+    """Return the content that says yes to a form: its defaults, and true for its only yes-or-no field without one."""
+    fields = properties(params)
+    asking = [name for name, spec in fields.items() if as_object(spec).get("type") == "boolean"]
+    open_ = [name for name in asking if as_object(fields[name]).get("default") is not True]
+    return {open_[0]: True} if len(asking) == 1 and open_ else True
 
 
 def answer_of(said: object) -> Answer | None:
@@ -252,55 +263,10 @@ def answer_of(said: object) -> Answer | None:
     given = cast("Mapping[str, Any]", said)
     if not given:
         return None
-    if len(given) != 1 or not (given.keys() <= GIVES.keys() - {"command", "chat"}):
+    if len(given) != 1 or not (given.keys() <= GIVES.keys() - {"command", "chat", "escalate", "approve"}):
         raise ValueError("the answer has not exactly one of accept, decline, cancel, reject, text, result, leave")
     ((action, value),) = given.items()
     shapes: dict[str, Any] = {"accept": dict, "result": dict, "reject": str, "text": str}
     if not (isinstance(value, shapes.get(action, bool)) or (action == "accept" and value is True)) or value is False:
         raise ValueError(f"the value of {action} cannot be used")
     return None if action == "leave" else {action: value}
-
-
-def words(request: PendingRequest) -> str:
-    """Return the text of a pending request: the message of an elicitation, the texts of a sampling."""
-    params = _object(request.request)
-    if request.kind != "sampling":
-        return str(params.get("message", ""))[:MOST_TEXT]
-    found = [str(params.get("systemPrompt", ""))]
-    for message in _objects(params.get("messages")):
-        found += [str(block.get("text", "")) for block in blocks(message.get("content"))]
-    return "\n".join(filter(None, found))[:MOST_TEXT]
-
-
-def blocks(content: object) -> list[Mapping[str, Any]]:
-    """Return the content of a sampling message, one block or several, as a list."""
-    return _objects(cast("list[object]", content) if isinstance(content, list) else [content])
-
-
-def _found(pattern: str | None, texts: list[str]) -> bool:
-    return pattern is None or any(re.search(pattern, text[:MOST_TEXT]) for text in texts)
-
-
-def _titles(params: Mapping[str, Any]) -> list[str]:
-    schema = _object(params.get("requestedSchema"))
-    titles = [schema.get("title"), *(_object(each).get("title") for each in _properties(params).values())]
-    return [title for title in titles if isinstance(title, str)]
-
-
-def _properties(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(_object(params.get("requestedSchema")).get("properties"))
-
-
-def _host(params: Mapping[str, Any]) -> str:
-    try:
-        return urlsplit(str(params.get("url", ""))).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [_object(each) for each in cast("list[object]", value)] if isinstance(value, list) else []

@@ -207,6 +207,15 @@ COLUMNS: dict[str, Columns] = {
         "open": lambda it: str(len(it.requests)) if it.requests else None,
         "waits for": lambda it: ", ".join(id_ for each in it.requests for id_ in each.pending_request_ids),
     },
+    "Verdict": {
+        "case": lambda it: it.case,
+        "result": lambda it: it.result,
+        "expected": lambda it: it.expected,
+        "got": lambda it: it.got,
+        "rule": lambda it: it.rule,
+        "why": lambda it: it.why,
+        "cost": lambda it: it.cost and f"{it.cost:.6g}",
+    },
     "AuditEntry": {
         "came": lambda it: relative(it.created_at),
         "principal": lambda it: it.principal,

@@ -42,9 +42,8 @@ class LazyCommand(LightCommand):
 COMMANDS = (
     LazyCommand(
         "agent",
-        "agent:agent",
+        "agent:app",
         "Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people.",
-        "agent --kind sampling --chat http://127.0.0.1:11434/v1 --model llama3.2",
     ),
     LazyCommand(
         "notify",

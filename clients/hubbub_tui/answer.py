@@ -15,13 +15,15 @@ from textual.widgets import Button, Footer, Static
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
+from hubbub_frontend.answers import in_line
 from hubbub_frontend.questions import call_over, cause, headline
 from hubbub_frontend.text import Page, line, remaining, safe
-from hubbub_tui.bodies import Body, as_json, body_for
-from hubbub_tui.dialogs import Ask
+from hubbub_tui.bodies import Body, body_for
+from hubbub_tui.dialogs import REFUSED, Ask
 from hubbub_tui.forms import Incomplete
 from hubbub_tui.header import Header
 from hubbub_tui.part import Part
+from hubbub_tui.question import title
 
 CLAIM_S = 60.0
 LOOK_S = 0.25
@@ -29,7 +31,6 @@ LOOK_S = 0.25
 AGAIN_S = 1.0
 MAX_BANNER_CHARS = 1000
 ELICITATIONS = frozenset(("elicitation_form", "elicitation_url"))
-REFUSED = "refused by a person"
 
 
 class AnswerScreen(Part, Screen[None]):
@@ -58,7 +59,7 @@ class AnswerScreen(Part, Screen[None]):
         self._again = anyio.Event()
         self._claimed = anyio.Event()
         self._take_over = False
-        self._headline = Static(id="headline", markup=False)
+        self._headline = Static(id="headline", classes="asked", markup=False)
         self._banner = Static(id="banner", markup=False)
         # Idempotency key: an answer whose confirmation was lost is repeated safely.
         self._answer_id = secrets.token_hex(16)
@@ -183,7 +184,7 @@ class AnswerScreen(Part, Screen[None]):
         if self._over:
             return
         seen = self.hub_app.boards.request(self._request.id)
-        said = headline(self._request)
+        said = title(self._request).append("\n").append_text(headline(self._request))
         if (deadline := self._request.deadline) is not None:
             said.append(" · time left ").append_text(remaining(deadline))
         if said != self._said:
@@ -213,12 +214,12 @@ class AnswerScreen(Part, Screen[None]):
         if mine:
             todo = self._body.accepted() if as_object(request.answer).get("action") == "accept" else None
             if todo is None:
-                self.notify("the answer is accepted", markup=False)
+                self.hub_app.show_outcome(request)
                 self.dismiss(None)
                 return
             self._tell(todo, "good")
         elif request.state == "answered":
-            answer = as_json(request.answer)
+            answer = in_line(request)
             self._tell(f"{line(request.answered_by or 'somebody')} answered it before you: {answer}", "bad")
         else:
             self._tell(f"{request.state}: {line(request.reason or 'nobody needs an answer any more')}", "bad")

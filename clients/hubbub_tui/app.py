@@ -18,7 +18,7 @@ from textual.widgets import Footer, TabbedContent, TabPane
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, CatalogEntry
+from hubbub_client.records import Call, CatalogEntry, PendingRequest
 from hubbub_frontend.text import line
 from hubbub_tui.answer import AnswerScreen
 from hubbub_tui.boards import MAX_ROWS, Boards
@@ -31,6 +31,7 @@ from hubbub_tui.hosts import HostsPane
 from hubbub_tui.inbox import InboxPane
 from hubbub_tui.invoke import CallScreen, InvokeScreen, questions_of, request_of
 from hubbub_tui.last import Legible
+from hubbub_tui.outcome import Outcome
 from hubbub_tui.pane import ListPane
 from hubbub_tui.part import Application
 from hubbub_tui.servers import ServersPane
@@ -56,7 +57,7 @@ class HubbubApp(App[None]):
 
     TITLE = "Hubbub"
     CSS_PATH = "tui.tcss"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-broad")]  # noqa: RUF012 - no class variable there either
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-broad")]  # noqa: RUF012 - no class variable there either
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
             Binding(str(number), f"pane('{name}')", name.title(), show=False)
@@ -82,6 +83,7 @@ class HubbubApp(App[None]):
             for number, (name, pane) in enumerate(PANES, 1):
                 with TabPane(f"{number} {name.title()}", id=name):
                     yield pane()
+        yield Outcome()
         yield Footer()
 
     def on_mount(self) -> None:
@@ -118,7 +120,10 @@ class HubbubApp(App[None]):
         """Show a pane."""
         if len(self.screen_stack) > 1:
             return
-        self.query_one("#panes", TabbedContent).active = name
+        panes = self.query_one("#panes", TabbedContent)
+        if panes.active != name:
+            self.query_one(Outcome).hide()
+        panes.active = name
         pane = self._pane(name)
         if isinstance(pane, ListPane):
             pane.refresh_rows(at_once=True)  # the rows must be there for the next key, not only from the next tick on
@@ -138,6 +143,10 @@ class HubbubApp(App[None]):
         pane = self._pane(name)
         if isinstance(pane, ListPane) and not pane.select(key):
             self.notify(f"{line(key)} is not among the {name} that are kept here", markup=False)
+
+    def show_outcome(self, request: PendingRequest) -> None:
+        """Show an answer that was accepted, and what the call that asked returns."""
+        self.screen_stack[0].query_one(Outcome).show_answer(request)
 
     def open_request(self, id_: str) -> None:
         """Open a pending request to answer it."""
@@ -213,7 +222,7 @@ class HubbubApp(App[None]):
         self.push_screen(Confirm(question), decided)
 
     def do(self, work: Awaitable[object], done: str) -> None:
-        """Run an action, and report its outcome."""
+        """Run an action, and report its outcome; an empty `done` when the action does so itself."""
 
         async def doing() -> None:
             try:
@@ -221,7 +230,8 @@ class HubbubApp(App[None]):
             except HubbubError as error:
                 self.tell(error)
             else:
-                self.notify(done, markup=False)
+                if done:
+                    self.notify(done, markup=False)
 
         self.run_worker(doing(), group="do")
 

@@ -242,7 +242,7 @@ class Boards:
             self.progress.pop(seen.id, None)
         error = seen.error and replace(seen.error, details=None, message=line(seen.error.message or ""))
         self.calls.put(
-            Row(seen.id, replace(seen, params=None, result=None, error=error), _about(what(seen), seen.defect))
+            Row(seen.id, replace(seen, params=None, result=None, error=error), _about(called(seen), seen.defect))
         )
 
     def _task(self, task: Task) -> None:
@@ -250,6 +250,11 @@ class Boards:
 
     def _list(self, entries: CatalogList) -> None:
         self.lists.put(Row(entries.id, entries))
+
+
+def called(call: Call) -> str:
+    """Return what is called: the name of a tool, else the method and what it is about."""
+    return what(call).removeprefix("tools/call ")
 
 
 def told(event: ServerEvent) -> str:

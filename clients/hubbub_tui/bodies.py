@@ -1,6 +1,5 @@
 """Bodies of the answer screen: one per kind of pending request."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ from hubbub_frontend.questions import sampling
 from hubbub_frontend.text import Page
 from hubbub_tui.forms import Form, Incomplete
 from hubbub_tui.part import AbstractWidget, Part
+from hubbub_tui.question import fits_title
 
 HUMAN = "human"
 # Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
@@ -54,6 +54,13 @@ class Body(Part, Vertical, metaclass=AbstractWidget):
         said.update(f"✗ {text.safe(problem, 1000)}" if problem else "")
         said.display = bool(problem)
 
+    def _message(self) -> ComposeResult:
+        """Yield the question, unless the headline has the whole of it."""
+        if fits_title(self.request):
+            yield Static(classes="gap")
+        else:
+            yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
+
     def accepted(self) -> str | None:
         """Return what the person still has to do after the answer is accepted; None for nothing."""
         return None
@@ -75,7 +82,7 @@ class FormBody(Body):
     """A message, and a form below it."""
 
     def compose(self) -> ComposeResult:
-        yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
+        yield from self._message()
         yield Form(fields(self.params.get("requestedSchema")))
 
     def answer(self) -> dict[str, Any]:
@@ -117,7 +124,7 @@ class PageBody(Body):
     """A page to visit: the whole url, and consent. The page is never opened from here."""
 
     def compose(self) -> ComposeResult:
-        yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
+        yield from self._message()
         yield Static(text.location(self._url), classes="location", markup=False)
         yield Button("Copy the address", id="copy", compact=True)
         if self._is_authorization:
@@ -195,15 +202,10 @@ class RootsBody(Body):
     """Directories, one per line."""
 
     def compose(self) -> ComposeResult:
-        yield Static("Which directories may it use? One file:// address to a line.", classes="message", markup=False)
+        yield Static("One file:// address to each line.", classes="message", markup=False)
         yield TextArea("", id="roots", tab_behavior="focus", compact=True)
         yield _problem()
 
     def answer(self) -> dict[str, Any]:
         lines = self.query_one("#roots", TextArea).text.split("\n")
         return {"result": {"roots": [{"uri": each.strip()} for each in lines if each.strip()]}}
-
-
-def as_json(answer: Any) -> str:
-    """Return an answer for people, shortened."""
-    return text.line(json.dumps(answer, ensure_ascii=False), 200)

@@ -14,8 +14,8 @@ from hubbub_frontend import content, text
 from hubbub_frontend.hosts import host_of, named
 from hubbub_frontend.text import Page
 from hubbub_frontend.timeline import timeline
-from hubbub_frontend.wording import call_state, describe, duration, moment, relative, what
-from hubbub_tui.boards import Board, Boards, Row
+from hubbub_frontend.wording import call_state, describe, duration, moment, relative
+from hubbub_tui.boards import Board, Boards, Row, called
 from hubbub_tui.pane import ListPane
 from hubbub_tui.table import Column
 
@@ -45,8 +45,8 @@ def call_text(
         page.fact("help", call.error.help_url)
     _requests(page, call, boards)
     _result(page, call)
-    page.heading("Call").fact("what", what(call)).fact("server", call.server).fact("task", call.task_id)
-    page.fact("host", host and named(host))
+    page.heading("Call").fact("what", called(call)).fact("method", call.method).fact("server", call.server)
+    page.fact("task", call.task_id).fact("host", host and named(host))
     page.fact("came", moment(call.created_at)).fact("took", _took(call, asked)).fact("id", call.id)
     if call.params:
         page.heading("Params").json(call.params)
@@ -138,8 +138,13 @@ class CallsPane(ListPane):
         board = self.board
         going = sum(row.record.state not in CALL_ENDED for row in board.rows.values())
         if not board.total:
-            return "No calls yet · 5 shows what can be called"
+            return "No calls yet"
         return f"{board.counted('call')} · {going} not ended"
+
+    def nothing(self) -> Text:
+        if not self.board.synced:
+            return Text()
+        return Page().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
     def words(self, row: Row[Any]) -> str:
         return f"{super().words(row)} {row.record.state}"

@@ -10,9 +10,11 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
+REFUSED = "refused by a person"
 KEYS = """\
 Everywhere
   1 to 7      a pane, by the number in its tab
+  j  k        down, up; the arrow keys do the same
   enter       open it, or all there is to say about it
   tab         to the detail and back
   /           filter by words; escape shows all again
@@ -21,9 +23,11 @@ Everywhere
   q           quit
 Inbox
   enter       answer; while the form is open, it is yours
+  e           decline, after a question
   h           what was asked before, and what is open
   g           the call that caused it
 Servers
+  a           add one, by a command or a URL
   c  d        connect, disconnect
   x           clear the queue
 Calls and tasks

@@ -25,7 +25,7 @@ class EventsPane(ListPane):
         Binding("s", "server", "Server"),
         Binding("e", "kind", "Kind"),
         Binding("p", "pause", "Pause"),
-        Binding("c", "clear", "Clear"),
+        Binding("c", "clear", "Clear", show=False),
     ]
     COLUMNS = (
         Column("at", lambda row: f"{row.record.at.astimezone():%H:%M:%S}", 8),
@@ -58,13 +58,20 @@ class EventsPane(ListPane):
     def summary(self) -> str:
         boards = self.boards
         parts = [f"the last {len(boards.events)} of {boards.events_seen} events" if boards.events else "No events yet"]
+        parts += ["s, e and / choose which"] if boards.events and not (self._server or self._kind) else []
         if self._paused is not None:
             parts.append(f"PAUSED, {boards.events_seen - self._paused_at} more since")
         if boards.events_dropped:
             parts.append(f"{boards.events_dropped} lost on the way")
         chosen = [text.line(each) for each in (self._server, self._kind) if each]
-        parts.append(f"only {' '.join(chosen)}" if chosen else "s, e and / choose")
+        parts += [f"only {' '.join(chosen)}"] if chosen else []
         return " · ".join(parts)
+
+    def nothing(self) -> Text:
+        if self.boards.events:
+            return Page().paragraph("Nothing fits. s and e choose server and kind; escape clears the words.").text
+        page = Page().paragraph("What servers report, such as progress and log lines, appears here as it happens.")
+        return page.paragraph("Events are not stored: those from before this screen was opened are gone.", "dim").text
 
     def words(self, row: Row[Any]) -> str:
         return f"{row.record.server or HUB} {row.record.kind} {row.about}"

@@ -7,48 +7,66 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.records import PendingRequest
+from hubbub_client.errors import HubbubError
+from hubbub_client.records import Call, PendingRequest
 from hubbub_frontend import text
 from hubbub_frontend.hosts import host_of
-from hubbub_frontend.questions import asked
+from hubbub_frontend.text import Page
 from hubbub_frontend.wording import relative
 from hubbub_tui.boards import Board, Row
+from hubbub_tui.dialogs import REFUSED, Ask
 from hubbub_tui.pane import ListPane
+from hubbub_tui.question import in_full, kind
 from hubbub_tui.table import Column
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
-KINDS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
 
-OPEN = (
-    Column("left", lambda row: text.remaining(row.record.deadline), 5),
-    Column("kind", lambda row: KINDS.get(row.record.kind, "-"), 8),
-    Column("server", lambda row: row.record.server, 12),
-    Column("asks", lambda row: row.about),
-    Column("taken by", lambda row: holder(row.record), 10),
-)
-HISTORY = (
-    Column("kind", lambda row: KINDS.get(row.record.kind, "-"), 8),
-    Column("server", lambda row: row.record.server, 12),
-    Column("asked", lambda row: row.about),
-    Column("asked at", lambda row: relative(row.record.created_at), 8, wide=True),
-    Column("state", lambda row: text.state(row.record.state), 9),
-    Column("by", lambda row: text.line(row.record.answered_by or "-"), 10),
-)
+
+def asks(row: Row[PendingRequest]) -> Text:
+    """Return the question in bold, after who is answering it or that its call is over."""
+    request = row.record
+    held = holder(request)
+    return Text.assemble(held, "  " if held else "", (text.line(row.about), "bold"))
 
 
 def holder(request: PendingRequest) -> Text:
-    """Return who has claimed a pending request, or that its call is over."""
+    """Return who has claimed a pending request, or that its call is over; empty for neither."""
     by = request.claim.by if request.claim else None
     if not by and request.cause_ended:
         return Text("call over", style="red")
-    return Text(f"✎ {text.line(by)}", style="magenta") if by else Text("-", style="dim")
+    return Text(f"✎ {text.line(by, 20)}", style="magenta") if by else Text()
+
+
+def left(request: PendingRequest) -> Text:
+    """Return the time that is left; without a deadline, how long ago it was asked."""
+    if request.deadline is None:
+        return Text(relative(request.created_at), style="dim")
+    return text.remaining(request.deadline)
+
+
+OPEN = (
+    Column("question", asks),
+    Column("kind", lambda row: kind(row.record), 8),
+    Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
+    Column("left", lambda row: left(row.record), 7, right=True),
+)
+HISTORY = (
+    Column("question", lambda row: row.about),
+    Column("kind", lambda row: kind(row.record), 8, wide=True),
+    Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
+    Column("state", lambda row: text.state(row.record.state), 9),
+    Column("by", lambda row: text.line(row.record.answered_by or "-"), 8),
+    Column("asked", lambda row: relative(row.record.created_at), 7, right=True),
+)
 
 
 class InboxPane(ListPane):
     """Open pending requests, the most urgent first; or closed ones, the newest first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("h", "history", "Open/History"),
+        Binding("e", "decline", "Decline"),
+        Binding("h", "history", "History"),
+        Binding("h", "open", "Open questions"),
         Binding("g", "call", "Its call"),
     ]
     COLUMNS = OPEN
@@ -73,14 +91,39 @@ class InboxPane(ListPane):
     def summary(self) -> str:
         board = self.board
         if not board.total:
-            return "Nothing was asked yet" if self.history else "Nothing waits for you · h shows what was answered"
+            return "Nothing was asked yet" if self.history else "Nothing waits for you"
         return board.counted("past request" if self.history else "open request")
+
+    def nothing(self) -> Text:
+        if not self.board.synced and not self.board.total:
+            return Text()
+        if self.history:
+            return Page().paragraph("What servers asked, and what was answered, is kept here.").text
+        page = Page().paragraph("When a server asks something, it appears here at once.")
+        page.paragraph("h shows what was asked before; 5 shows what you can call.", "dim")
+        return page.text
 
     async def detail(self, row: Row[Any]) -> Text:
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
-        host = await host_of(hub, request.call_id) if request.state == "open" and request.call_id else None
-        return asked(request, host)
+        going = request.state == "open"
+        host = await host_of(hub, request.call_id) if going and request.call_id else None
+        called = self.boards.calls.rows.get(request.call_id or "")
+        return in_full(request, called.about if called else "", None if going else await self._ended(request), host)
+
+    async def _ended(self, request: PendingRequest) -> Call | None:
+        """Return the call that asked, if it is known and has ended."""
+        if request.call_id is None:
+            return None
+        try:
+            call = await self.hub_app.hub.calls.get(request.call_id)
+        except HubbubError:  # it may be deleted before its requests are
+            return None
+        return call if call.ended else None
+
+    def aspect(self, row: Row[Any]) -> object:
+        called = self.boards.calls.rows.get(row.record.call_id or "")
+        return id(row), bool(called and called.record.ended)
 
     def words(self, row: Row[Any]) -> str:
         record = row.record
@@ -90,9 +133,39 @@ class InboxPane(ListPane):
         self._turn(key in self.boards.ended.rows)
         return super().select(key)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what makes sense for the list that is shown."""
+        if action in ("history", "decline"):
+            return not self.history
+        return self.history if action == "open" else True
+
     def action_history(self) -> None:
-        """Switch between open and closed pending requests."""
-        self._turn(not self.history)
+        """Show closed pending requests."""
+        self._turn(True)
+
+    def action_open(self) -> None:
+        """Show open pending requests."""
+        self._turn(False)
+
+    def action_decline(self) -> None:
+        """Decline the elicitation under the cursor after a question; refuse another kind with a reason."""
+        if (row := self.current) is None:
+            return
+        about, server = text.line(row.about, 100), text.line(row.record.server)
+        if row.record.kind.startswith("elicitation"):
+            self.hub_app.confirm(f"Decline this question of {server}?\n\n{about}", lambda: self._give(row.key), "")
+            return
+
+        def refuse(reason: str | None) -> None:
+            if reason is not None:
+                self.hub_app.do(self._give(row.key, reason or REFUSED), "")
+
+        self.hub_app.push_screen(Ask(f"Refuse this request of {server}, for which reason?\n\n{about}", REFUSED), refuse)
+
+    async def _give(self, id_: str, refusal: str | None = None) -> None:
+        inbox = self.hub_app.hub.inbox
+        no = inbox.answer(id_, decline=True) if refusal is None else inbox.answer(id_, reject=refusal)
+        self.hub_app.show_outcome(await no)
 
     def action_call(self) -> None:
         """Show the call that caused it."""
@@ -113,3 +186,4 @@ class InboxPane(ListPane):
             self.history = history
             self.table.use(HISTORY if history else OPEN)
             self.refresh_rows(at_once=True)
+            self.refresh_bindings()

@@ -19,7 +19,7 @@ from hubbub_client.records import CatalogEntry
 from hubbub_frontend import text
 from hubbub_frontend.as_task import Ways, ways
 from hubbub_frontend.forms import Field, fields
-from hubbub_frontend.wording import what
+from hubbub_tui.boards import called
 from hubbub_tui.calls import call_in_full, waits_for
 from hubbub_tui.forms import Form, Incomplete
 from hubbub_tui.header import Header
@@ -217,7 +217,7 @@ class CallScreen(Part, Screen[None]):
             self._seen = None
             self._headline.update(text.line(error.message))
             return
-        self._headline.update(f"{text.line(what(call))} on {text.line(call.server)}")
+        self._headline.update(f"{text.line(called(call))} on {text.line(call.server)}")
         self._text.update(words)
 
 

@@ -214,7 +214,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     def _show_detail(self) -> None:
         row = self.current
-        wanted = (row.key, self.aspect(row)) if row is not None else ("", self.nothing().plain)
+        wanted = (row.key, self.aspect(row)) if row is not None else ("", self._empty().plain)
         if wanted == self._detailed:
             return
         fresh = wanted[0] != self._detailed[0]
@@ -224,10 +224,15 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     async def _load(self, row: Row[Any] | None, fresh: bool) -> None:
         await anyio.sleep(SETTLE_S)
         try:
-            text = self.nothing() if row is None else await self.detail(row)
+            text = self._empty() if row is None else await self.detail(row)
         except HubbubError as error:
             text = Text(line(error.message), style="red")
         self._show_text(text, fresh)
+
+    def _empty(self) -> Text:
+        if self._filter.words:
+            return Text("No row has all these words; escape shows all rows.")
+        return self.nothing()
 
     def _show_text(self, text: Text, fresh: bool) -> None:
         self._text.update(text)

@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, CatalogEntry
+from hubbub_client.records import Call, CatalogEntry, PendingRequest
 from hubbub_tui.boards import Boards
 
 R = TypeVar("R")
@@ -32,6 +32,10 @@ class Application(Protocol):
 
     def show(self, name: str, key: str) -> None:
         """Show one row of a pane."""
+        ...
+
+    def show_outcome(self, request: PendingRequest) -> None:
+        """Show an answer that was accepted, and what the call that asked returns."""
         ...
 
     def show_call(self, id_: str) -> None:

@@ -10,6 +10,7 @@ from hubbub_client.records import Server
 from hubbub_frontend import text
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import in_queue, moment, relative
+from hubbub_tui.add import AddServer
 from hubbub_tui.boards import Board, Row
 from hubbub_tui.pane import ListPane
 from hubbub_tui.table import Column
@@ -36,9 +37,10 @@ class ServersPane(ListPane):
     """All servers, by name."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "add", "Add"),
         Binding("c", "connect", "Connect"),
         Binding("d", "disconnect", "Disconnect"),
-        Binding("x", "clear_queue", "Clear queue"),
+        Binding("x", "clear_queue", "Clear queue", show=False),
     ]
     COLUMNS = (
         Column("name", lambda row: text.line(row.record.name), 14),
@@ -59,7 +61,13 @@ class ServersPane(ListPane):
         servers = [row.record for row in self.board.rows.values()]
         connected = sum(server.state == "connected" for server in servers)
         kept = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
-        return f"{connected} of {self.board.total} connected{kept}" if servers else "No server is configured"
+        return f"{connected} of {self.board.total} connected{kept}" if servers else "No servers yet"
+
+    def nothing(self) -> Text:
+        if not self.board.synced:
+            return Text()
+        page = Page().paragraph("A server is a program that offers tools over MCP. a adds one.")
+        return page.paragraph("Those of your other programs: hubbub init", "dim").text
 
     def words(self, row: Row[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"
@@ -88,6 +96,16 @@ class ServersPane(ListPane):
         if server.capabilities:
             page.heading("Capabilities").json(server.capabilities)
         return page.text
+
+    def action_add(self) -> None:
+        """Ask for a server, and add it."""
+
+        def added(name: str | None) -> None:
+            if name is not None:
+                self.notify(f"{text.line(name)} is added", markup=False)
+                self.clear_filter()
+
+        self.hub_app.push_screen(AddServer(), added)
 
     def action_connect(self) -> None:
         """Connect the server."""

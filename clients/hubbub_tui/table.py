@@ -25,6 +25,7 @@ class Column:
     cell: Callable[[Row[Any]], Text | str]
     width: int | None = None
     wide: bool = False
+    right: bool = False
 
 
 class RecordTable(DataTable[Text]):
@@ -98,7 +99,8 @@ class RecordTable(DataTable[Text]):
         self.clear(columns=columns)
         if columns:
             for number, (each, width) in enumerate(zip(self._now_columns, self._widths, strict=True)):
-                self.add_column(Text(each.title), width=width, key=str(number))
+                title = Text(each.title.rjust(width) if each.right else each.title)
+                self.add_column(title, width=width, key=str(number))
         self._cells = {row.key: self._made(row) for row in rows}
         for row in rows:
             self.add_row(*self._cells[row.key], key=row.key)
@@ -119,13 +121,11 @@ class RecordTable(DataTable[Text]):
             self._cells[row.key] = now
 
     def _made(self, row: Row[Any]) -> tuple[Text, ...]:
-        cells = (each.cell(row) for each in self._now_columns)
-        return tuple(
-            Text(line(cell), no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else _one_line(cell)
-            for cell in cells
-        )
+        return tuple(_one_line(each.cell(row), right=each.right) for each in self._now_columns)
 
 
-def _one_line(text: Text) -> Text:
+def _one_line(cell: Text | str, *, right: bool) -> Text:
+    text = Text(line(cell)) if isinstance(cell, str) else cell
     text.no_wrap, text.overflow = True, "ellipsis"
+    text.justify = "right" if right else None
     return text

@@ -47,6 +47,11 @@ class TasksPane(ListPane):
         going = sum(row.record.status not in ENDED for row in board.rows.values())
         return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
 
+    def nothing(self) -> Text:
+        if not self.board.synced:
+            return Text()
+        return Page().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
+
     def words(self, row: Row[Any]) -> str:
         return f"{super().words(row)} {row.record.role} {row.record.status} {row.record.method}"
 

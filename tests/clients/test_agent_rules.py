@@ -1,50 +1,37 @@
 """What an agent's rules allow: tables, no hub."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hubbub_agent import chat
+from hubbub_agent.endpoints import Chat
 from hubbub_agent.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
-from hubbub_agent.rules import AnswerProblem, Chat, ConfigProblem, answer_of, load, rulebook
-from hubbub_client.records import PendingRequest, RequestKind
+from hubbub_agent.problems import AnswerProblem, ConfigProblem
+from hubbub_agent.rules import answer_of, load, rulebook
+from hubbub_client.records import PendingRequest
 
-SCHEMA = {
-    "type": "object",
-    "title": "Receipt",
-    "properties": {"email": {"type": "string", "title": "E-mail"}, "keep": {"type": "boolean"}},
-}
-
-
-def request(kind: RequestKind = "elicitation_form", **params: Any) -> PendingRequest:
-    if kind == "elicitation_form":
-        params = {"message": "Where to?", "requestedSchema": SCHEMA, **params}
-    return PendingRequest(
-        id="req_1",
-        server="shop-1",
-        kind=kind,
-        state="open",
-        delivery="none",
-        request=params,
-        call_id=None,
-        cause_source=None,
-        task_id=None,
-        created_at=datetime(2026, 1, 1, tzinfo=UTC),
-        deadline=None,
-        claim=None,
-        answer=None,
-        answered_by=None,
-        reason=None,
-    )
-
+from .agent_requests import request
 
 SPOKEN = request(
     "sampling", messages=[{"role": "user", "content": {"type": "text", "text": "Say hi"}}], systemPrompt="Be kind"
 )
 PAGE = request("elicitation_url", message="Sign in", url="https://login.example.org/x")
+
+
+AMOUNT = request(
+    requestedSchema={
+        "properties": {
+            "amount": {"type": "number", "default": 3},
+            "branch": {"type": "string", "default": "feature/x"},
+            "stage": {"type": "string", "enum": ["staging"]},
+            "sure": {"type": "boolean", "default": True},
+            "other": {"type": "number"},
+        }
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +64,20 @@ PAGE = request("elicitation_url", message="Sign in", url="https://login.example.
         ({"accept": True, "fields": {"email": "string"}, "other_fields": False}, request(), False),
         ({"accept": True, "fields": {"email": "string", "keep": "boolean"}, "other_fields": False}, request(), True),
         ({"accept": True, "fields": {"email": "any"}}, request(requestedSchema={"properties": [1]}), False),
+        ({"accept": True, "values": {"amount": 3}}, AMOUNT, True),
+        ({"accept": True, "values": {"amount": 4}}, AMOUNT, False),
+        ({"accept": True, "values": {"amount": {"min": 3, "max": 3}}}, AMOUNT, True),
+        ({"accept": True, "values": {"amount": {"max": 2.5}}}, AMOUNT, False),
+        ({"accept": True, "values": {"branch": {"matches": "^feature/"}}}, AMOUNT, True),
+        ({"accept": True, "values": {"branch": {"matches": "^main$"}}}, AMOUNT, False),
+        ({"accept": True, "values": {"stage": {"one_of": ["test", "staging"]}}}, AMOUNT, True),
+        ({"accept": True, "values": {"sure": 1}}, AMOUNT, False),
+        ({"accept": True, "values": {"sure": True, "amount": 3}}, AMOUNT, True),
+        ({"accept": True, "values": {"other": {"min": 0}}}, AMOUNT, False),
+        ({"accept": True, "values": {"branch": {"min": 0}}}, AMOUNT, False),
+        ({"approve": True}, request(), True),
+        ({"approve": True}, PAGE, False),
+        ({"escalate": "look twice"}, PAGE, True),
         ({"accept": True, "says": "x"}, replace(request(), request=None), False),
         ({"text": "hi", "says": "x"}, request("sampling", messages=[7, {"content": [None, {"text": 3}]}]), False),
     ],
@@ -102,35 +103,35 @@ def test_the_first_rule_that_fits_decides() -> None:
     ):
         found = book.find(request(message=message))
         assert found is not None
-        assert (found[0], found[1].answer) == (name, answer)
+        assert (found[0], found[1].answer(request(message=message))) == (name, answer)
     assert book.kinds == ["elicitation_form", "elicitation_url"]
 
 
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({}, "rule: Field required"),
+        ({}, "rule: is required"),
         ({"rule": []}, "rule: "),
-        ({"rule": [{"accept": True, "colour": 1}]}, "rule.0.colour: Extra inputs"),
-        ({"rule": [{"server": "x"}]}, "rule.0: exactly one of accept"),
+        ({"rule": [{"accept": True, "colour": 1}]}, "rule 1.colour: unknown key; docs/agents.md lists all keys"),
+        ({"rule": [{"accept": True, "sayz": "x"}]}, "rule 1.sayz: unknown key; did you mean 'says'?"),
+        ({"rule": [{"accept": True}, {"name": "b", "accept": True, "sayz": ""}]}, "rule 'b'.sayz: "),
+        ({"limits": {"token_per_hour": 1}, "rule": [{"accept": True}]}, "did you mean 'tokens_per_hour'?"),
+        ({"capcity": 1, "rule": [{"accept": True}]}, "capcity: unknown key; did you mean 'capacity'?"),
+        ({"rule": [{"server": "x"}]}, "rule 1: exactly one of accept"),
         ({"rule": [{"accept": True, "decline": True}]}, "not accept, decline"),
-        ({"rule": [{"accept": True, "kind": "song"}]}, "rule.0.kind.0: "),
-        ({"rule": [{"accept": True, "kind": "sampling"}]}, "rule.0: accept is no answer to sampling"),
+        ({"rule": [{"accept": True, "kind": "song"}]}, "rule 1.kind.0: "),
+        ({"rule": [{"accept": True, "kind": "sampling"}]}, "rule 1: accept is no answer to sampling"),
         ({"rule": [{"accept": True, "kind": "elicitation_url"}]}, "names their host"),
-        ({"rule": [{"accept": True, "says": "("}]}, "rule.0.says: not a regular expression"),
-        ({"rule": [{"command": []}]}, "rule.0.command: "),
+        ({"rule": [{"accept": True, "says": "("}]}, "rule 1.says: not a regular expression"),
+        ({"rule": [{"command": []}]}, "rule 1.command: "),
         ({"rule": [{"command": ["x"], "on_error": "reject"}]}, "on_error"),
-        ({"rule": [{"chat": "gone"}]}, "rule.0.chat: there is no [chat.gone]"),
+        ({"rule": [{"chat": "gone"}]}, "rule 1.chat: there is no [chat.gone]"),
         ({"rule": [{"leave": True}]}, "none of them answers anything"),
         ({"capacity": 0, "rule": [{"accept": True}]}, "capacity: "),
         ({"limits": {"answers_per_minute": 0}, "rule": [{"accept": True}]}, "limits.answers_per_minute: "),
         (
             {"chat": {"c": {"base_url": "ftp://x", "model": "m"}}, "rule": [{"chat": "c"}]},
             "chat.c.base_url: ",
-        ),
-        (
-            {"chat": {"c": {"base_url": "http://x", "model": "m", "api_key_env": "NO_SUCH"}}, "rule": [{"chat": "c"}]},
-            "chat.c.api_key_env: the environment has no NO_SUCH",
         ),
         (
             {"chat": {"c": {"base_url": "http://x", "model": "m", "api_key": "k"}}, "rule": [{"chat": "c"}]},
@@ -325,4 +326,62 @@ def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, cont
     reply = chat.reply(said, "asked", with_tools=True)
     assert reply.answer == {"result": {"role": "assistant", "content": content, "model": "m", "stopReason": stop}}
     assert reply.tokens == chat.Tokens(3, 0)
-    assert reply.tokens.use(CHAT.model_copy(update={"input_price": 2.0})) == Use(3, 6e-6)
+    assert reply.tokens.use(CHAT.model_copy(update={"input_price": 2.0})) == Use(3, 6e-6, 1)
+
+
+@pytest.mark.parametrize(
+    ("properties", "content"),
+    [
+        ({"sure": {"type": "boolean"}}, {"sure": True}),
+        ({"sure": {"type": "boolean", "default": False}, "note": {"type": "string"}}, {"sure": True}),
+        ({"sure": {"type": "boolean", "default": True}}, True),
+        ({"a": {"type": "boolean"}, "b": {"type": "boolean"}}, True),
+        ({"note": {"type": "string"}}, True),
+        ({}, True),
+    ],
+)
+def test_to_approve_is_to_say_yes_where_there_is_one_yes_or_no(properties: Any, content: Any) -> None:
+    found = rulebook({"rule": [{"approve": True}]}).rule[0]
+    assert found.answer(request(requestedSchema={"properties": properties})) == {"accept": content}
+
+
+def test_no_text_of_a_server_makes_a_pattern_slow() -> None:
+    book = rulebook({"rule": [{"accept": True, "says": "(a+)+$"}, {"decline": True, "says": "(a|aa)*c"}]})
+    assert book.find(request(message="a" * 10_000 + "b")) is None
+
+
+@pytest.mark.parametrize("pattern", [r"(a)\1", "(?=a)", "(?<!a)b", "a{1000}{1000}{1000}"])
+def test_a_pattern_that_could_be_slow_is_refused(pattern: str) -> None:
+    with pytest.raises(ConfigProblem, match=r"rule 1\.says: not a regular expression that can be used"):
+        rulebook({"rule": [{"accept": True, "says": pattern}]})
+
+
+def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text('capacity = 2\n\n[[rule]]\naccept = true\n\n[[rule]]\nname = "lunch"\nsayz = "x"\naccept = true\n')
+    with pytest.raises(ConfigProblem) as caught:
+        load(file)
+    assert str(caught.value) == f"{file}: rule 'lunch' (line 6).sayz: unknown key; did you mean 'says'?"
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ({"api_key_env": "NO_SUCH"}, "chat.c.api_key_env: the environment has no NO_SUCH"),
+        ({"api_key_file": "/no/such"}, "chat.c.api_key_file: "),
+    ],
+)
+def test_a_key_that_is_missing_is_said_by_its_place(key: dict[str, str], says: str) -> None:
+    book = rulebook({"chat": {"c": {"base_url": "http://x", "model": "m", **key}}, "rule": [{"chat": "c"}]})
+    with pytest.raises(ConfigProblem, match=says):
+        book.check_keys()
+
+
+def test_a_key_comes_from_the_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring = pytest.importorskip("keyring")
+    monkeypatch.setattr(keyring, "get_password", lambda *where: {("models", "me"): "k"}.get(where))
+    assert Chat(base_url="http://x", model="m", api_key_keyring="models/me").api_key() == "k"
+    with pytest.raises(ValueError, match="the keyring has no models/you; store it: keyring set models you"):
+        Chat(base_url="http://x", model="m", api_key_keyring="models/you").api_key()
+    with pytest.raises(ValueError, match="only one of"):
+        Chat(base_url="http://x", model="m", api_key_keyring="models/me", api_key_env="X")

@@ -149,7 +149,7 @@ async def test_the_rules_of_the_documentation_answer_the_demo(
     hub: RunningHub, agent: RunningAgent, model: Model
 ) -> None:
     blocks = re.findall(r"^```toml agent\n(.*?)^```$", (ROOT / "docs/agents.md").read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     rules = (
         "\n".join(blocks).replace("http://127.0.0.1:11434/v1", model.url).replace('"python3"', f'"{sys.executable}"')
     )
@@ -203,7 +203,7 @@ async def test_one_round_by_options_answers_what_is_open_and_ends(hub: RunningHu
     [
         ((), "--rules FILE, or one of"),
         (("--accept", "--decline"), "--rules FILE, or one of"),
-        (("--accept", "--kind", "sampling"), "rule.0: accept is no answer to sampling"),
+        (("--accept", "--kind", "sampling"), "rule 1: accept is no answer to sampling"),
         (("--chat", "http://127.0.0.1:1/v1"), "chat.chat.model: "),
         (("--rules", "no-such-file"), "no-such-file"),
     ],
@@ -254,7 +254,7 @@ async def test_a_model_that_fails_leaves_or_rejects_as_its_rule_says(
     assert "error" in (await hub.request(sampling.id, state="answered")).answer
     status, said = await agent.end()
     assert status == 0
-    assert model.keys == ["Bearer secret"]
+    assert model.keys == ["Bearer secret"] * 3
     assert "500" in said
     assert "secret" not in said + json.dumps(agent.audit())
 
@@ -314,3 +314,40 @@ async def test_an_agent_that_is_told_to_end_finishes_what_it_is_at(
     assert (await agent.end_of_itself())[0] == 0
     assert (await agent.outcome(request.id))["outcome"] == "answered"
     assert (await hub.client.inbox.get(later.id)).state == "open"
+
+
+async def test_a_model_fills_in_a_form_and_what_it_used_counts_after_a_kill(
+    hub: RunningHub, agent: RunningAgent, model: Model, tmp_path: Path
+) -> None:
+    first, second, *_ = await ask(hub, 3)
+    reply = {"action": "accept", "content": {"answer": "x"}, "why": "it is asked often"}
+    model.message = {"role": "assistant", "content": json.dumps(reply)}
+    # One request takes 42 tokens, and reserves more than a thousand: a second one of that size does not fit any more.
+    rules = (
+        "[limits]\ntokens_per_day = 2000\nrequests_per_day = 1\n"
+        '[[rule]]\nname = "forms"\nkind = "elicitation_form"\nsays = "question 0"\nchat = "m"\n'
+        '[[rule]]\nsays = "question 1"\nescalate = "only people know"\n'
+        f'[chat.m]\nbase_url = "{model.url}"\nmodel = "small"\nmax_tokens = 100\ninput_price = 1000\n'
+    )
+    usage = tmp_path / "usage.json"
+    await agent.start(rules, "--usage", str(usage))
+    line = await agent.outcome(first.id)
+    assert (line["outcome"], line["rule"], line["answer"]) == ("answered", "forms", "accept")
+    assert (line["why"], line["tokens"], line["model"]) == ("it is asked often", {"input": 30, "output": 12}, "small-1")
+    assert line["cost"] == pytest.approx(0.03)
+    assert (await hub.request(first.id, state="answered")).answer["content"] == {"answer": "x"}
+    note = await agent.outcome(second.id)
+    assert (note["outcome"], note["why"]) == ("left", "only people know")
+    _, said = await agent.end(signal.SIGKILL)
+    assert f"{second.id} of crowd is for people: only people know" in said
+    assert usage.stat().st_mode & 0o777 == 0o600
+    await hub.client.start_tool("crowd", "ask", {"count": 1})
+    asked = await hub.asked(3, server="crowd")  # the two that were left, and this one
+    (again,) = [each for each in asked if "question 0" in json.dumps(each.request)]
+    await agent.start(rules, "--usage", str(usage))
+    line = await agent.outcome(again.id)
+    assert (line["outcome"], line["why"]) == ("left", "requests_per_day")
+    status, said = await agent.end()
+    assert status == 0
+    assert "requests_per_day is reached (1 of 1 used): for at most a day, people answer" in said
+    assert len(model.asked) == 1

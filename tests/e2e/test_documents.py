@@ -168,6 +168,7 @@ class Demo:
         typed = command.replace("COPY", str(self.directory / f"copy-{uuid4().hex}.db"))
         typed = typed.replace("rules.toml", str(self.directory / "rules.toml"))
         typed = typed.replace("servers.toml", str(self.directory / "servers.toml"))
+        typed = typed.replace(" cases", f" {self.directory / 'cases'}")
         typed = typed.replace("127.0.0.1:7879", self._connect)
         typed = typed.replace("~/.local/share/hubbub", str(self.directory / "data"))
         return typed.replace("REQUEST", await self._open_request()) if "REQUEST" in typed else typed

@@ -42,6 +42,7 @@ EXCEPTIONS = {
     "hub/hubbubd/rpc/spec_fields.py": {"FromMicroseconds": "of what a reader has bounded"},
     "clients/hubbub_tui/pane.py": {"int": "of the time of this machine"},
     "clients/hubbub_agent/limits.py": {"int": "of constants"},
+    "clients/hubbub_agent/asking.py": {"parsedate_to_datetime": "raises ValueError for what is no date"},
     "clients/hubbub_agent/chat.py": {"int": "the rule's limit on what a server asks for"},
     "clients/hubbub_client/handshake.py": {"int": "the port of an address that was checked"},
     "clients/hubbub_frontend/text.py": {"int": "the difference of two dates"},

@@ -42,7 +42,7 @@ async def test_a_wrong_answer_is_told_at_its_field_and_the_next_one_is_accepted(
         await ann.sees("Nothing waits for you")
         ended = await hub.call(call.id)
         await ann.press("3", "enter")
-        await ann.sees("tools/call order_lunch on demo", "· person ", "%)")
+        await ann.sees("order_lunch on demo", "· person ", "%)")
     assert ended.result["content"][0]["text"] == "Ordered: 2 x curry"
     answered = (await hub.client.inbox.list(call_id=call.id))[0]
     assert (answered.answered_by, answered.answer["content"]["portions"]) == ("ann", 2)
@@ -199,7 +199,7 @@ async def test_who_loses_a_race_is_told_who_answered_and_what(hub: RunningHub) -
         await bob.press("enter")
         await bob.sees("being answered by ann")
         await ann.press("ctrl+s")
-        await bob.sees("ann answered it before you", '"portions": 1')
+        await bob.sees("ann answered it before you", "Dish: Vegetable curry, Portions: 1")
         await bob.press("ctrl+s")
         await bob.sees("Nothing waits for you")
         await bob.press("h")
@@ -225,7 +225,7 @@ async def test_directories_are_named_a_line_each(hub: RunningHub) -> None:
         await ann.press("slash")
         await ann.types("roots")
         await ann.press("enter", "enter")
-        await ann.sees("One file:// address to a line")
+        await ann.sees("One file:// address to each line")
         await ann.types("http://x")
         await ann.press("ctrl+s")
         await ann.sees("✗ result.roots.0.uri: must be a file:// URI")

@@ -72,7 +72,7 @@ async def furnished(start_hub: StartHub) -> RunningHub:
     return hub
 
 
-@pytest.mark.parametrize("size", [(80, 24), (130, 32)], ids=["small", "large"])
+@pytest.mark.parametrize("size", [(80, 24), (150, 32)], ids=["small", "large"])
 async def test_each_pane_looks_as_it_did(hub: RunningHub, size: tuple[int, int]) -> None:
     width = f"{size[0]}"
     async with at_terminal(hub, size=size) as ann:
@@ -127,7 +127,7 @@ async def test_a_pane_can_be_used_with_the_next_key(hub: RunningHub, monkeypatch
         table = ann.app.query_one(CallsPane).table
         table.action_cursor_down()
         table.action_select_cursor()
-        await ann.sees("tools/call sign_up on demo")
+        await ann.sees("sign_up on demo")
 
 
 async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
@@ -180,7 +180,7 @@ async def test_a_running_call_is_aborted_once_that_is_confirmed(changed: Running
         await ann.press("3")
         await ann.sees("long_walk", "in progress", "/1000 step")
         await ann.press("x")
-        await ann.sees("Abort tools/call long_walk on demo?")
+        await ann.sees("Abort long_walk on demo?")
         await ann.press("n")
         await ann.no_longer_sees("Abort")
         assert (await changed.client.calls.get(call.id)).state == "in_progress"

@@ -34,7 +34,7 @@ async def find(person: Person, words: str, seen: str) -> None:
 
 
 async def test_a_tool_is_called_as_a_task_and_the_task_is_cancelled_where_it_is_seen(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(130, 40)) as ann:
+    async with at_terminal(hub, size=(150, 40)) as ann:
         await find(ann, RESEARCH, "Simulate Research Query")
         await ann.press("enter")
         await ann.sees("topic *", "As a task (ctrl+t)")
@@ -58,7 +58,7 @@ async def test_a_tool_is_called_as_a_task_and_the_task_is_cancelled_where_it_is_
 
 async def test_a_tool_is_offered_only_in_the_ways_that_its_server_takes(hub: RunningHub) -> None:
     before = [call.id for call in await hub.client.calls.list(server="narrow")]
-    async with at_terminal(hub, size=(130, 40)) as ann:
+    async with at_terminal(hub, size=(150, 40)) as ann:
         await find(ann, "narrow write_haiku", "write_haiku")
         await ann.press("enter")
         shown = await ann.sees("Call (ctrl+s)", "This server does not carry out tools as tasks.")
@@ -77,7 +77,7 @@ async def test_a_tool_is_offered_only_in_the_ways_that_its_server_takes(hub: Run
 
 
 async def test_a_resource_is_read_and_a_prompt_is_got(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(130, 40)) as ann:
+    async with at_terminal(hub, size=(150, 40)) as ann:
         await find(ann, "architecture.md", "resources")
         await ann.press("enter")
         await ann.sees("resources/read", "completed", "Result", "Architecture")
@@ -93,7 +93,7 @@ async def test_a_resource_is_read_and_a_prompt_is_got(hub: RunningHub) -> None:
 
 
 async def test_the_variables_of_a_template_make_the_address_that_is_read(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(130, 40)) as ann:
+    async with at_terminal(hub, size=(150, 40)) as ann:
         await find(ann, "dynamic text template", "templates")
         await ann.press("enter")
         await ann.sees("resourceId *", "Read (ctrl+s)")
@@ -103,7 +103,7 @@ async def test_the_variables_of_a_template_make_the_address_that_is_read(hub: Ru
 
 
 async def test_the_catalog_shows_what_has_all_the_words_and_then_all_again(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(130, 40)) as ann:
+    async with at_terminal(hub, size=(150, 40)) as ann:
         await ann.press("5")
         await ann.sees("order_lunch", "of 3 servers")
         await ann.press("slash")
@@ -142,7 +142,7 @@ async def test_events_of_one_server_and_of_one_kind_are_picked_out(hub: RunningH
         await ann.press("e", "up", "enter")
         await ann.sees("only narrow progress", "step 2 of 2")
         await ann.press("s", "home", "enter", "e", "home", "enter")
-        await ann.sees("s, e and / choose", "step 2 of 2")
+        await ann.sees("s, e and / choose which", "step 2 of 2")
 
 
 async def test_a_server_is_disconnected_once_that_is_confirmed_and_connected_again(hub: RunningHub) -> None:

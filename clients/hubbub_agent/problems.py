@@ -1,0 +1,60 @@
+"""What is wrong with a file of rules, in one line: the rule, its line, the key, and what was perhaps meant."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from hubbub_client.numbers import whole_text
+from hubbub_client.payload import as_list, as_object
+
+RULE = re.compile(r"^\s*\[\[\s*rule\s*\]\]", re.MULTILINE)
+
+
+class ConfigProblem(Exception):
+    """The rules are wrong; the message begins with the key."""
+
+
+class AnswerProblem(Exception):
+    """A program or model gave no usable answer."""
+
+
+def problem(
+    error: ValidationError, document: Mapping[str, Any], known: Mapping[str, type[BaseModel]], source: str | None
+) -> str:
+    """Return the first error in one line. `known` has the model of each table; `source` is the file's text."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    steps = [str(part) for part in first["loc"] if not str(part).startswith(("dict[", "literal["))]
+    why = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        why = _unknown(steps[-1], known[steps[0]].model_fields if len(steps) > 1 and steps[0] in known else ())
+        if len(steps) == 1:
+            why = _unknown(steps[0], known[""].model_fields)
+    elif first["type"] == "missing":
+        why = "is required"
+    where = place(steps, document, source)
+    return f"{where}: {why}" if where else why
+
+
+def place(steps: Sequence[str], document: Mapping[str, Any], source: str | None) -> str:
+    """Return where something stands: `rule 'lunch' (line 3).says`; rules are counted from 1."""
+    index = whole_text(steps[1]) if len(steps) > 1 and steps[0] == "rule" else None
+    if index is None:
+        return ".".join(steps)
+    return ".".join((rule_name(index, document, source), *steps[2:]))
+
+
+def rule_name(index: int, document: Mapping[str, Any], source: str | None) -> str:
+    """Return what a rule is called in messages, by its index from 0: its name or number, and its line if known."""
+    rules = as_list(document.get("rule"))
+    name = as_object(rules[index] if index < len(rules) else None).get("name")
+    shown = f"rule {name!r}" if isinstance(name, str) and name else f"rule {index + 1}"
+    starts = [source.count("\n", 0, each.end()) + 1 for each in RULE.finditer(source)] if source else []
+    return f"{shown} (line {starts[index]})" if len(starts) == len(rules) and index < len(starts) else shown
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), n=1)
+    return f"unknown key; did you mean {near[0]!r}?" if near else "unknown key; docs/agents.md lists all keys"

@@ -1,0 +1,119 @@
+"""A pending request as the screen shows it: the question first, then who asks, the form, and what came of it."""
+
+from rich.text import Text
+
+from hubbub_client.payload import as_object
+from hubbub_client.records import Call, ConnectedHost, PendingRequest
+from hubbub_frontend import text, wording
+from hubbub_frontend.answers import in_words
+from hubbub_frontend.content import describe_result
+from hubbub_frontend.forms import Field, fields, label
+from hubbub_frontend.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
+from hubbub_frontend.text import Page
+from hubbub_tui.boards import called
+
+# A short word and a colour per kind.
+KINDS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
+STYLES = {"elicitation_form": "cyan", "elicitation_url": "magenta", "sampling": "yellow", "roots": "blue"}
+SPOKEN = frozenset(("tools/call", "resources/read", "prompts/get", "completion/complete"))
+# A longer question is shown whole below its headline.
+MAX_TITLE_CHARS = 220
+MAX_RESULT_CHARS = 300
+
+
+def kind(request: PendingRequest) -> Text:
+    """Return the kind as a short word in its colour."""
+    return Text(KINDS.get(request.kind, "-"), style=STYLES.get(request.kind, ""))
+
+
+def words(request: PendingRequest) -> str:
+    """Return what is asked, without the address of a page; never empty."""
+    asked = as_object(request.request).get("message") if request.kind.startswith("elicitation") else None
+    if request.kind == "roots":
+        return "Which directories may it use?"
+    said = str(asked or "") if asked is not None else wording.question(request)
+    return said if said.strip() else f"{request.server} asks without a word"
+
+
+def title(request: PendingRequest) -> Text:
+    """Return what is asked, in one bold line."""
+    return Text.assemble((text.line(words(request), MAX_TITLE_CHARS), "bold"))
+
+
+def fits_title(request: PendingRequest) -> bool:
+    """Return whether the headline has the whole question."""
+    return text.line(words(request), MAX_TITLE_CHARS) == words(request).strip()
+
+
+def in_full(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
+    """Render a pending request; `about` names its call, `call` is that call once it has ended, `host` waits for it."""
+    page = Page()
+    first, _, rest = text.safe(words(request)).strip().partition("\n")
+    page.paragraph(Text(first, style="bold")).paragraph(rest)
+    because = f" · for {text.line(about)}" if about else ""
+    page.paragraph(Text.assemble(kind(request), " · ", text.line(request.server), because, style="dim"))
+    page.defect(request.defect).paragraph(call_over(request), "red")
+    if request.state == "open" and request.claim:
+        page.paragraph(f"{text.line(request.claim.by)} is answering it at this moment", "magenta")
+    if request.state == "open":
+        page.paragraph("enter answers it", "dim")
+    else:
+        _end(page, request, call)
+    _asked(page, request)
+    page.heading("Why")
+    cause(page, request, host)
+    story(page, request)
+    return page.text
+
+
+def returned(call: Call) -> str:
+    """Return in one line what an ended call returned, or why it failed."""
+    name = text.line(called(call), 60)
+    if call.error is not None:
+        return f"{name} failed: {text.line(wording.why(call.error), MAX_RESULT_CHARS)}"
+    said = describe_result(call.method, call.result) if call.method in SPOKEN else ""
+    failed = as_object(call.result).get("isError")
+    verb = "says that it failed" if failed else "returned"
+    return f"{name} {verb}: {text.line(said, MAX_RESULT_CHARS) or 'nothing that is text'}"
+
+
+def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
+    by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
+    page.heading("Answer").fact("state", Text.assemble(text.state(request.state), by))
+    for name, value in in_words(request):
+        page.fact(name, value)
+    page.fact("when", wording.moment(request.answered_at)).fact("reason", request.reason)
+    late = ": the call that asked was over already" if request.delivery == "late" else ""
+    page.fact("delivery", text.state(request.delivery).append(late))
+    if call is not None:
+        page.paragraph(returned(call), "red" if call.error else "")
+
+
+def _asked(page: Page, request: PendingRequest) -> None:
+    params = as_object(request.request)
+    match request.kind:
+        case "elicitation_form":
+            page.heading("Form")
+            form = fields(params.get("requestedSchema"))
+            for field in form[:MAX_FIELDS]:
+                page.paragraph(_field(field))
+            if len(form) > MAX_FIELDS:
+                page.paragraph(f"and {len(form) - MAX_FIELDS} more", "dim")
+        case "elicitation_url":
+            page.heading("Page").paragraph(text.location(str(params.get("url", ""))))
+        case "sampling":
+            page.heading("Conversation")
+            sampling(page, params)
+        case _:
+            pass
+
+
+def _field(field: Field) -> Text:
+    """Render a field as the form shows it: by titles, since nothing is typed by its key."""
+    words = Text.assemble("• ", text.line(field.title, 100), ("*" if field.required else "", "red"))
+    titles = " / ".join(text.line(title, 40) for _, title in field.choices[:MAX_CHOICES])
+    left = len(field.choices) - MAX_CHOICES
+    default = f"default: {text.line(label(field, field.default), 60)}" if field.default is not None else ""
+    for part in (titles, f"and {left} more" if left > 0 else "", field.hint, default):
+        words.append(f"  {part}" if part else "", style="dim")
+    return words

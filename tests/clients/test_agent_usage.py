@@ -1,0 +1,91 @@
+"""What an agent has used of its models counts over its restarts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hubbub_agent.ledger import Ledger, LedgerProblem, file_of
+from hubbub_agent.limits import DAY_S, HOUR_S, Limits, Meter, Minute, OverLimit, Use
+
+NOW = 1_800_000_000.0
+
+
+def spend(meter: Meter, use: Use, now: float) -> None:
+    number = meter.reserve(use, now)
+    assert number is not None
+    meter.settle(number, use, now)
+
+
+def test_what_an_earlier_run_has_used_counts_for_an_hour_and_a_day_but_not_for_this_run() -> None:
+    limits = Limits(tokens_per_hour=100, cost_per_day=2.0, tokens_per_run=60, requests_per_day=10)
+    meter = Meter(limits, [Minute(NOW - 1800, Use(60, 1.0, 3))])
+    with pytest.raises(OverLimit, match="tokens_per_hour"):
+        meter.reserve(Use(41), NOW)
+    spend(meter, Use(40, 0.5, 1), NOW)
+    assert meter.over(NOW) == "tokens_per_hour"
+    assert meter.over(NOW + HOUR_S) is None
+    with pytest.raises(OverLimit, match="tokens_per_run"):
+        meter.reserve(Use(21), NOW + HOUR_S)
+    with pytest.raises(OverLimit, match="cost_per_day"):
+        meter.reserve(Use(1, 0.6), NOW + HOUR_S)
+    with pytest.raises(OverLimit, match="requests_per_day"):
+        meter.reserve(Use(1, 0.1, 7), NOW + HOUR_S)
+    assert meter.reserve(Use(1, 0.6), NOW + DAY_S) is not None
+
+
+def test_a_limit_says_how_much_is_used_and_who_answers_then() -> None:
+    meter = Meter(Limits(tokens_per_hour=1000, cost_per_run=0.5))
+    spend(meter, Use(1000, 0.5), NOW)
+    assert meter.says("tokens_per_hour", NOW) == (
+        "tokens_per_hour is reached (1,000 of 1,000 used): for at most an hour, people answer"
+    )
+    assert "until the agent is started again" in meter.says("cost_per_run", NOW)
+
+
+def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_used(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "data", "ro/bot")
+    meter = Meter(Limits(tokens_per_day=100))
+    spend(meter, Use(10, 0.1, 1), NOW)
+    assert meter.reserve(Use(20, 0.2, 1), NOW + 1) is not None  # the agent is killed while the model works
+    with Ledger.opened(path) as ledger:
+        assert ledger.read() == ()
+        ledger.write(meter.minutes(NOW + 1))
+    assert path.name == "agent-ro_bot.json"
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    with Ledger.opened(path) as ledger:
+        next_run = Meter(Limits(tokens_per_day=100), ledger.read())
+    with pytest.raises(OverLimit, match="tokens_per_day"):
+        next_run.reserve(Use(71), NOW + 2)
+    assert next_run.reserve(Use(70), NOW + 2) is not None
+    assert not next_run.minutes(NOW + 2 * DAY_S)[:-1]
+
+
+def test_two_agents_do_not_count_in_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    with Ledger.opened(path), pytest.raises(LedgerProblem, match="hubbub --as NAME agent"), Ledger.opened(path):
+        pass
+    with Ledger.opened(path):
+        pass
+
+
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, "{}", '{"version": 2}', "\xff"])
+def test_a_file_that_is_no_usage_is_refused_and_never_counts_as_nothing(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "agent.json"
+    path.write_text(content, encoding="latin-1")
+    with Ledger.opened(path) as ledger, pytest.raises(LedgerProblem, match="remove it to count from zero"):
+        ledger.read()
+
+
+def test_numbers_of_the_file_that_cannot_be_are_not_credited(tmp_path: Path) -> None:
+    path = tmp_path / "agent.json"
+    odd = [{"since": NOW, "tokens": -5, "cost": -1.0, "requests": "x"}, {"since": "soon"}, {"since": NOW, "tokens": 5}]
+    path.write_text(json.dumps({"version": 1, "minutes": odd}))
+    with Ledger.opened(path) as ledger:
+        assert [each.use for each in ledger.read()] == [Use(0), Use(5)]
+
+
+def test_a_place_where_nothing_can_be_kept_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerProblem, match="name another file"), Ledger.opened(tmp_path / "file" / "agent.json"):
+        pass

@@ -1,0 +1,57 @@
+"""A server is added by a dialog, on a scripted hub."""
+
+from typing import Any
+
+import pytest
+
+from hubbub.v1 import server_pb2
+from hubbub_tui.add import spec_of
+
+from ..clients.conftest import Refusal, ScriptedHub, hub
+from .conftest import at_terminal
+from .test_claims import script
+
+__all__ = ["hub"]
+
+
+async def test_a_server_is_added_by_its_command_and_a_refusal_can_be_mended(hub: ScriptedHub) -> None:
+    script(hub)
+    refusals = [
+        Refusal("INVALID_ARGUMENT", "COMMAND_NOT_ALLOWED", "no", {}, (("spec.command", "'uvx' is not allowed"),))
+    ]
+
+    def add(asked: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return server_pb2.AddServerResponse(server=server_pb2.Server(name=asked.spec.name))
+
+    hub.replies["AddServer"] = add
+    async with at_terminal(hub, notices=True) as ann:
+        await ann.press("2")
+        await ann.sees("a Add")
+        await ann.press("a")
+        await ann.sees("Command or URL", "hubbub servers add --help")
+        await ann.press("ctrl+s")
+        await ann.sees("✗ give it a name")
+        await ann.types("time")
+        await ann.press("enter")
+        await ann.types("uvx mcp-server-time --zone 'Europe/Vienna'")
+        await ann.press("enter")
+        await ann.sees("✗ 'uvx' is not allowed")
+        await ann.press("ctrl+s")
+        await ann.sees("time is added")
+        await ann.no_longer_sees("Command or URL")
+    spec = hub.requests("AddServer")[-1].spec
+    assert (spec.name, spec.stdio.command, [*spec.stdio.args]) == (
+        "time",
+        "uvx",
+        ["mcp-server-time", "--zone", "Europe/Vienna"],
+    )
+
+
+def test_a_server_is_a_url_or_a_command() -> None:
+    assert spec_of("a", "https://mcp.example.com/mcp").url == "https://mcp.example.com/mcp"
+    assert (spec_of("a", "npx -y 'a b'").command, spec_of("a", "npx -y 'a b'").args) == ("npx", ["-y", "a b"])
+    for name, reached, says in (("", "x", "a name"), ("a", "", "a command, or a URL"), ("a", "x 'y", "cannot be read")):
+        with pytest.raises(ValueError, match=says):
+            spec_of(name, reached)

@@ -1,0 +1,142 @@
+"""What a person sees first, what an answer led to, and how a question is declined from the list."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hubbub_frontend.answers import in_line, in_words
+from hubbub_tui.forms import Question
+
+from ..clients.agent_requests import LUNCH, request
+from .conftest import RunningHub, at_terminal, demo
+
+
+@pytest.fixture(scope="module")
+async def shared_hub(start_shared_hub: Callable[..., Any]) -> RunningHub:
+    """One hub for all these tests."""
+    hub = await start_shared_hub({"demo": demo()})
+    await hub.connected("demo")
+    return hub
+
+
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> AsyncIterator[RunningHub]:
+    """A hub that asks nothing before and after each test."""
+    yield shared_hub
+    for left in await shared_hub.client.inbox.list(states=["open"]):
+        await left.decline()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_one_key_leads_to_the_first_field_and_send_is_in_sight(hub: RunningHub, size: tuple[int, int]) -> None:
+    await hub.client.start_tool("demo", "order_lunch")
+    async with at_terminal(hub, size=size) as ann:
+        await ann.sees("What would you like for lunch?", "order_lunch")
+        await ann.press("enter")
+        await ann.sees("Send (ctrl+s)", "Decline (f8)", "Dish *")
+        focused = ann.app.screen.focused
+        assert focused is not None
+        assert isinstance(focused.parent, Question)
+        assert focused.parent.field.name == "dish"
+
+
+async def test_after_an_answer_it_is_said_in_words_and_so_is_what_the_call_returned(hub: RunningHub) -> None:
+    call = await hub.client.start_tool("demo", "order_lunch")
+    async with at_terminal(hub, size=(150, 30)) as ann:
+        await ann.sees("What would you like for lunch?")
+        await ann.press("enter")
+        await ann.sees("Portions *")
+        await ann.press("ctrl+s")
+        await ann.sees(
+            "✓ Sent: What would you like for lunch? Dish: Vegetable curry, Portions: 1, Spicy: no",
+            "order_lunch returned: Ordered: 1 x curry",
+            "Nothing waits for you",
+        )
+        await ann.press("h")
+        shown = await ann.sees("past request", "Open questions", "ago")
+        assert "History" not in shown
+        await ann.sees("Dish          Vegetable curry", "Spicy         no", "returned: Ordered: 1 x curry")
+        await ann.press("2")
+        await ann.no_longer_sees("✓ Sent")
+    assert (await hub.call(call.id)).state == "completed"
+
+
+async def test_a_question_is_declined_from_the_list_once_that_is_confirmed(hub: RunningHub) -> None:
+    call = await hub.client.start_tool("demo", "order_lunch")
+    (asked,) = await hub.asked()
+    async with at_terminal(hub) as ann:
+        await ann.sees("What would you like for lunch?", "e Decline")
+        await ann.press("e")
+        await ann.sees("Decline this question of demo?")
+        await ann.press("n")
+        await ann.no_longer_sees("Decline this question")
+        assert (await hub.client.inbox.get(asked.id)).state == "open"
+        await ann.press("e", "y")
+        await ann.sees("✓ Sent: What would you like for lunch? declined", "order_lunch returned:")
+    assert (await hub.client.inbox.get(asked.id)).answer == {"action": "decline"}
+    await hub.call(call.id)
+
+
+async def test_a_request_that_cannot_be_declined_is_refused_with_a_reason(hub: RunningHub) -> None:
+    call = await hub.client.start_tool("demo", "write_haiku")
+    (asked,) = await hub.asked()
+    async with at_terminal(hub) as ann:
+        await ann.sees("Write a haiku about waiting.")
+        await ann.press("e")
+        await ann.sees("Refuse this request of demo, for which reason?")
+        await ann.types("no poetry today")
+        await ann.press("enter")
+        await ann.sees("✓ Sent: Write a haiku about waiting. refused: no poetry today")
+    assert (await hub.client.inbox.get(asked.id)).answer["error"]["message"] == "no poetry today"
+    await hub.call(call.id)
+
+
+async def test_panes_without_rows_say_where_to_go(start_hub: Callable[..., Any]) -> None:
+    hub = await start_hub({})
+    async with at_terminal(hub) as ann:
+        await ann.sees("Nothing waits for you", "h shows what was asked before")
+        for key, seen in (
+            ("2", "a adds one"),
+            ("3", "5 shows what can be called"),
+            ("4", "Work that takes longer"),
+            ("6", "What servers report"),
+            ("7", "claude mcp add"),
+        ):
+            await ann.press(key)
+            await ann.sees(seen)
+        await ann.press("1", "slash")
+        await ann.types("soup")
+        await ann.sees("No row has all these words; escape shows all rows.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "line"),
+    [
+        ("elicitation_form", None, ""),
+        (
+            "elicitation_form",
+            {"action": "accept", "content": {"dish": "curry", "portions": 2}},
+            "Dish: Vegetable curry, portions: 2",
+        ),
+        ("elicitation_form", {"action": "accept", "content": {"dish": ["soup", "x"]}}, "Dish: Tomato soup, x"),
+        ("elicitation_form", {"action": "accept", "content": {"odd\x1b[m": True}}, "odd�[m: yes"),
+        ("elicitation_form", {"action": "accept", "content": {}}, "accepted"),
+        ("elicitation_form", {"action": "cancel"}, "dismissed"),
+        ("elicitation_form", {"action": 7, "content": 7}, "7"),
+        ("elicitation_url", {"action": "accept"}, "accepted"),
+        (
+            "sampling",
+            {"content": {"type": "text", "text": "A\nhaiku"}, "model": "human"},
+            "reply: A haiku, model: human",
+        ),
+        ("sampling", {"error": {"message": "no"}}, "refused: no"),
+        ("roots", {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}, "roots: file:///a, file:///b"),
+        ("roots", {"roots": []}, "roots: none"),
+    ],
+)
+def test_an_answer_is_said_in_the_words_of_its_form(kind: Any, answer: Any, line: str) -> None:
+    asked = replace(request(requestedSchema=LUNCH), kind=kind, answer=answer)
+    assert in_line(asked) == line
+    assert all(len(value) <= 301 for _, value in in_words(asked))
