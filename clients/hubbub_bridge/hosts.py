@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from hubbub_local.places import Surroundings
+
 NAME: Final = "hubbub"
 """The hub's name at each host, which puts it before the names of tools."""
 
@@ -18,25 +20,6 @@ TOOL_TIMEOUT_S: Final = 300
 """Seconds for a call, where a host lets one say so: people take longer than its default."""
 
 Entry = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """The machine as far as it decides where hosts keep their files; `platform` as `sys.platform`."""
-
-    platform: str
-    home: Path
-    environ: Mapping[str, str]
-
-    def applications(self, name: str) -> Path:
-        """Return the directory of an application's settings."""
-        match self.platform:
-            case "darwin":
-                return self.home / "Library" / "Application Support" / name
-            case "win32":
-                return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming") / name
-            case _:
-                return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config") / name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
     if settings.check_config:
         return anyio.run(_check, settings)
     sink = setup.log_sink(os.environ)
-    console.log_to_stderr(sink)
+    console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
     _import_offered(settings.hub)
     # What the imports created is permanent; scanning it in each full collection stopped the loop for 80 ms and more.
@@ -133,6 +133,13 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
         try:
             configured = {server.name: server for server in settings.servers}
+            connector.origins |= settings.origins
+
+            def load_again() -> Settings:
+                again = load()
+                connector.origins |= again.origins
+                return again
+
             async with (
                 Hub.open(
                     store,
@@ -143,7 +150,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     tracer=tracer,
                     meter=meter,
                     files=settings.files,
-                    load=load,
+                    load=load_again,
                     telemetry_endpoint=setup.destination(os.environ),
                 ) as hub,
                 _metrics(hub_settings, meter) as metrics,
@@ -193,7 +200,7 @@ async def _serve_api(
                 connect=connect,
                 mcp=mcp,
             )
-            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, settings, path)
+            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, hub, path)
             await anext(signals)
             ending.start_soon(_hear, signals, hurry)
         ending.cancel_scope.cancel()
@@ -330,16 +337,32 @@ async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> N
     hurry.set()
 
 
-def _say_ready(served: Mapping[str, str | None], settings: HubSettings, client: Path) -> None:
+def _say_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
     line = {
         "event": "ready",
         **{name: where for name, where in served.items() if where is not None},
         "pid": os.getpid(),
         "version": __version__,
-        "data_dir": str(settings.data_dir),
+        "data_dir": str(hub.configuration.settings.data_dir),
         "client_file": str(client),
     }
+    console.keep_stderr()
     console.ready(line)
+    if console.by_hand():
+        console.welcome(_welcome(served["grpc"] or "", hub))
+
+
+def _welcome(address: str, hub: Hub) -> Iterator[str]:
+    """Yield what a person wants to know who has started the hub by hand."""
+    settings, files = hub.configuration.settings, hub.configuration.state.files
+    yield f"Hubbub serves its API at {address}. Ctrl-C ends it."
+    for path in files:
+        yield f"  configuration  {path}{'' if path.exists() else ' (not there yet; read as soon as it is)'}"
+    yield f"  data           {settings.data_dir}"
+    if settings.log_file is not None:
+        yield f"  log            {settings.log_file}"
+    if not hub.servers.all():
+        yield "No servers yet. Take over those you have: hubbub init. Add one: hubbub servers add NAME -- COMMAND"
 
 
 def _complain(problem: str, status: int = DONE) -> int:

@@ -1,0 +1,53 @@
+"""Where programs keep their files, by platform."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """The machine as far as it decides where programs keep their files; `platform` as `sys.platform`."""
+
+    platform: str
+    home: Path
+    environ: Mapping[str, str]
+
+    @classmethod
+    def here(cls) -> "Surroundings":
+        """Return those of this process."""
+        return cls(platform=sys.platform, home=Path.home(), environ=os.environ)
+
+    def applications(self, name: str) -> Path:
+        """Return the directory of an application's settings."""
+        match self.platform:
+            case "darwin":
+                return self.home / "Library" / "Application Support" / name
+            case "win32":
+                return Path(self.environ.get("APPDATA") or self.home / "AppData" / "Roaming") / name
+            case _:
+                config = self.environ.get("XDG_CONFIG_HOME", "")
+                # The specification says to ignore relative paths.
+                return (Path(config) if config.startswith("/") else self.home / ".config") / name
+
+
+def config_file(at: Surroundings) -> Path:
+    """Return the configuration file of a hub that is told of no other, as `hubbubd` does."""
+    return at.applications("hubbub") / "hubbub.toml"
+
+
+def data_dir(given: str | None) -> Path:
+    """Return the data directory: as given, else by HUBBUB_DATA_DIR, else the default one.
+
+    Raises Unavailable if this user has no home directory.
+    """
+    from hubbub_client.discovery import Where, client_file  # imported late, since it imports gRPC
+
+    return client_file(Where(data_dir=given)).parent
+
+
+def log_file(directory: Path) -> Path:
+    """Return where a hub that runs in the background writes its log."""
+    return directory / "hubbubd.log"
