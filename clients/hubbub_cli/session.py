@@ -101,6 +101,10 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
     Raises HubbubError.
     """
     settings = settings_of(context)
+    if settings.interactive:
+        from hubbub_cli.offering import offer
+
+        offer(settings)
 
     import asyncio
 

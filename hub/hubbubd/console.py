@@ -102,7 +102,7 @@ def log_to(file: Path | None, sink: LogSink) -> None:
 
     With a file all lines go there, as JSON. A terminal then gets the warnings. Raises OSError.
     """
-    rendered = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
+    rendered: list[structlog.typing.Processor] = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
     if file is not None:
         also = [_Also(rendered)] if sys.stderr.isatty() else []
         _File.log = RotatedLog(file)

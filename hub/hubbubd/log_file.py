@@ -36,7 +36,8 @@ class RotatedLog(RotatingFileHandler):
     def take_over_stderr(self) -> None:
         """Send there what this process writes to stderr from now on, whoever holds its other end."""
         self._has_stderr = True
-        os.dup2(self.stream.fileno(), STDERR)
+        if self.stream is not None:
+            os.dup2(self.stream.fileno(), STDERR)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as `logging` calls it
         """Lose the line."""

@@ -144,7 +144,11 @@ class Configuration:
         before = self._seen or self._at_start
         changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
         empty = {path: "is empty" for path, about in found.items() if about is not None and not about[-1]}
-        gone = {path: "is gone and cannot be read" for path, about in found.items() if about is None and before.get(path) is not None}
+        gone = {
+            path: "is gone and cannot be read"
+            for path, about in found.items()
+            if about is None and before.get(path) is not None
+        }
         try:
             with self._noted(BY_FILE, changed) if changed else nullcontext():
                 if empty or gone:
