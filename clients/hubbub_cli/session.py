@@ -105,6 +105,11 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
         from hubbub_cli.offering import offer
 
         offer(settings)
+    if not endless and settings.connect_timeout_s is None:
+        from hubbub_client.discovery import Where, discover
+
+        # Fails at once where there is no hub, without the imports that only a connection needs.
+        discover(Where(settings.address, settings.token, settings.data_dir, settings.ca, settings.cert, settings.key))
 
     import asyncio
 
