@@ -1,26 +1,18 @@
 """Offers to start a hub to a person whose command finds none."""
 
-import os
-from typing import TYPE_CHECKING
-
 from hubbub_cli.output import note
 
-if TYPE_CHECKING:
-    from hubbub_cli.session import Settings
 
+def offer(given: str | None, down: str) -> None:
+    """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
 
-def offer(settings: "Settings") -> None:
-    """Ask whether to start a hub, if there is none where the command looks, and start it.
-
-    Nothing is asked about a hub elsewhere, nor of a person who wants to wait. Then, and when the person says no, the
-    command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be started.
+    `down` is the command that ends it. When the person says no, the command goes on, and fails as it does in a script.
+    Raises FailedPrecondition if the hub cannot be started.
     """
     from hubbub_local import daemon
     from hubbub_local.places import data_dir
 
-    if settings.address or os.environ.get("HUBBUB_ADDRESS") or settings.connect_timeout_s is not None:
-        return
-    directory = data_dir(settings.data_dir)
+    directory = data_dir(given)
     if not daemon.missing(directory):
         return
     note(f"No hub runs for {directory}. Start one now? [Y/n] ", end="")
@@ -31,9 +23,9 @@ def offer(settings: "Settings") -> None:
     if answer not in ("", "y", "yes"):
         return
     try:
-        started = daemon.start(settings.data_dir)
+        started = daemon.start(given)
     except daemon.NotStarted as error:
         from hubbub_client.errors import FailedPrecondition
 
         raise FailedPrecondition(f"the hub was not started: {error}", reason="HUB_NOT_STARTED") from None
-    note(f"Started, process {started.pid}; its log is {started.log}. `{settings.command('down')}` ends it.")
+    note(f"Started, process {started.pid}; its log is {started.log}. `{down}` ends it.")

@@ -153,6 +153,11 @@ COMMANDS = (
         "Serve the inbox and everything else to a browser; print a link that lets one browser in, once.",
         "web",
     ),
+    LazyCommand(
+        "service",
+        "service:app",
+        "The hub as a service of yours, which starts when you log in: systemd on Linux, launchd on macOS.",
+    ),
     LazyCommand("servers", "servers:app", "The configured MCP servers and their connections."),
     LazyCommand("inbox", "inbox:app", "What servers ask, and the answers."),
     LazyCommand("calls", "calls:app", "Calls to servers, and their outcomes."),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -9,12 +10,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, cast
 
+from hubbub_client import numbers
 from hubbub_local.places import data_dir, log_file
 
 LOCK: Final = "hubbub.db.lock"
@@ -55,7 +57,7 @@ class Started:
     @property
     def pid(self) -> int:
         """The process id."""
-        return int(self.ready["pid"])
+        return numbers.whole(self.ready["pid"]) or 0
 
     @property
     def data_dir(self) -> Path:
@@ -156,14 +158,14 @@ def holder(directory: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        written = os.pread(lock, 20, 0).strip()
+        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip())
         # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
-        if not written.isdigit() or not _exists(int(written)):
+        if not pid or not _exists(pid):
             return None
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return int(written)
+            return pid
     finally:
         os.close(lock)
     return None
@@ -186,38 +188,66 @@ def end(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
     """
     began = told = time.monotonic()
     hurry_at = began + HURRY_S if now else None
-    _signal(directory, pid)
-    while holder(directory) == pid:
-        time.sleep(POLL_S)
-        at = time.monotonic()
-        if hurry_at is not None and at >= hurry_at:
-            _signal(directory, pid)
-            hurry_at = None
-        if at - began > END_LIMIT_S:
-            raise NotEnded(
-                f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
-            )
-        if at - told >= TELL_S:
-            told = at
-            yield at - began
-
-
-def _signal(directory: Path, pid: int) -> None:
-    """Ask the process to end, if it is still the hub: where the system can tell, no other one gets the signal."""
-    try:
-        if not hasattr(os, "pidfd_open"):
-            os.kill(pid, signal.SIGTERM)
+    with _process(pid) as process:
+        # The process is held now: if it is still the hub, no other one can get its signals.
+        if process is None or holder(directory) != pid:
             return
-        process = os.pidfd_open(pid)
+        process.ask_to_end()
+        while not process.ended(POLL_S):
+            at = time.monotonic()
+            if hurry_at is not None and at >= hurry_at:
+                process.ask_to_end()
+                hurry_at = None
+            if at - began > END_LIMIT_S:
+                words = f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
+                raise NotEnded(words)
+            if at - told >= TELL_S:
+                told = at
+                yield at - began
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process to end; `handle` stands for it and for no later one with its number, where the system has such."""
+
+    pid: int
+    handle: int | None
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM. Harmless if it has ended. Raises NotEnded."""
         try:
-            if holder(directory) == pid:
-                signal.pidfd_send_signal(process, signal.SIGTERM)
-        finally:
-            os.close(process)
+            if self.handle is None:
+                os.kill(self.pid, signal.SIGTERM)
+            else:
+                signal.pidfd_send_signal(self.handle, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            raise NotEnded(f"the hub (process {self.pid}) belongs to another user, who can end it") from None
+
+    def ended(self, wait_s: float) -> bool:
+        """Wait so long, and return whether it has ended."""
+        if self.handle is not None:
+            return bool(select.select([self.handle], [], [], wait_s)[0])
+        time.sleep(wait_s)
+        return not _exists(self.pid)
+
+
+@contextmanager
+def _process(pid: int) -> Generator[_Process | None]:
+    """Yield a process; None if there is none."""
+    if not hasattr(os, "pidfd_open"):
+        yield _Process(pid, None)
+        return
+    try:
+        handle = os.pidfd_open(pid)
     except ProcessLookupError:
-        pass
-    except PermissionError:
-        raise NotEnded(f"the hub (process {pid}) belongs to another user, who can end it") from None
+        yield None
+        return
+    try:
+        yield _Process(pid, handle)
+    finally:
+        os.close(handle)
 
 
 def answers(directory: Path) -> bool:
@@ -230,7 +260,7 @@ def answers(directory: Path) -> bool:
                 way.connect(address.removeprefix("unix:"))
             return True
         host, _, port = address.rpartition(":")
-        with socket.create_connection((host.strip("[]"), int(port)), REACH_S):
+        with socket.create_connection((host.strip("[]"), numbers.whole_text(port) or 0), REACH_S):
             return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -14,6 +14,7 @@ KEPT: Final = 3
 """How many renamed files are kept."""
 
 STDERR: Final = 2
+"""The descriptor of standard error."""
 
 
 class RotatedLog(RotatingFileHandler):

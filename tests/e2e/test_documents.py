@@ -32,12 +32,16 @@ LIMIT_S = 120
 REDIRECTED = """hubbub inbox answer REQUEST --accept \
 '{"redirect_url": "http://127.0.0.1:40123/callback?code=...&state=..."}'"""
 INSTALLS = "it installs: `make test` has done it, from the same lists"
+PACKAGES = "it installs: tests/deploy/test_packages.py does, from built wheels"
 NOT_RUN = {
     "make run": "what it does after installing is how each of these tests begins",
     "make test": "this is a part of it",
     ". .venv/bin/activate": "the tests run in that environment",
     "export HUBBUB_DATA_DIR=.hubbub": "the demo of a test has a directory of its own",
     "pip install 'hubbub[tui]'": INSTALLS,
+    'pipx install --pip-args "--find-links ." ./hubbub-0.1.0-py3-none-any.whl': PACKAGES,
+    "uv tool install --find-links . ./hubbub-0.1.0-py3-none-any.whl": PACKAGES,
+    "uvx --find-links . --from ./hubbub-0.1.0-py3-none-any.whl hubbub --version": PACKAGES,
     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 hubbubd": "test_traces.py does, with a collector",
     "HUBBUBD_METRICS_LISTEN=127.0.0.1:9464 hubbubd": "tests/deploy/test_metrics.py does, on a free port",
     REDIRECTED: "test_authorizations.py does it, with an address where a browser has really ended",

@@ -55,7 +55,7 @@ class McpConnector:
         async with self._importing:
             if self._opening is None:
                 self._opening = (await to_thread.run_sync(_opening))(
-                    self._vault, self._tracer, self._meter, self.origins
+                    vault=self._vault, tracer=self._tracer, meter=self._meter, origins=self.origins
                 )
         async with self._opening.link(config, inbound, era, confinement) as link:
             yield link

@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Opening:
     """Opens links, with what they share."""
 
