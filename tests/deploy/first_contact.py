@@ -50,7 +50,7 @@ class Home:
         self.wheels = wheels
         self.bin = path / "tools/bin"
         self.python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
-        self.began: list["subprocess.Popen[str]"] = []
+        self.began: list[subprocess.Popen[str]] = []
         self.hub = 0
         self._hub_s = 0.0
         self.request = ""
