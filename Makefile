@@ -291,7 +291,7 @@ go-tools:
 first-contact: $(VENV)/dev.stamp
 	@wheels=$$(mktemp -d) && trap 'rm -rf "$$wheels"' EXIT && \
 	for project in . clients/library; do \
-	  (cd $$project && $(CURDIR)/$(BIN)/hatchling -q build --target wheel --directory "$$wheels") || exit 1; \
+	  (cd $$project && $(CURDIR)/$(BIN)/hatchling build --target wheel --directory "$$wheels" >/dev/null) || exit 1; \
 	done && $(PYTHON) tests/deploy/first_contact.py "$$wheels" $(ARGS)
 
 dashboard: $(VENV)/dev.stamp

@@ -49,6 +49,8 @@ class Home:
         self.path = path
         self.wheels = wheels
         self.bin = path / "tools/bin"
+        self.folder = path / "work"
+        self.folder.mkdir()
         self.python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
         self.began: list[subprocess.Popen[str]] = []
         self.hub = 0
@@ -66,7 +68,7 @@ class Home:
     def run(self, *words: "str | Path", status: int = 0) -> str:
         """Runs a command to its end; returns what it printed."""
         done = subprocess.run(
-            words, cwd=self.path, env=self.environ, capture_output=True, text=True, check=False, timeout=LIMIT_S
+            words, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False, timeout=LIMIT_S
         )
         if done.returncode != status:
             shown = " ".join(str(word) for word in words)
@@ -80,7 +82,7 @@ class Home:
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """Starts a `hubbub` that goes on, with its output in a pipe."""
         process = subprocess.Popen(
-            [self.bin / "hubbub", *words], cwd=self.path, env=self.environ, stdout=subprocess.PIPE, text=True
+            [self.bin / "hubbub", *words], cwd=self.folder, env=self.environ, stdout=subprocess.PIPE, text=True
         )
         self.began.append(process)
         return process
@@ -98,26 +100,32 @@ class Home:
 def install(home: Home) -> str:
     """An environment of the system's Python, with the wheels."""
     home.run(home.python, "-m", "venv", home.path / "tools")
-    wheel = next(home.wheels.glob("hubbub-*.whl"))
+    wheel = next(home.wheels.glob("hubbub-*.whl"), None)
+    if wheel is None:
+        raise Failed(f"there is no wheel of hubbub in {home.wheels}")
     home.run(home.bin / "pip", "install", "--quiet", "--find-links", home.wheels, f"{wheel}[{EXTRAS}]")
     return home.hubbub("--version").strip()
 
 
 def plant(home: Home) -> str:
     """Files of nine hosts, each with a server of its own."""
-    server = {"command": home.python, "args": [str(shutil.copy(SERVER, home.path / "server.py"))]}
-    command, argument = json.dumps(server["command"]), json.dumps(server["args"][0])
+    script = str(shutil.copy(SERVER, home.path / "server.py"))
+
+    def server(name: str) -> dict[str, object]:
+        return {"command": home.python, "args": [script, name]}
+
+    command = json.dumps(home.python)
     files = {
-        ".config/Claude/claude_desktop_config.json": json.dumps({"mcpServers": {"desktop": server}}),
-        ".claude.json": json.dumps({"mcpServers": {"code": {"type": "stdio", **server}}, "numStartups": 3}),
-        ".config/Code/User/mcp.json": json.dumps({"servers": {"vscode": {"type": "stdio", **server}}, "inputs": []}),
-        ".cursor/mcp.json": json.dumps({"mcpServers": {"cursor": server}}),
-        ".codeium/windsurf/mcp_config.json": json.dumps({"mcpServers": {"windsurf": server}}),
-        ".config/zed/settings.json": f"// Zed\n{json.dumps({'context_servers': {'zed': server}})}",
-        ".codex/config.toml": f"[mcp_servers.codex]\ncommand = {command}\nargs = [{argument}]\n",
+        ".config/Claude/claude_desktop_config.json": json.dumps({"mcpServers": {"desktop": server("desktop")}}),
+        ".claude.json": json.dumps({"mcpServers": {"code": {"type": "stdio", **server("code")}}, "numStartups": 3}),
+        ".config/Code/User/mcp.json": json.dumps({"servers": {"vscode": {"type": "stdio", **server("vscode")}}}),
+        ".cursor/mcp.json": json.dumps({"mcpServers": {"cursor": server("cursor")}}),
+        ".codeium/windsurf/mcp_config.json": json.dumps({"mcpServers": {"windsurf": server("windsurf")}}),
+        ".config/zed/settings.json": f"// Zed\n{json.dumps({'context_servers': {'zed': server('zed')}})}",
+        ".codex/config.toml": f"[mcp_servers.codex]\ncommand = {command}\nargs = {json.dumps([script, 'codex'])}\n",
         ".config/goose/config.yaml": "extensions:\n  goose:\n    type: stdio\n    enabled: true\n    name: goose\n"
-        f"    cmd: {command}\n    args:\n      - {argument}\n",
-        ".mcp.json": json.dumps({"mcpServers": {"folder": server}}),
+        f"    cmd: {command}\n    args: {json.dumps([script, 'goose'])}\n",
+        "work/.mcp.json": json.dumps({"mcpServers": {"folder": server("folder")}}),
     }
     for name, text in files.items():
         (home.path / name).parent.mkdir(parents=True, exist_ok=True)
