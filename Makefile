@@ -4,6 +4,7 @@
 #   make quick   linters, and tests without processes   make fmt    format and fix
 #   make test    that, and those with real servers      make bench  what the hub costs
 #   make test-all  that, and browser, Node and Debian   make clean  remove what was installed
+#   make docs    the documents as a site, in .site
 #   make check   linters, types, imports, API, commits  make pictures  those of the documents
 #   make peers   what demo and tests run against        make chromium  the browser of the tests
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
@@ -47,7 +48,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures constraints first-contact clean
+.PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -166,6 +167,7 @@ gen: $(VENV)/dev.stamp
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 	$(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
+	$(BIN)/python docs/api/make.py
 
 fmt: $(VENV)/dev.stamp
 	$(BIN)/ruff format .
@@ -252,10 +254,20 @@ chromium:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
 	  { echo "The browser tests need chromium. Debian: apt-get install chromium" >&2; exit 1; }
 
+# The documents as a site: open .site/index.html. A warning, such as a dead link, is an error.
+docs: $(VENV)/dev.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The site is in .site: open .site/index.html'
+
 # Those of the documents, taken from the demo: of the page in a browser, and of the screen.
 pictures: $(VENV)/dev.stamp mcp1 chromium
 	$(BIN)/python docs/pictures/make.py
 	$(BIN)/python docs/pictures/tui.py
+
+# Each view of the page in both themes and three sizes, to be looked at; nothing of it is kept in the repository.
+VIEWS ?= $(CURDIR)/.peers/views
+views: $(VENV)/dev.stamp mcp1 chromium
+	$(BIN)/python docs/pictures/views.py $(VIEWS) $(ARGS)
 
 # What the TypeScript example needs: its packages, and the code that is generated from the protos.
 TYPESCRIPT := $(addprefix clients/typescript/,package-lock.json package.json buf.gen.yaml .npmrc)
@@ -280,9 +292,10 @@ deploy-tools:
 	  echo "not installed, so some tests of tests/deploy are skipped:$$missing" >&2
 
 # Go with the libraries that generated code imports, all of Debian; without them the test of that code is skipped.
-GO_TOOLS := golang-go protoc-gen-go protoc-gen-go-grpc golang-google-grpc-dev golang-google-protobuf-dev
+GO_TOOLS := golang-go protoc-gen-go protoc-gen-go-grpc golang-google-grpc-dev golang-google-protobuf-dev \
+  golang-github-golang-protobuf-1-5-dev
 go-tools:
-	@command -v go protoc-gen-go protoc-gen-go-grpc >/dev/null && [ -d /usr/share/gocode/src/google.golang.org/grpc ] || \
+	@command -v go protoc-gen-go protoc-gen-go-grpc >/dev/null && [ -f /usr/share/gocode/src/github.com/golang/protobuf/proto/buffer.go ] || \
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GO_TOOLS); } || \
 	  echo "not installed, so the test of what is generated for Go is skipped: $(GO_TOOLS)" >&2

@@ -14,6 +14,7 @@ import anyio
 import mcp
 import mcp_types
 import rivals
+from forwarded import FORWARDED, forwarded
 from mcp.client.stdio import StdioServerParameters
 from measure import TEXT, Clocks, Figure, Round, Series, Work, in_turns
 from processes import Process, http_server, hub, stdio_server
@@ -74,11 +75,14 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to the server's tools. `ask` returns when the server asked; `process` is what stands in the way."""
+    """A way to the server's tools. `ask` returns when the server asked; `process` is what stands in the way.
+
+    What does not relay questions has no `ask`.
+    """
 
     name: str
     echo: Callable[[], Awaitable[None]]
-    ask: Callable[[], Awaitable[float]]
+    ask: Callable[[], Awaitable[float]] | None
     process: Process | None
 
     def clock(self) -> float:
@@ -102,6 +106,8 @@ async def compare(
                     await open_.enter_async_context(direct(options)),
                     await open_.enter_async_context(_hub(HUBBUB, options, folder / HUBBUB, {})),
                 ]
+                shortest = await open_.enter_async_context(forwarded(options))
+                ways.append(Way(FORWARDED, shortest.echo, None, shortest.process))
                 if base:
                     ways.append(await open_.enter_async_context(_hub(BASE, options, folder / BASE, of_base(base))))
                 for name in against:
@@ -129,9 +135,9 @@ async def measured_ways(transport: str, ways: Sequence[Way], rounds: int, calls:
     clocks, echoes = [way.clock for way in ways], [way.echo for way in ways]
     one = await measured(echoes, calls, 1, clocks)
     many = await measured(echoes, calls * 2, 32, clocks)
-    asking = [way for way in ways if way.name not in rivals.RIVALS or await _asks(way)]
-    answers = await measured([way.ask for way in asking], calls // 2, 1)
-    asked = {way.name: series for way, series in zip(asking, answers, strict=True)}
+    asking = {way.name: way.ask for way in ways if way.ask and (way.name not in rivals.RIVALS or await _asks(way.ask))}
+    answers = await measured([*asking.values()], calls // 2, 1)
+    asked = dict(zip(asking, answers, strict=True))
     rows: list[Compared] = []
     for way, single, crowd in zip(ways, one, many, strict=True):
         rows += [
@@ -159,12 +165,12 @@ def _against(
     return Compared(transport, what, way.name, value, "/s" if what == RATE else "ms", ratio)
 
 
-async def _asks(way: Way) -> bool:
+async def _asks(ask: Callable[[], Awaitable[float]]) -> bool:
     """Whether a rival relays questions of servers; what is raised when not is different for each."""
     try:
         with anyio.fail_after(ASK_LIMIT_S):
             for _ in range(ASKS):
-                await way.ask()
+                await ask()
     except Exception:
         return False
     return True

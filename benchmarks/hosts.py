@@ -11,6 +11,7 @@ import goals
 import httpx2
 import mcp
 import rivals
+from forwarded import FORWARDED
 from goals import ASKING, BRIDGE, ENDPOINT, MAX_IN_FLIGHT, Compared, Way
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -20,7 +21,6 @@ from processes import HERE, HubProcess, free_port, http_server, hub, listening, 
 LISTED = 1000
 """Tools of the longest list."""
 REVISION, PREFIX = "2026-07-28", "io.modelcontextprotocol/"
-FORWARDED = "only forwarded"
 LIST_MS = 50.0
 """Milliseconds in which 95 of 100 hosts should have it."""
 

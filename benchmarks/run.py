@@ -35,6 +35,7 @@ import stream
 import telemetry
 import upkeep
 import watchers
+from forwarded import FORWARDED
 from measure import Figure
 from rich import box
 from rich.console import Console
@@ -254,7 +255,7 @@ def _show_goals(title: str, rows: Sequence[goals.Compared]) -> None:
     console.print(table)
 
 
-_WAYS: Final = (goals.DIRECT, goals.HUBBUB, goals.ENDPOINT, goals.BRIDGE, goals.BASE, hosts.FORWARDED, *rivals.RIVALS)
+_WAYS: Final = (goals.DIRECT, goals.HUBBUB, goals.ENDPOINT, goals.BRIDGE, goals.BASE, FORWARDED, *rivals.RIVALS)
 """In the order of their columns."""
 
 

@@ -23,9 +23,10 @@ from . import home
 from . import forks  # after `home`: its server keeps the environment that it begins with
 from .idle_time import IdleTimeLoop
 from .ports import reserved
+from .postgres import postgres
 from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
 
-__all__ = ["home", "pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
+__all__ = ["home", "postgres", "pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
 # Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE: quick tries a fifth of them, nightly a hundred
 # times as many.
@@ -121,6 +122,9 @@ def go_library() -> Path:
     library = Path("/usr/share/gocode")
     missing = [tool for tool in ("go", "protoc-gen-go", "protoc-gen-go-grpc") if shutil.which(tool) is None]
     missing += [name for name in ("protobuf", "grpc") if not (library / "src/google.golang.org" / name).is_dir()]
+    # gRPC works with what is generated only where it has the newer one of Debian's two.
+    buffers = library / "src/github.com/golang/protobuf/proto/buffer.go"
+    missing += [] if buffers.is_file() else ["github.com/golang/protobuf 1.4 or newer"]
     if missing:
         pytest.skip(f"not installed, so nobody knows whether what is generated for Go compiles: {', '.join(missing)}")
     return library

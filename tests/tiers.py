@@ -34,6 +34,7 @@ WHOLE_FIXTURES = {
     "hosts_python",
     "installed_typescript",
     "npm_hosts",
+    "postgres",
 }
 
 REAL_PLACES = (

@@ -1,10 +1,8 @@
 """`hubbub agent`."""
 
 import shlex
-import signal
 import sys
-from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +10,9 @@ import typer
 
 from hubbub_cli.output import note
 from hubbub_cli.session import Usage, run
+from hubbub_cli.signals import until_signal
 
 if TYPE_CHECKING:
-    import anyio
-
     from hubbub_agent.rules import Rulebook
     from hubbub_client.hub import Hub
 
@@ -77,7 +74,7 @@ def agent(
             except OSError as error:
                 raise Usage(f"--audit: {error}") from None
             async with Agent.open(hub, book, notes, note) as it:
-                with _until_signal() as stop:
+                with until_signal() as stop:
                     await it.run(stop, dry_run=dry_run, once=once)
 
     run(context, work, endless=True)
@@ -91,27 +88,3 @@ def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) 
     except ConfigProblem as problem:
         raise Usage(str(problem)) from None
     return found if capacity is None else found.model_copy(update={"capacity": capacity})
-
-
-@contextmanager
-def _until_signal() -> Generator["anyio.Event"]:
-    """Return an event that the first SIGINT or SIGTERM sets; the second one cancels the block."""
-    import asyncio  # imported late, as anyio: the help needs neither
-
-    import anyio
-
-    stop, loop, signals = anyio.Event(), asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
-    with anyio.CancelScope() as scope:
-
-        def take() -> None:
-            if stop.is_set():
-                scope.cancel()
-            stop.set()
-
-        for number in signals:
-            loop.add_signal_handler(number, take)
-        try:
-            yield stop
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)

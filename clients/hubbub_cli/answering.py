@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -24,6 +24,13 @@ AUTHORIZATION = "auth_"
 MAX_CHARS = 20_000
 MAX_CHOICES = 50
 NOTHING = "-"
+WAYS = {"s": "[s]end it", "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}
+LEAVES = {
+    word: letter
+    for letter, name in (("d", "decline"), ("c", "cancel"), ("l", "later"))
+    for word in (f"!{letter}", f"!{name}")
+}
+"""What can be typed instead of a value."""
 
 
 async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
@@ -46,20 +53,30 @@ async def ask(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | N
 
 
 async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
+    """The form first. Then Enter sends it; the other ways out can be typed in any field, too."""
     note(_short(question(request)))
     form = fields(as_object(request.request).get("requestedSchema"))
+    if form:
+        note("Enter takes what is in brackets; !d declines, !c cancels, !l leaves it for later")
     content: dict[str, Any] = {}
     wrong: dict[str, str] = {}
+    asked = form
     while True:
-        match await choose({"a": "[a]ccept", "d": "[d]ecline", "c": "[c]ancel", "l": "[l]ater"}):
-            case "a":
-                asked = [field for field in form if field.name in wrong] or form
-                content = await _fill(asked, content, wrong)
+        try:
+            content = await fill(asked, content, wrong)
+            way = await choose(WAYS | ({"e": "[e]dit"} if form else {}), default="s")
+        except Left as left:
+            way = left.way
+        match way:
+            case "s" | "a":
                 try:
                     return await request.accept(content, **how)
                 except InvalidArgument as error:
                     note(error.to_json()["message"])
                     wrong = {path.removeprefix("content.").split(".")[0]: said for path, said in error.violations}
+                    asked = [field for field in form if field.name in wrong] or form
+            case "e":
+                asked, wrong = form, {}
             case "d":
                 return await request.decline(**how)
             case "c":
@@ -68,13 +85,24 @@ async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
                 return None
 
 
-async def _fill(asked: list[Field], before: Mapping[str, Any], wrong: Mapping[str, str]) -> dict[str, Any]:
-    """Ask for the fields of a form and return its content; `before` has the defaults, as typed last."""
+class Left(Exception):
+    """The person leaves a form by one of the other ways, `way`: the letter of decline, cancel or later."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(way)
+        self.way = way
+
+
+async def fill(asked: Sequence[Field], before: Mapping[str, Any], wrong: Mapping[str, str]) -> dict[str, Any]:
+    """Ask for the fields of a form and return its content; `before` has the defaults, as typed last.
+
+    Raises Left, and EOFError at the end of input.
+    """
     content = {**before}
     for field in asked:
         if problem := wrong.get(field.name):
             note(f"  {field.title}: {problem}")
-        value = await _value(field, before.get(field.name, field.default))
+        value = await _value(field, content.get(field.name, field.default))
         if value is None:
             content.pop(field.name, None)
         else:
@@ -98,6 +126,8 @@ async def _value(field: Field, default: Any) -> Any:
     offered = f" [{shown(default)}]" if default is not None else ""
     while True:
         text = await read_line(f"{field.title}{hint}{offered}: ")
+        if text in LEAVES:
+            raise Left(LEAVES[text])
         if text == NOTHING and omissible:
             return None
         if not text and (default is not None or not field.required):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
-from hubbub_cli import suggest
+from hubbub_cli import arguments, suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_end, print_record
 from hubbub_cli.group import Commands
-from hubbub_cli.output import print_counts, print_event, print_json, print_records, print_result
+from hubbub_cli.output import print_counts, print_json, print_records, print_result
 from hubbub_cli.params import (
     CALL_STATES,
     CallId,
@@ -24,15 +24,19 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.records import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from hubbub_client.hub import Hub
     from hubbub_client.options import CallOptions
     from hubbub_client.watch_events import Upsert
 
 app = Commands("Calls to servers, and their outcomes.")
 
+Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE... or JSON", help=arguments.HELP)]
 Longest = Annotated[
     float | None,
     typer.Option(
@@ -54,15 +58,25 @@ def call(
     context: typer.Context,
     server: Server,
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", autocompletion=suggest.tools)],
-    arguments: Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")] = None,
+    words: Words = None,
     timeout: Timeout = None,
     max_: Longest = None,
     detach: Detach = False,
     call_id: NewId = None,
     as_task: Annotated[bool, typer.Option("--as-task", help="Have the server carry it out as a task.")] = False,
+    form: Annotated[bool, typer.Option("--interactive", "-i", help="Ask for all arguments, in a form.")] = False,
 ) -> None:
-    """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call."""
-    params = {"name": tool, "arguments": json_object(arguments, "JSON") or {}}
+    """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call.
+
+    At a terminal, required arguments that are not given are asked for.
+    """
+    arguments.given(words)  # wrong JSON is said before a hub is looked for
+    settings = settings_of(context)
+
+    async def params(hub: "Hub") -> dict[str, Any]:
+        found = await arguments.resolve(hub, settings, "tool", server, tool, words, form=form)
+        return {"name": tool, "arguments": found}
+
     _send(
         context, server, "tools/call", params, detach, timeout_s=timeout, max_s=max_, call_id=call_id, as_task=as_task
     )
@@ -80,20 +94,25 @@ def send(
 ) -> None:
     """Send any MCP request and print its result; progress goes to stderr."""
     given = json_object(params, "JSON")
-    _send(context, server, method, given, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
+
+    async def same(_: "Hub") -> dict[str, Any] | None:
+        return given
+
+    _send(context, server, method, same, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
 
 
 def _send(
     context: typer.Context,
     server: str,
     method: str,
-    params: dict[str, Any] | None,
+    asked: "Callable[[Hub], Awaitable[dict[str, Any] | None]]",
     detach: bool,
     **options: "Unpack[CallOptions]",
 ) -> None:
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> bool:
+        params = await asked(hub)
         if detach:
             handle = await hub.start(server, method, params, **options)
             print_record(handle.started or await handle.get(), settings.json)
@@ -185,49 +204,53 @@ def watch(
         raise Usage("--server and --state are for a watch without ID")
 
     async def work(hub: "Hub") -> bool:
-        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_))
+        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_, resume, as_json=as_json))
 
     async def _watch_all(hub: "Hub") -> bool:
+        lines = Lines("there is no call yet", as_json=as_json)
         async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
             async for event in events:
-                print_event(event, as_json)
+                lines.show(event)
         return True
-
-    async def _watch_one(hub: "Hub", id_: str) -> bool:
-        from hubbub_client.errors import NotFound
-        from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
-
-        last = await hub.calls.get(id_)
-        if resume and last.ended:
-            return _told(Upsert(resume, last), as_json=as_json)
-        known = False
-        async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
-            async for event in events:
-                match event:
-                    case Upsert(record=now) if now.ended:
-                        return _told(event, as_json=as_json)
-                    case Upsert():
-                        known = True
-                    case Reset():
-                        known = False
-                    case Removed(id=other) if other != id_:
-                        continue  # a watch that resumes is told of all that has left
-                    case Removed():
-                        print_event(event, as_json)
-                        return False
-                    case Synced() if not known:
-                        print_event(event, as_json)
-                        raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
-                    case _:
-                        pass
-                print_event(event, as_json)
-        return False
 
     run(context, work, endless=True)
 
 
-def _told(last: "Upsert[Call]", *, as_json: bool) -> bool:
-    print_event(last, as_json)
+async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
+    """Show one call until it ends; return whether it is completed. Raises NotFound."""
+    from hubbub_client.errors import NotFound
+    from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
+
+    lines = Lines(as_json=as_json)
+    last = await hub.calls.get(id_)
+    if resume and last.ended:
+        return _told(lines, Upsert(resume, last), as_json=as_json)
+    known = False
+    async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=now) if now.ended:
+                    return _told(lines, event, as_json=as_json)
+                case Upsert():
+                    known = True
+                case Reset():
+                    known = False
+                case Removed(id=other) if other != id_:
+                    continue  # a watch that resumes is told of all that has left
+                case Removed():
+                    lines.show(event)
+                    return False
+                case Synced() if not known:
+                    lines.show(event)
+                    raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
+                case _:
+                    pass
+            lines.show(event)
+    return False
+
+
+def _told(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
+    lines.show(last)
     if not as_json:
         print_end(last.record)
     return last.record.state == "completed"

@@ -2,21 +2,79 @@
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from hubbub_cli.arguments import described
 from hubbub_cli.group import Commands
-from hubbub_cli.output import note, print_event, print_json, print_records
+from hubbub_cli.output import console, note, print_json, print_records, say
 from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
-from hubbub_cli.session import run, settings_of
+from hubbub_cli.session import Usage, run, settings_of
+from hubbub_cli.watching import Lines
+from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_frontend import samples
 from hubbub_frontend.wording import relative, why
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 app = Commands("What the servers offer.")
+KINDS: tuple[str, ...] = get_args(CatalogKind)
+SEARCHED = ("name", "title", "description", "uri", "uriTemplate")
+
+
+@app.command(epilog=example("catalog show demo order_lunch"))
+def show(
+    context: typer.Context,
+    server: Server,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name; of resources the URI, of templates too.")],
+    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="tool, prompt, resource or template.")] = "tool",
+) -> None:
+    """Show one tool with its arguments, and how to call it; or a prompt, resource or template."""
+    if kind not in KINDS:
+        raise Usage(f"--kind: {kind!r} is none of {', '.join(KINDS)}")
+    settings = settings_of(context)
+    which = cast("CatalogKind", kind)
+
+    async def work(hub: "Hub") -> None:
+        shape = await described(hub, which, server, name)
+        if settings.json:
+            print_json({"server": server, which: shape})
+            return
+        from hubbub_frontend.offers import offer  # imported here, since it imports rich
+
+        console().print(offer(server, which, shape), end="")
+        words = samples.use(which, server, shape)
+        if words:
+            say()
+            say("for example:")
+            say(f"  {settings.command(*words)}")
+
+    run(context, work)
+
+
+@app.command(epilog=example("catalog search lunch"))
+def search(
+    context: typer.Context,
+    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="All of them are in what is shown.")],
+    server: OfServer = None,
+) -> None:
+    """Search names, titles and descriptions of all that the servers offer."""
+    wanted = [word.casefold() for word in words]
+
+    async def work(hub: "Hub") -> None:
+        entries, lists = await hub.catalog.read(None, server)
+        found = [entry for entry in entries if all(word in _said(entry) for word in wanted)]
+        if settings_of(context).json:
+            for entry in found:
+                print_json({"server": entry.server, entry.kind: entry.object})
+        else:
+            print_records(CatalogEntry, found, as_json=False)
+        _warn(lists)
+
+    run(context, work)
 
 
 @app.command(epilog=example("catalog tools --server demo"))
@@ -59,10 +117,11 @@ def watch(context: typer.Context, server: OfServer = None, kind: CatalogKinds = 
     kinds = known(kind, "--kind", CATALOG_KINDS)
 
     async def work(hub: "Hub") -> None:
+        lines = Lines("no server has told of what it offers yet", as_json=settings_of(context).json)
         watching = hub.catalog.watch(server=server, kinds=kinds, resume_token=resume)
         async with contextlib.aclosing(watching) as events:
             async for event in events:
-                print_event(event, settings_of(context).json)
+                lines.show(event)
 
     run(context, work, endless=True)
 
@@ -78,6 +137,11 @@ def _show(context: typer.Context, kind: CatalogKind, server: str | None) -> None
         _warn(lists)
 
     run(context, work)
+
+
+def _said(entry: CatalogEntry) -> str:
+    shape = as_object(entry.object)
+    return "\n".join(str(shape.get(name) or "") for name in SEARCHED).casefold()
 
 
 def _warn(lists: Sequence[CatalogList]) -> None:

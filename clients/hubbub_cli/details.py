@@ -1,23 +1,26 @@
 """One record in full, for people.
 
-A call or a server begins with its history in words; then follows one fact per line.
+A call, a server or a task begins with its history in words; then follows one fact per line.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, Record, Server
-from hubbub_frontend.wording import in_queue, moment, relative, story, why
+from hubbub_client.records import Call, PendingRequest, Record, Server, Task
+from hubbub_frontend.wording import clock, duration, in_queue, moment, question, relative, request_state, story, why
+
+if TYPE_CHECKING:
+    from hubbub_cli.session import Settings
 
 R = TypeVar("R", bound=Record)
 
 # Facts of each record, and how they are shown; an empty one is left out.
 SERVER: Mapping[str, Callable[[Server], str | None]] = {
-    "wanted": lambda it: it.desired_state if it.desired_state != it.state else None,
+    "wanted": lambda it: _wanted(it),
     "what is wrong": lambda it: trouble(it) or None,
     "see": lambda it: it.error and it.error.help_url,
     "failed": lambda it: f"{it.attempt} times in a row" if it.attempt else None,
@@ -46,7 +49,20 @@ CALL: Mapping[str, Callable[[Call], str | None]] = {
     "trace": lambda it: it.trace_id,
     "defect": lambda it: it.defect,
 }
-WIDTH = max(map(len, (*SERVER, *CALL)))
+TASK: Mapping[str, Callable[[Task], str | None]] = {
+    "id": lambda it: it.id,
+    "says": lambda it: it.status_message,
+    "held by": lambda it: it.role and HELD_BY.get(it.role, it.role),
+    "call": lambda it: it.call_id,
+    "came": lambda it: _time(it.created_at),
+    "changed": lambda it: _time(it.last_updated_at),
+    "kept for": lambda it: None if it.ttl_ms is None else duration(it.ttl_ms / 1000),
+    "polled every": lambda it: None if it.poll_interval_ms is None else duration(it.poll_interval_ms / 1000),
+    "asks": lambda it: _answers(it.pending_ids),
+    "defect": lambda it: it.defect,
+}
+HELD_BY = {"receiver": "the hub, for the server (receiver)", "client": "the server, for the hub (client)"}
+WIDTH = max(map(len, (*SERVER, *CALL, *TASK)))
 
 
 def print_record(record: Record, as_json: bool) -> None:
@@ -55,7 +71,7 @@ def print_record(record: Record, as_json: bool) -> None:
     if as_json:
         print_json(shape)
         return
-    if isinstance(record, (Call, Server)):
+    if isinstance(record, (Call, Server, Task)):
         print_details(record)
         return
     told = {name: value for name, value in shape.items() if value not in (None, "", [], {})}
@@ -76,8 +92,14 @@ def print_record(record: Record, as_json: bool) -> None:
             say(f"{'':{width}}", line)
 
 
-def print_details(record: Call | Server) -> None:
-    """Print a call with its result at the end, or a server."""
+def print_details(record: Call | Server | Task) -> None:
+    """Print a call with its result at the end, a server, or a task."""
+    if isinstance(record, Task):
+        status = (record.status or "unknown").replace("_", " ")
+        heading = f"{record.method or 'a task'} on {record.server}: {status}"
+        say(coloured(heading, style_of("status", record.status or "")))
+        _print_facts(TASK, record)
+        return
     if isinstance(record, Server):
         say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
         _print_facts(SERVER, record)
@@ -85,6 +107,23 @@ def print_details(record: Call | Server) -> None:
     say(coloured(story(record), style_of("state", record.state)))
     _print_facts(CALL, record)
     print_end(record)
+
+
+def print_claim(request: PendingRequest, settings: "Settings") -> None:
+    """Print who may answer a pending request now, and what to type next."""
+    if settings.json:
+        print_json(request.to_json())
+        return
+    asks = " ".join(question(request).split())
+    held = request.claim
+    if request.state != "open" or held is None or held.id is None:
+        state = "free for anybody" if request.state == "open" and held is None else request_state(request)
+        say(f"{request.id} is {state}: {asks}")
+        return
+    say(f"{request.id} is claimed by {held.by} until {clock(held.expires_at)}: {asks}")
+    say(f"{'claim':{WIDTH}}", held.id)
+    for label, verb in (("answer it", "answer"), ("keep it", "renew"), ("give it back", "release")):
+        say(f"{label:{WIDTH}}", settings.command("inbox", verb, request.id, "--claim", held.id))
 
 
 def print_end(call: Call) -> None:
@@ -114,6 +153,13 @@ def _configured(server: Server) -> str | None:
         for key, value in server.spec.to_json().items()
         if key != "name"
     )
+
+
+def _wanted(server: Server) -> str | None:
+    if server.desired_state == server.state:
+        return None
+    on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
+    return f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}"
 
 
 def _standing(server: Server) -> str:

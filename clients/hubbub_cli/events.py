@@ -1,7 +1,6 @@
 """`hubbub events` and `logs`."""
 
 import contextlib
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,9 +9,9 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
 from hubbub_cli.session import run, settings_of
-from hubbub_client.payload import as_object
+from hubbub_cli.watching import ENDS, Rows
 from hubbub_client.records import ServerEvent
-from hubbub_frontend.wording import HUB, of_config
+from hubbub_frontend.wording import HUB, clock, event_news
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -34,9 +33,16 @@ def watch(
         watched = hub.events.watch(
             server=server, kinds=kinds, on_dropped=lambda count: note(f"{count} events were lost")
         )
+        rows = Rows(("time", "server", "kind", "what"))
+        if not as_json:
+            note(f"events from now on, since they are not stored; {ENDS}")
         async with contextlib.aclosing(watched) as events:
             async for event in events:
-                _show(event, as_json, event.server or HUB, event.kind)
+                if as_json:
+                    print_json(event.to_json())
+                else:
+                    kind = event.kind.replace("_", " ")
+                    rows.print((clock(event.at) or "-", event.server or HUB, kind, event_news(event)))
 
     run(context, work, endless=True)
 
@@ -62,27 +68,8 @@ def logs(
     run(context, work, endless=follow)
 
 
-def _show(event: ServerEvent, as_json: bool, *columns: str) -> None:
+def _show(event: ServerEvent, as_json: bool) -> None:
     if as_json:
         print_json(event.to_json())
     else:
-        at = f"{event.at.astimezone():%H:%M:%S}" if event.at else "-"
-        say(at, *columns, _text(event))
-
-
-def _text(event: ServerEvent) -> str:
-    """Return an event in one line."""
-    params = as_object(event.params)
-    match event.kind:
-        case "stderr" | "throttled":
-            text = str(params.get("line"))
-        case "log":
-            data = params.get("data")
-            said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-            logger = f"{params['logger']}: " if params.get("logger") else ""
-            text = f"{params.get('level')}  {logger}{said}"
-        case "config_reloaded" | "config_problem":
-            text = of_config(params)
-        case _:
-            text = f"{event.method}  {json.dumps(params, ensure_ascii=False)}"
-    return text.replace("\n", " ")
+        say(clock(event.at) or "-", event_news(event))

@@ -6,19 +6,23 @@ import secrets
 import anyio
 
 from hubbub_cli.answering import ask
-from hubbub_cli.output import note, print_request
+from hubbub_cli.details import print_details
+from hubbub_cli.output import note
 from hubbub_cli.terminal import read_line
 from hubbub_cli.waiting import settled
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
 from hubbub_client.records import PendingRequest
+from hubbub_client.watch_events import Removed, Upsert
 from hubbub_frontend.wording import question
 
 MAX_OFFERED = 20
 CLAIM_S = 60.0
 # Grace for releasing the claim after an interrupt, seconds.
 RELEASE_S = 2.0
+# How long the result of the call is waited for after an answer, seconds.
+RETURNS_S = 5.0
 
 
 async def chosen(hub: Hub) -> PendingRequest | None:
@@ -47,7 +51,7 @@ async def chosen(hub: Hub) -> PendingRequest | None:
 
 
 async def answered(hub: Hub, request: PendingRequest, claim: str | None = None) -> bool:
-    """Let the person answer as `answer_claimed` does, and print the result; return whether they answered."""
+    """Let the person answer as `answer_claimed` does, and say what came of it; return whether they answered."""
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
         raise FailedPrecondition(f"{request.id} is {request.state}{by}", reason="REQUEST_CLOSED")
@@ -56,8 +60,30 @@ async def answered(hub: Hub, request: PendingRequest, claim: str | None = None) 
     if result is None:
         note(f"{request.id} is left open")
         return False
-    print_request(result, as_json=False)
+    note(f"{request.id} is {result.state}")
+    await _returned(hub, result)
     return True
+
+
+async def _returned(hub: Hub, request: PendingRequest) -> None:
+    """Print what the call that asked returns, if it ends soon."""
+    if request.call_id is None:
+        return
+    with anyio.move_on_after(RETURNS_S):
+        try:
+            async with contextlib.aclosing(hub.calls.watch(ids=[request.call_id])) as events:
+                async for event in events:
+                    match event:
+                        case Upsert(record=call) if call.ended:
+                            print_details(call)
+                            return
+                        case Removed(id=request.call_id):
+                            return
+                        case _:
+                            pass
+        except HubbubError:
+            return  # who may answer may not see the call
+    note(f"its call goes on: hubbub calls watch {request.call_id}")
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:

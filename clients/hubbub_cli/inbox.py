@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli import suggest
+from hubbub_cli.arguments import content
 from hubbub_cli.bounds import MOST, finite
-from hubbub_cli.details import print_record
+from hubbub_cli.details import print_claim
 from hubbub_cli.group import Commands, LightCommand
-from hubbub_cli.output import print_event, print_json, print_records, print_request, say
+from hubbub_cli.output import print_json, print_records, print_request, say
 from hubbub_cli.params import (
     REQUEST_KINDS,
     REQUEST_STATES,
@@ -25,8 +26,11 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
+from hubbub_frontend import samples
+from hubbub_frontend.arguments import is_typed
 from hubbub_frontend.wording import host_of, imitates
 
 if TYPE_CHECKING:
@@ -60,10 +64,16 @@ def list_(
 
 @app.command(epilog=example("inbox show REQUEST"))
 def show(context: typer.Context, id_: RequestId) -> None:
-    """Show one pending request, with what is asked."""
+    """Show one pending request, with what is asked, and how to answer it."""
+    settings = settings_of(context)
 
     async def work(hub: "Hub") -> None:
-        print_request(await hub.inbox.get(id_), settings_of(context).json)
+        request = await hub.inbox.get(id_)
+        print_request(request, settings.json)
+        if not settings.json and request.state == "open":
+            say()
+            say("answer it with, for example:")
+            say(f"  {settings.command('inbox', 'answer', request.id, *samples.answer(request))}")
 
     run(context, work)
 
@@ -107,6 +117,7 @@ def watch(
         from hubbub_cli.command import Command
         from hubbub_cli.notify import Notices
 
+        lines = Lines("nothing is asked yet", as_json=settings.json)
         async with contextlib.AsyncExitStack() as stack:
             ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
             if hook is not None:
@@ -115,7 +126,7 @@ def watch(
             watching = hub.inbox.watch(server=server, kinds=kinds, states=states, call_id=call, resume_token=resume)
             events = await stack.enter_async_context(contextlib.aclosing(watching))
             async for event in events:
-                print_event(event, settings.json)
+                lines.show(event)
                 notices.see(event)
 
     run(context, work, endless=True)
@@ -144,7 +155,7 @@ def claim(
 
     async def work(hub: "Hub") -> None:
         held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
-        print_record(held, settings_of(context).json)
+        print_claim(held, settings_of(context))
 
     run(context, work)
 
@@ -154,7 +165,7 @@ def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl =
     """Renew a claim, for so many seconds from now."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.inbox.renew(id_, claim, ttl), settings_of(context).json)
+        print_claim(await hub.inbox.renew(id_, claim, ttl), settings_of(context))
 
     run(context, work)
 
@@ -164,7 +175,7 @@ def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
     """Release a claim."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.inbox.release(id_, claim), settings_of(context).json)
+        print_claim(await hub.inbox.release(id_, claim), settings_of(context))
 
     run(context, work)
 
@@ -181,7 +192,7 @@ class AnswerCommand(LightCommand):
         return super().parse_args(ctx, explicit)
 
 
-@app.command(cls=AnswerCommand, epilog=example('inbox answer REQUEST --accept \'{"dish": "soup", "portions": 2}\''))
+@app.command(cls=AnswerCommand, epilog=example("inbox answer REQUEST dish=soup portions=2"))
 def answer(
     context: typer.Context,
     id_: Annotated[
@@ -189,6 +200,9 @@ def answer(
         typer.Argument(
             metavar="ID", help="The pending request; a terminal lets you choose.", autocompletion=suggest.requests
         ),
+    ] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Form: yes, with these values and the defaults.")
     ] = None,
     accept: Annotated[
         str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
@@ -213,15 +227,22 @@ def answer(
         "result": json_object(result, "--result"),
         "reject": error,
     }
-    count = sum(value is not None and value is not False for value in given.values())
+    if id_ is not None and is_typed([id_]):
+        raise Usage("Missing argument 'ID', before KEY=VALUE; `hubbub inbox list --state open` shows the ids")
+    count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
-        raise Usage("give one answer: --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE")
+        raise Usage(
+            "give one answer: KEY=VALUE, --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE"
+        )
     if count and id_ is None:
         raise Usage("Missing argument 'ID'.")
 
     async def work(hub: "Hub") -> bool:
         from hubbub_cli.holding import answered, chosen
 
+        if words and id_ is not None:
+            asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
+            given["accept"] = content(words, asked)
         if count and id_ is not None:
             print_request(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
             return True

@@ -15,20 +15,13 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_client.records import PendingRequest, Progress
+from hubbub_frontend import samples
 from hubbub_frontend.wording import describe, question
 
 # Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5
 # Longest that a result waits for the end of the questions before it, which comes on another stream; seconds.
 LAST_NEWS_S = 5.0
-
-# Options of `inbox answer` for each kind.
-ANSWERS = {
-    "elicitation_form": "--accept '{...}' (or --accept, --decline, --cancel)",
-    "elicitation_url": "--accept (or --decline, --cancel)",
-    "sampling": "--text '...' (or --result '{...}', --error '...')",
-    "roots": "--result '{\"roots\": [...]}'",
-}
 
 
 class LiveCall:
@@ -115,8 +108,7 @@ class LiveCall:
         if self._settings.interactive:
             note(f"{asks}; answer elsewhere with: {command}")
         else:
-            how = ANSWERS.get(request.kind, "")
-            note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {how}")
+            note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {samples.ways(request)}")
         self._waiting[id_] = asks
         if not doubt:  # else the question may be another call's, and stay open
             self._over[id_] = anyio.Event()

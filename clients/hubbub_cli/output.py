@@ -9,23 +9,20 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, PendingRequest, Record, Server
+from hubbub_client.records import PendingRequest, Record, Server
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.wording import (
     call_state,
-    describe,
     in_queue,
     last_words,
     question,
     relative,
     request_state,
-    story,
     what,
     why,
 )
@@ -37,7 +34,6 @@ if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes
 
     from hubbub_client.errors import HubbubError
     from hubbub_client.tokens import Caller, Token
-    from hubbub_client.watch_events import Event
 
 R = TypeVar("R", bound=Record)
 
@@ -303,31 +299,6 @@ def show_result(method: str, result: object) -> None:
         say(said)
     else:
         console().print_json(json.dumps(_finite(result)))
-
-
-def print_event(event: "Event", as_json: bool) -> None:
-    """Print one step of a watch, as a line."""
-    if as_json:
-        print_json(event.to_json())
-        return
-    from hubbub_client.watch_events import Logged, Progressed, Removed, Reset, Upsert
-
-    match event:
-        case Upsert(record=Call() as call):
-            cells = [call.id, coloured(story(call), style_of("state", call.state))]
-        case Upsert(record=record):
-            cells = [coloured(cell, style_of(name, cell)) for name, cell in _cells(record) if cell != NOTHING]
-        case Removed(id=name):
-            cells = [name, "is gone"]
-        case Reset(reason=reason):
-            cells = [f"{reason}: all records follow again"]
-        case Progressed(progress=progress):
-            cells = [progress.call_id, describe(progress)]
-        case Logged(log=log):
-            cells = [log.call_id, json.dumps(log.params)]
-        case _:
-            return
-    say(f"{datetime.now(UTC).astimezone():%H:%M:%S}", *cells)
 
 
 def print_counts(counts: Iterable[tuple[str, object]]) -> None:

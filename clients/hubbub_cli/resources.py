@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from hubbub_cli import suggest
+from hubbub_cli import arguments, suggest
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import Server, Timeout
 from hubbub_cli.session import Usage, json_object, json_value, run, settings_of
@@ -15,8 +15,12 @@ from hubbub_frontend.content import describe_result
 from hubbub_frontend.wording import why
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from hubbub_client.hub import Hub
     from hubbub_client.servers import Roots
+
+    Params = Callable[[Hub], Awaitable[dict[str, Any]]]
 
 LEVELS: tuple[str, ...] = get_args(LogLevel)
 Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocompletion=suggest.resources)]
@@ -24,18 +28,25 @@ Uri = Annotated[str, typer.Argument(metavar="URI", help="The resource.", autocom
 
 def read(context: typer.Context, server: Server, uri: Uri, timeout: Timeout = None) -> None:
     """Read a resource: its text, and other content described."""
-    _ask(context, server, "resources/read", {"uri": uri}, timeout)
+    _ask(context, server, "resources/read", _same({"uri": uri}), timeout)
 
 
 def prompt(
     context: typer.Context,
     server: Server,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The prompt.", autocompletion=suggest.prompts)],
-    arguments: Annotated[str | None, typer.Argument(metavar="JSON", help="Its arguments, a JSON object.")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE... or JSON", help=arguments.HELP)] = None,
     timeout: Timeout = None,
 ) -> None:
-    """Get a prompt with its arguments filled in."""
-    _ask(context, server, "prompts/get", {"name": name, "arguments": json_object(arguments, "JSON") or {}}, timeout)
+    """Get a prompt with its arguments filled in; at a terminal, those it needs are asked for."""
+    arguments.given(words)  # wrong JSON is said before a hub is looked for
+    settings = settings_of(context)
+
+    async def params(hub: "Hub") -> dict[str, Any]:
+        found = await arguments.resolve(hub, settings, "prompt", server, name, words, form=False)
+        return {"name": name, "arguments": found}
+
+    _ask(context, server, "prompts/get", params, timeout)
 
 
 def complete(
@@ -59,16 +70,23 @@ def complete(
     params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
     if given := json_object(known, "--context"):
         params["context"] = {"arguments": given}
-    _ask(context, server, "completion/complete", params, None)
+    _ask(context, server, "completion/complete", _same(params), None)
 
 
-def _ask(context: typer.Context, server: str, method: str, params: dict[str, Any], timeout_s: float | None) -> None:
+def _same(params: dict[str, Any]) -> "Params":
+    async def same(_: "Hub") -> dict[str, Any]:
+        return params
+
+    return same
+
+
+def _ask(context: typer.Context, server: str, method: str, params: "Params", timeout_s: float | None) -> None:
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> None:
         from hubbub_cli.live import LiveCall
 
-        result = await LiveCall(hub, settings).run(server, method, params, timeout_s=timeout_s)
+        result = await LiveCall(hub, settings).run(server, method, await params(hub), timeout_s=timeout_s)
         if settings.json:
             print_json(result)
         elif said := describe_result(method, result):

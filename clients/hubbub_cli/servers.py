@@ -9,9 +9,10 @@ from hubbub_cli import suggest
 from hubbub_cli.bounds import finite
 from hubbub_cli.details import print_record
 from hubbub_cli.group import Commands
-from hubbub_cli.output import note, print_event, print_json, print_records
+from hubbub_cli.output import note, print_json, print_records
 from hubbub_cli.params import Resume, ServerName, example
 from hubbub_cli.session import Usage, json_value, run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.records import Server, Transport
 
 if TYPE_CHECKING:
@@ -234,8 +235,10 @@ def watch(
     """Watch servers and their changes, until interrupted."""
 
     async def work(hub: "Hub") -> None:
+        empty = f"there is no server {' or '.join(names)} yet" if names else "no server is configured yet"
+        lines = Lines(empty, as_json=settings_of(context).json)
         async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:
             async for event in events:
-                print_event(event, settings_of(context).json)
+                lines.show(event)
 
     run(context, work, endless=True)

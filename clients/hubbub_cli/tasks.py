@@ -7,7 +7,7 @@ import typer
 
 from hubbub_cli.details import print_record
 from hubbub_cli.group import Commands
-from hubbub_cli.output import print_event, print_records, print_result
+from hubbub_cli.output import print_records, print_result
 from hubbub_cli.params import (
     TASK_STATUSES,
     Limit,
@@ -20,6 +20,7 @@ from hubbub_cli.params import (
     known,
 )
 from hubbub_cli.session import run, settings_of
+from hubbub_cli.watching import Lines
 from hubbub_client.records import Task
 
 if TYPE_CHECKING:
@@ -88,9 +89,10 @@ def watch(
     statuses = known(status, "--status", TASK_STATUSES)
 
     async def work(hub: "Hub") -> None:
+        lines = Lines("there is no task yet", as_json=settings_of(context).json)
         watching = hub.tasks.watch(server=server, role=role, statuses=statuses, resume_token=resume)
         async with contextlib.aclosing(watching) as events:
             async for event in events:
-                print_event(event, settings_of(context).json)
+                lines.show(event)
 
     run(context, work, endless=True)

@@ -33,11 +33,15 @@ async def read_line(prompt: str) -> str:
     return line.strip()
 
 
-async def choose(choices: Mapping[str, str]) -> str:
-    """Ask for one of the choices, each a letter and its label: `{"a": "[a]ccept"}`. Raises EOFError."""
+async def choose(choices: Mapping[str, str], default: str = "") -> str:
+    """Ask for one of the choices, each a letter and its label: `{"a": "[a]ccept"}`. Raises EOFError.
+
+    Enter alone is the default, if there is one.
+    """
     *first, last = choices.values()
+    offered = f" [{default}]" if default else ""
     while True:
-        typed = (await read_line(f"{', '.join(first)} or {last}? ")).lower()
+        typed = (await read_line(f"{', '.join(first)} or {last}?{offered} ")).lower() or default
         if typed[:1] in choices:
             return typed[:1]
         *letters, other = choices

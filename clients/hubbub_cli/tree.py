@@ -59,10 +59,16 @@ COMMANDS = (
         "agent --kind sampling --chat http://127.0.0.1:11434/v1 --model llama3.2",
     ),
     LazyCommand(
+        "notify",
+        "notifying:notify",
+        "Tell people when something waits for them, until interrupted: chat, mail, desktop, webhooks and more.",
+        "notify ntfys://ntfy.sh/TOPIC --after 60 --quiet 22:00-07:00",
+    ),
+    LazyCommand(
         "call",
         "calls:call",
         "Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call.",
-        'call time get_current_time \'{"timezone": "UTC"}\'',
+        "call time get_current_time timezone=UTC",
     ),
     LazyCommand(
         "send",
@@ -84,7 +90,10 @@ COMMANDS = (
         "read everything demo://resource/static/document/features.md",
     ),
     LazyCommand(
-        "prompt", "resources:prompt", "Get a prompt with its arguments filled in.", "prompt everything simple-prompt"
+        "prompt",
+        "resources:prompt",
+        "Get a prompt with its arguments filled in; at a terminal, those it needs are asked for.",
+        "prompt everything simple-prompt",
     ),
     LazyCommand(
         "complete",

@@ -1,12 +1,24 @@
 """`hubbub web`."""
 
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hubbub_cli.notify_rules import data_directory
 from hubbub_cli.output import note, print_json, say
-from hubbub_cli.session import Usage, run, settings_of
+from hubbub_cli.pushing import Pusher
+from hubbub_cli.session import Settings, Usage, run, settings_of
+from hubbub_frontend.links import Links, announced
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from hubbub_client.hub import Hub
+    from hubbub_web.push import Pushing
 
 
 def web(
@@ -19,6 +31,12 @@ def web(
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key; else in --tls-cert.")] = None,
     browser: Annotated[bool, typer.Option(help="Whether to open a browser.")] = True,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The hub's configuration file: [notify] says what is pushed.")
+    ] = None,
+    push_host: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Another push service of browsers; repeatable.")
+    ] = None,
 ) -> None:
     """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
     try:
@@ -37,15 +55,48 @@ def web(
     except OSError as error:
         raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
 
-    def announce(url: str) -> None:
-        if settings.json:
-            print_json({"event": "ready", "url": url})
-        else:
-            say(f"Open {url}")
+    pushing = _pushing(settings, config, push_host or [])
+    directory = data_directory(settings)
 
-    with bound:
-        run(
-            context,
-            lambda hub: serve(hub, settings.connect, bound, announce, note, tls=tls, open_browser=browser),
-            endless=True,
-        )
+    with bound, ExitStack() as stack:
+
+        def announce(url: str) -> None:
+            _say_where(stack, directory, url.partition("/#")[0])
+            if settings.json:
+                print_json({"event": "ready", "url": url})
+            else:
+                say(f"Open {url}")
+
+        def work(hub: "Hub") -> "Coroutine[Any, Any, None]":
+            return serve(
+                hub,
+                settings.connect,
+                bound,
+                announce,
+                note,
+                tls=tls,
+                open_browser=browser,
+                links=Links(directory),
+                pushing=pushing,
+            )
+
+        run(context, work, endless=True)
+
+
+def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "Pushing | None":
+    """Return what pushes to browsers; None where it is not installed."""
+    from hubbub_web.push import HOSTS, Pushing
+
+    if find_spec("http_ece") is None:
+        return None
+    pusher = Pusher(settings, config)
+    return Pushing(pusher.key, (*HOSTS, *hosts), pusher.run)
+
+
+def _say_where(stack: ExitStack, directory: Path, base: str) -> None:
+    """Let `hubbub notify` know where the page is, as long as it runs."""
+    try:
+        if not stack.enter_context(announced(directory, base)):
+            note("another page runs for this data directory: links of notifications lead there")
+    except OSError as error:
+        note(f"notifications cannot link to this page: {error}")

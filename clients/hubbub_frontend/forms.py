@@ -4,19 +4,23 @@ Schemas of servers are not trusted: an unknown shape becomes a field for JSON.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from hubbub_client import payload
-from hubbub_client.numbers import is_finite, whole_text
+from hubbub_client.numbers import is_finite, whole, whole_text
 from hubbub_client.payload import as_list, as_object, as_objects
 
 Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "json"]
 
 YES, NO = frozenset(("y", "yes", "true")), frozenset(("n", "no", "false"))
+SAMPLE_CHARS = 1000
+"""The longest text that is made up: a schema may want any length."""
+
 # Example of each format, for hints.
 EXAMPLES = {
     "email": "name@example.com",
@@ -43,6 +47,10 @@ class Field:
     format: str | None = None
     least: float | None = None
     most: float | None = None
+    item: "Field | None" = None
+    """What each element of a list is, if the schema says so, and the list has no choices."""
+    nullable: bool = False
+    """Whether null is a value."""
 
     @property
     def hint(self) -> str:
@@ -58,7 +66,7 @@ def fields(schema: object) -> list[Field]:
     form = as_object(schema)
     required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
-    return [_field(name, _shape(spec, form), name in required) for name, spec in properties.items()]
+    return [_field(name, _shape(spec, form), name in required, form) for name, spec in properties.items()]
 
 
 def parse(field: Field, text: str) -> Any:
@@ -98,7 +106,39 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _field(name: str, spec: Mapping[str, Any], required: bool) -> Field:
+def example(field: Field) -> Any:
+    """Return a value that the field takes: its default, its first choice, or one made up within its bounds."""
+    if field.default is not None:
+        return field.default
+    match field.kind:
+        case "choice":
+            return field.choices[0][0]
+        case "choices":
+            return [value for value, _ in field.choices[: whole(field.least or 1, 1)]]
+        case "boolean":
+            return True
+        case "integer" | "number":
+            low = field.least if field.least is not None else min(1, field.most if field.most is not None else 1)
+            return math.ceil(low) if field.kind == "integer" else low
+        case "json":
+            return [example(field.item)] if field.item else {}
+        case "string":
+            made = EXAMPLES.get(field.format or "", "text")
+            made = made.ljust(whole(field.least or 0, high=SAMPLE_CHARS) or 0, ".")
+            return made[: whole(field.most) if field.most is not None else None]
+
+
+def label(field: Field, value: Any) -> str:
+    """Return a value in the words of its form: titles of choices, yes and no."""
+    titles = dict(field.choices)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(label(field, each) for each in cast("list[Any]", value))
+    return titles.get(str(value), shown(value))
+
+
+def _field(name: str, spec: Mapping[str, Any], required: bool, form: Mapping[str, Any]) -> Field:
     multiple = spec.get("type") == "array"
     choices = _choices(as_object(spec.get("items")) if multiple else spec)
     kind = _kind(spec, choices)
@@ -119,7 +159,16 @@ def _field(name: str, spec: Mapping[str, Any], required: bool) -> Field:
         format=str(spec["format"]) if spec.get("format") else None,
         least=_bound(spec.get(lowest)),
         most=_bound(spec.get(highest)),
+        item=_item(name, spec, form) if multiple and not choices else None,
+        nullable=bool(spec.get("nullable")),
     )
+
+
+def _item(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> Field | None:
+    items = _shape(spec.get("items"), form)
+    if items.get("type") not in ("string", "number", "integer", "boolean"):
+        return None
+    return _field(name, items, True, form)
 
 
 def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind:
@@ -142,7 +191,7 @@ def _shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
     found = as_object(spec)
     shapes = [each for each in as_objects(found.get("anyOf")) if each.get("type") != "null"]
     if len(shapes) == 1 and "const" not in shapes[0]:
-        found = {**found, **shapes[0]}
+        found = {**found, **shapes[0], "nullable": len(as_objects(found.get("anyOf"))) > 1}
     reference = found.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         found = {**as_object(as_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))), **found}

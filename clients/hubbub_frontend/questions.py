@@ -119,11 +119,16 @@ def question(page: Page, request: PendingRequest) -> None:
 
 
 def form(page: Page, questions: Sequence[Field]) -> None:
-    """Render the fields of a form, one per line."""
+    """Render the fields of a form, one per line: its key, as it is typed, and its title where that says more."""
     page.heading("Form")
     for each in questions[:MAX_FIELDS]:
-        words = Text.assemble("• ", text.line(each.title, 100), ("*" if each.required else "", "red"))
-        titles = " / ".join(text.line(title, 40) for _, title in each.choices[:MAX_CHOICES])
+        words = Text.assemble("• ", (text.line(each.name, 100), "bold"), ("*" if each.required else "", "red"))
+        if each.title != each.name:
+            words.append(f"  {text.line(each.title, 100)}")
+        titles = " | ".join(
+            text.line(value, 40) + (f" ({text.line(title, 40)})" if title != value else "")
+            for value, title in each.choices[:MAX_CHOICES]
+        )
         left = len(each.choices) - MAX_CHOICES
         for part in (titles, f"and {left} more" if left > 0 else "", each.hint):
             words.append(f"  {part}" if part else "", style="dim")

@@ -1,13 +1,15 @@
 """Records in words, the same on the command line and on screens."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from hubbub_client.legible import clean
+from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.records import Call, Fault, PendingRequest, Progress, QueueCounts
+from hubbub_client.records import Call, Fault, PendingRequest, Progress, QueueCounts, ServerEvent
 
 HUB = "the hub"
 """Shown instead of a server's name in events of the hub itself."""
@@ -15,6 +17,20 @@ HUB = "the hub"
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 # Characters of a process's last line that are shown with its end.
 MAX_SAID = 200
+
+ASKED_FOR = {
+    "elicitation_form": "a form",
+    "elicitation_url": "a page to visit",
+    "sampling": "a text to write",
+    "roots": "directories",
+}
+# What became of an answer; nothing yet is said in no words.
+DELIVERED = {
+    "pending": ", on its way to the server",
+    "delivered": ", delivered",
+    "failed": ", not delivered",
+    "late": ", too late",
+}
 
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -32,6 +48,11 @@ def relative(moment: datetime | None) -> str:
 def moment(at: datetime | None) -> str | None:
     """Return a local time of day with its date."""
     return None if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def clock(at: datetime | None) -> str | None:
+    """Return a local time of day, for lines that stay on the screen while time passes."""
+    return None if at is None else f"{at.astimezone():%H:%M:%S}"
 
 
 def duration(seconds: float) -> str:
@@ -107,6 +128,24 @@ def request_state(request: PendingRequest) -> str | None:
     return "late" if request.delivery == "late" else request.state
 
 
+def request_news(request: PendingRequest) -> str:
+    """Return in one line what is asked, and what has become of it."""
+    asks = " ".join(question(request).split())
+    match request.state:
+        case "open" if request.cause_ended:
+            return f"{request.cause_ended}, an answer may come too late: {asks}"
+        case "open" if request.claim:
+            return f"{request.claim.by} is answering: {asks}"
+        case "open":
+            until = f", until {clock(request.deadline)}" if request.deadline else ""
+            return f"{asks} ({ASKED_FOR.get(request.kind, request.kind)}{until})"
+        case "answered":
+            by = f" by {request.answered_by}" if request.answered_by else ""
+            return f"answered{by}{DELIVERED.get(request.delivery or '', '')}: {asks}"
+        case ended:
+            return f"{request.reason or ended}: {asks}"
+
+
 def call_state(call: Call) -> str | None:
     """Return the state of a call; also whether it is perhaps waiting for a person."""
     return "perhaps waiting" if call.perhaps_pending_ids and call.state == "in_progress" else call.state
@@ -177,3 +216,48 @@ def of_config(params: Mapping[str, Any]) -> str:
     named = {word: ", ".join(map(str, as_list(params.get(key)))) for key, word in words.items()}
     parts = "; ".join(f"{word} {names}" for word, names in named.items() if names)
     return f"the configuration was read again: {parts or 'all is as before'}"
+
+
+def event_news(event: ServerEvent) -> str:
+    """Return in one line what a server tells; as JSON where it tells what its kind does not have."""
+    return _told(event, as_object(event.params)).replace("\n", " ").rstrip()
+
+
+def _amount(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) and is_finite(value) else str(value)
+
+
+def log_line(params: Mapping[str, Any]) -> str:
+    """Return a log message of a server: its level, who logs, and what."""
+    data = params.get("data")
+    said = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+    logger = f"{params['logger']}: " if params.get("logger") else ""
+    return f"{params.get('level')}  {logger}{said}"
+
+
+def _told(event: ServerEvent, params: Mapping[str, Any]) -> str:
+    of_call = f" (call {event.call_id})" if event.call_id else ""
+    match event.kind:
+        case "stderr" | "throttled" if "line" in params:
+            return str(params["line"])
+        case "log":
+            return log_line(params)
+        case "progress" if "progress" in params:
+            share = "/".join(_amount(params[key]) for key in ("progress", "total") if params.get(key) is not None)
+            return f"{share} {params.get('message') or ''}{of_call}"
+        case "list_changed" if (event.method or "").count("/") == 2:
+            return f"its {(event.method or '').split('/')[1]} have changed"
+        case "resource_updated" if "uri" in params:
+            return f"{params['uri']} has changed"
+        case "cancelled" if "requestId" in params:
+            why_ = f": {params['reason']}" if params.get("reason") else ""
+            return f"it takes back its request {params['requestId']}{why_}"
+        case "elicitation_complete" if "elicitationId" in params:
+            return f"the page of {params['elicitationId']} is done"
+        case "task_status" if "taskId" in params:
+            said = f": {params['statusMessage']}" if params.get("statusMessage") else ""
+            return f"task {params['taskId']} is {str(params.get('status')).replace('_', ' ')}{said}"
+        case "config_reloaded" | "config_problem":
+            return of_config(params)
+        case _:
+            return f"{event.method or event.kind}  {json.dumps(params, ensure_ascii=False)}"

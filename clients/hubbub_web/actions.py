@@ -1,6 +1,7 @@
 """Actions of a page, one function each: the session and checked JSON values in, a JSON value out."""
 
 import contextlib
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -11,11 +12,13 @@ from pydantic import ConfigDict, Field, JsonValue, validate_call
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call, PendingRequest
+from hubbub_client.specs import ServerSpec
 from hubbub_frontend.as_task import ways
 from hubbub_frontend.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
 from hubbub_frontend.hosts import name as host_name
 from hubbub_frontend.timeline import timeline
-from hubbub_web.brief import brief, whole_host
+from hubbub_web.brief import brief, question, whole_host
+from hubbub_web.search import search
 from hubbub_web.sessions import Session
 
 Action = Callable[..., Awaitable[Any]]
@@ -30,6 +33,17 @@ CLAIM_S = 60.0
 MAX_NAME = 64
 LOG_LINES = 200
 MAX_ASKED = 200
+
+MAX_SEARCH = 200
+"""Characters of a search."""
+
+FIELDS_OF = {
+    "COMMAND_NOT_ALLOWED": "command",
+    "HOST_NOT_ALLOWED": "url",
+    "VARIABLE_NOT_ALLOWED": "variables",
+    "SERVER_EXISTS": "name",
+}
+"""The field that a refusal to add a server is about, by its reason."""
 
 ACTIONS: dict[str, Action] = {}
 
@@ -201,6 +215,40 @@ async def set_server(who: Session, name: Id, to: Literal["connected", "disconnec
 
 
 @action
+async def may_add(who: Session) -> Any:
+    """Return whether this person may add servers: whether they are an administrator of any."""
+    caller = await (await who.hub()).admin.whoami()
+    return {"may": any(grant.role == "admin" for grant in caller.grants)}
+
+
+@action
+async def add_server(
+    who: Session, name: str, command: str = "", url: str = "", variables: str = "", headers: str = ""
+) -> Any:
+    """Add a server that is started by a command line, or is at a URL. Violations name the argument that is wrong.
+
+    `variables` has a NAME=VALUE a line, `headers` a NAME: VALUE a line.
+    """
+    if not name.strip():
+        raise InvalidArgument("a name is needed", violations=(("name", "please give a name"),))
+    place = "url" if url else "command"
+    words = _command(command)
+    if bool(words) == bool(url):
+        raise InvalidArgument("a command or a URL is needed", violations=((place, f"please give a {place}"),))
+    given = {"env": _pairs(variables, "=", "variables"), "headers": _pairs(headers, ":", "headers")}
+    endpoint = {"url": url.strip()} if url else {"command": words[0], "args": words[1:]}
+    try:
+        added = await (await who.hub()).servers.add(ServerSpec(name=name.strip(), **endpoint, **given))  # pyright: ignore[reportArgumentType] - by key
+    except HubbubError as error:
+        if error.reason in FIELDS_OF or error.violations:
+            found = tuple((_field(at, place), text) for at, text in error.violations)
+            blamed = ((FIELDS_OF.get(error.reason or "") or place, error.message),)
+            raise InvalidArgument(error.message, reason=error.reason, violations=found or blamed) from None
+        raise
+    return added.to_json()
+
+
+@action
 async def hosts(who: Session) -> Any:
     """Return the newest hosts that are connected, and whether there are `more`; or `refused`, why there are none."""
     try:
@@ -229,6 +277,13 @@ async def waiting_host(who: Session, call_id: Id) -> Any:
 
 
 @action
+async def find(who: Session, text: Annotated[str, Field(min_length=1, max_length=MAX_SEARCH)]) -> Any:
+    """Return the entries of all servers' catalogs that have all words of a text, and how `many` there are."""
+    found, many = await search(await who.hub(), text)
+    return {"entries": found, "many": many}
+
+
+@action
 async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "template", "prompt"]) -> Any:
     """Return what a server offers of one kind; for tools, also the `ways` to call them."""
     hub = await who.hub()
@@ -236,6 +291,33 @@ async def catalog(who: Session, server: Id, kind: Literal["tool", "resource", "t
     of = await hub.servers.get(server) if kind == "tool" else None
     found = [asdict(ways(of, each.object)) for each in entries] if of else []
     return {"entries": [each.object for each in entries], "ways": found, "lists": [each.to_json() for each in lists]}
+
+
+def _command(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        problem = "has a quotation mark that is not closed"
+        raise InvalidArgument("the command cannot be read", violations=(("command", problem),)) from None
+
+
+def _pairs(text: str, mark: str, field: str) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, marked, value = line.partition(mark)
+        if name.strip() and marked:
+            found[name.strip()] = value.strip()
+        elif line.strip():
+            problem = f"line {number} is not NAME{mark}VALUE"
+            raise InvalidArgument("a line cannot be read", violations=((field, problem),))
+    return found or None
+
+
+def _field(place: str, endpoint: str) -> str:
+    """Return the field of the page for a place in a spec; `endpoint` is the field for all that is not named."""
+    words = place.split(".")
+    known = {"name": "name", "env": "variables", "headers": "headers"}
+    return next((known[word] for word in words if word in known), endpoint)
 
 
 async def _release_all(who: Session) -> None:
@@ -254,8 +336,8 @@ async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequ
 
 
 def _shown(record: PendingRequest) -> dict[str, Any]:
-    """Return the record without its claim's secret."""
-    shape = record.to_json()
+    """Return the record with its question in a line, and without its claim's secret."""
+    shape: dict[str, Any] = record.to_json() | {"question": question(record)}
     if shape["claim"]:
         shape["claim"]["id"] = None
     return shape

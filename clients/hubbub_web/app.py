@@ -1,7 +1,7 @@
 """The web application: the page, its streams, and the actions."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -17,16 +17,28 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from hubbub_client.errors import HubbubError, InvalidArgument, NotFound, ResourceExhausted, Unauthenticated
+from hubbub_client.errors import (
+    FailedPrecondition,
+    HubbubError,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unauthenticated,
+)
 from hubbub_client.legible import is_text
 from hubbub_client.records import EventKind
 from hubbub_web.actions import ACTIONS
+from hubbub_web.entrance import Entrance
 from hubbub_web.event_stream import EventStream
 from hubbub_web.feed import Feed
 from hubbub_web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
+from hubbub_web.push import Pushing, subscription
 from hubbub_web.sessions import Session, Sessions
 
 STATIC = Path(__file__).parent / "static"
+
+AT_THE_ROOT = {"/sw.js": "js/sw.js", "/manifest.webmanifest": "manifest.webmanifest"}
+"""Files that a browser takes for all of the page only if they are at its root."""
 
 STATUS = {
     StatusCode.INVALID_ARGUMENT: 400,
@@ -45,21 +57,26 @@ STATUS = {
 class Bridge:
     """Routes over one feed and one set of sessions."""
 
-    def __init__(self, feed: Feed, sessions: Sessions, port: int, site: Site) -> None:
+    def __init__(self, feed: Feed, sessions: Sessions, entrance: Entrance, port: int, site: Site) -> None:
         self._feed = feed
         self._sessions = sessions
+        self._entrance = entrance
         # Cookies do not tell ports apart: two bridges on one machine must not overwrite each other's.
         self._cookie = f"{'__Host-' if site.secure else ''}hubbub-{port}"
         self._site = site
+        self.pushing: Pushing | None = None
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
         return Starlette(
             routes=[
                 Route("/", self._page),
+                *(Route(path, _file(name)) for path, name in AT_THE_ROOT.items()),
                 Route("/api/login", self._login, methods=["POST"]),
                 Route("/api/logout", self._logout, methods=["POST"]),
                 Route("/api/link", self._link, methods=["POST"]),
+                Route("/api/push-key", self._push_key, methods=["POST"]),
+                Route("/api/push-to", self._push_to, methods=["POST"]),
                 Route("/api/feed", self._stream, methods=["POST"]),
                 Route("/api/events", self._events, methods=["POST"]),
                 Route("/api/{action}", self._act, methods=["POST"]),
@@ -73,11 +90,12 @@ class Bridge:
         return FileResponse(STATIC / "index.html")
 
     async def _login(self, request: Request) -> Response:
-        entered = self._sessions.enter(str((await _body(request)).get("link", "")))
-        if entered is None:
-            raise Unauthenticated("this link has been used, or is not one of this bridge", reason="LINK_USED")
-        cookie, session = entered
-        response = JSONResponse({"token": session.token})
+        to = await self._entrance.use(str((await _body(request)).get("link", "")))
+        session = self._found(request)
+        if session is not None and to is not None:  # a link of a notification, in a browser that is in already
+            return JSONResponse({"token": session.token, "to": to})
+        cookie, session = self._sessions.begin()
+        response = JSONResponse({"token": session.token, "to": to})
         response.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", path="/", secure=self._site.secure)
         return response
 
@@ -90,6 +108,26 @@ class Bridge:
     async def _link(self, request: Request) -> Response:
         self._session(request)
         return JSONResponse({"url": f"{self._site.scheme}://{request.headers['host']}/#login={self._sessions.link()}"})
+
+    async def _push_key(self, request: Request) -> Response:
+        """Say with which key a browser subscribes; null if nothing is pushed here."""
+        self._session(request)
+        try:
+            return JSONResponse({"key": self.pushing.key() if self.pushing else None})
+        except (OSError, ValueError) as error:
+            raise FailedPrecondition(f"there is no key to push with: {error}", reason="PUSH_NOT_SERVED") from None
+
+    async def _push_to(self, request: Request) -> Response:
+        """Push to this browser from now on, or not any more."""
+        session = self._session(request)
+        given = (await _body(request)).get("subscription")
+        if given is not None and self.pushing is None:
+            raise FailedPrecondition(
+                "nothing is pushed here; hubbub[notify] is not installed", reason="PUSH_NOT_SERVED"
+            )
+        wanted = subscription(given, self.pushing.hosts) if given is not None and self.pushing else None
+        self._sessions.subscribe(session, wanted)
+        return JSONResponse({})
 
     async def _stream(self, request: Request) -> Response:
         session = self._session(request)
@@ -129,8 +167,11 @@ class Bridge:
         except ValueError as error:
             raise InvalidArgument(str(error)) from None
 
+    def _found(self, request: Request) -> Session | None:
+        return self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
+
     def _session(self, request: Request) -> Session:
-        found = self._sessions.find(request.cookies.get(self._cookie), request.headers.get(TOKEN_HEADER))
+        found = self._found(request)
         if found is None:
             raise Unauthenticated("log in with a link from `hubbub web`", reason="LOGIN_NEEDED")
         return found
@@ -157,6 +198,15 @@ class _Listening(StreamingResponse):
             with suppress(ClientDisconnect):
                 await super().__call__(scope, receive, send)
             group.cancel_scope.cancel()
+
+
+def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
+    types = {".webmanifest": "application/manifest+json", ".js": "text/javascript"}
+
+    async def serve(_request: Request) -> Response:
+        return FileResponse(STATIC / name, media_type=types[Path(name).suffix])
+
+    return serve
 
 
 async def _body(request: Request) -> dict[str, Any]:

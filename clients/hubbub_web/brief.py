@@ -23,6 +23,7 @@ def brief(record: Record) -> dict[str, Any]:
             short = _without(record, "request", "answer", "candidate_call_ids") | {
                 "question": question(record),
                 "done": _settled(record),
+                "yes_or_no": yes_or_no(record),
             }
             return _clipped(short) | {"candidate_call_ids": list(record.candidate_call_ids[:MOST_IDS])}
         case Call():
@@ -71,6 +72,18 @@ def question(request: PendingRequest) -> str:
     messages = cast("object", params.get("messages"))
     last = cast("list[object]", messages)[-1:] if isinstance(messages, list) else []
     return clip(" ".join(_spoken(_mapping(message).get("content")) for message in last))
+
+
+def yes_or_no(request: PendingRequest) -> dict[str, str] | None:
+    """Return the name and title of the field of a form that asks for one boolean and nothing else."""
+    schema = _mapping(_mapping(request.request).get("requestedSchema"))
+    fields = _mapping(schema.get("properties"))
+    if request.kind != "elicitation_form" or len(fields) != 1:
+        return None
+    name, spec = next(iter(fields.items()))
+    if _mapping(spec).get("type") != "boolean" or len(name) > LONGEST:
+        return None
+    return {"name": name, "title": clip(str(_mapping(spec).get("title") or name))}
 
 
 def clip(text: str) -> str:

@@ -30,7 +30,9 @@ HEADERS = {
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
+            "trusted-types hubbub-worker",
+            "manifest-src 'self'",
+            "worker-src 'self'",
         )
     ),
     "x-content-type-options": "nosniff",

@@ -16,9 +16,12 @@ import uvicorn
 from hubbub_client.discovery import is_loopback
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import LAST_PORT, whole_text
+from hubbub_frontend.links import Links
 from hubbub_web.app import Bridge
+from hubbub_web.entrance import Entrance
 from hubbub_web.feed import Feed
 from hubbub_web.guard import Site
+from hubbub_web.push import Pushing
 from hubbub_web.sessions import People, Sessions
 
 STOP_S = 2
@@ -92,8 +95,12 @@ async def serve(
     *,
     tls: Secured | None = None,
     open_browser: bool,
+    links: Links | None = None,
+    pushing: Pushing | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. `announce` gets the link, `say` other messages for the person.
+
+    Browsers are also let in by `links`, and told by `pushing`.
 
     Raises HubbubError if the hub refuses the bridge.
     """
@@ -101,8 +108,10 @@ async def serve(
     feed, people = Feed(), People(connect)
     sessions = Sessions(people)
     site = tls.site if tls else Site()
+    bridge = Bridge(feed, sessions, Entrance(sessions, people, links), port, site)
+    bridge.pushing = pushing
     config = uvicorn.Config(
-        Bridge(feed, sessions, port, site).application(),
+        bridge.application(),
         lifespan="off",
         ws="none",
         http="h11",
@@ -118,6 +127,8 @@ async def serve(
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(feed.follow, hub)
+            if pushing is not None:
+                group.start_soon(pushing.run, hub, sessions.subscribed, sessions.subscribers)
             bound.listen()
             announce(url)
             if open_browser:

@@ -6,10 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 
 import anyio
 
 from hubbub_client.hub import Hub
+from hubbub_web.push import Subscriber, Subscription
 
 Connect = Callable[[str | None], AbstractAsyncContextManager[Hub]]
 
@@ -61,6 +63,12 @@ class Session:
     claims: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str])
     left: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     turn: anyio.Lock = field(default_factory=anyio.Lock)
+    subscription: Subscription | None = None
+
+    def unsubscribe(self, ended: Subscription) -> None:
+        """Forget a subscription, unless the browser has another by now."""
+        if self.subscription == ended:
+            self.subscription = None
 
     async def hub(self) -> Hub:
         """Return this person's connection to the hub. Raises Unavailable."""
@@ -88,6 +96,13 @@ class Sessions:
         self._people = people
         self._links: OrderedDict[str, None] = OrderedDict()
         self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self.subscribed = anyio.Event()
+
+    def subscribe(self, session: Session, subscription: Subscription | None) -> None:
+        """Push to a session's browser from now on; not any more, if there is no subscription."""
+        session.subscription = subscription
+        if subscription is not None:
+            self.subscribed.set()
 
     def link(self) -> str:
         """Return the secret of a new one-time link."""
@@ -97,18 +112,31 @@ class Sessions:
             self._links.popitem(last=False)
         return secret
 
-    def enter(self, secret: str) -> tuple[str, Session] | None:
-        """Exchange a link for a cookie and a session; None if the link is used or unknown."""
+    def use(self, secret: str) -> bool:
+        """Use up a link of this bridge; return False if it is used or unknown."""
         known = next((each for each in self._links if _same(each, secret)), None)
         if known is None:
-            return None
+            return False
         del self._links[known]
+        return True
+
+    def begin(self) -> tuple[str, Session]:
+        """Begin a session; return its cookie as well. The oldest of too many ends."""
         cookie = secrets.token_urlsafe(32)
         self._sessions[cookie] = Session(self._people)
         if len(self._sessions) > MAX_SESSIONS:
             _, oldest = self._sessions.popitem(last=False)
             oldest.over = True
         return cookie, self._sessions[cookie]
+
+    def subscribers(self) -> list[Subscriber]:
+        """Return the browsers that want pushes, each once: with its session ends its subscription."""
+        found: dict[str, Subscriber] = {}
+        for session in self._sessions.values():
+            if session.subscription is not None:
+                end = partial(session.unsubscribe, session.subscription)
+                found[session.subscription.endpoint] = Subscriber(session.subscription, end)
+        return list(found.values())
 
     def find(self, cookie: str | None, token: str | None) -> Session | None:
         """Return the session of a request that brings both its cookie and its token."""

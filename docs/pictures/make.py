@@ -19,13 +19,20 @@ from playwright.sync_api import Page, sync_playwright
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BIN = Path(sys.executable).parent
-DESKTOP, PHONE = {"width": 1000, "height": 640}, {"width": 360, "height": 640}
+DESKTOP, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 700}
 
 CALLS = (("order_lunch", "lunch"), ("sign_up", "sign-up"), ("write_haiku", "haiku"), ("plan_trip", "trip"))
 
 
 def main() -> None:
     """Starts everything, takes the pictures, ends everything."""
+    with at_the_page() as page:
+        take_all(page)
+
+
+@contextmanager
+def at_the_page() -> Iterator[Page]:
+    """The page with the inbox of the demo, where questions wait; all of it ends afterwards."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if not browser:
         sys.exit("chromium is missing: run `make chromium`")
@@ -40,16 +47,16 @@ def main() -> None:
             with running(bridge, data_dir) as said, sync_playwright() as playwright:
                 chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
                 page = chromium.new_page(viewport=DESKTOP)
-                take_all(page, json.loads(said.readline())["url"])
+                page.goto(json.loads(said.readline())["url"])
+                page.get_by_label("Your name").fill("Ada")
+                page.get_by_role("button", name="Start").click()
+                page.locator("a.card").nth(len(CALLS) - 1).wait_for()
+                yield page
                 chromium.close()
 
 
-def take_all(page: Page, link: str) -> None:
+def take_all(page: Page) -> None:
     """The pictures, one after the other."""
-    page.goto(link)
-    page.get_by_label("Your name").fill("Ada")
-    page.get_by_role("button", name="Start").click()
-    page.locator("a.card").nth(len(CALLS) - 1).wait_for()
     take(page, "web-inbox")
     page.locator("a.card", has_text="for lunch?").click()
     page.get_by_text("You are answering this").wait_for()

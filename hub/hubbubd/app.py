@@ -30,8 +30,7 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
-from hubbubd.store import StoreError
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import StoreError, engines
 from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
@@ -39,7 +38,6 @@ from hubbubd.upstream.connector import McpConnector
 
 log = structlog.get_logger(__name__)
 
-STORE_FILE = "hubbub.db"
 LOCAL_SOCKET = "hub.sock"
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -113,7 +111,7 @@ def _import_offered(settings: HubSettings) -> None:
 
 async def _check(settings: Settings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
-    found = await diagnostics.before_start(settings, settings.hub.data_dir / STORE_FILE, os.environ)
+    found = await diagnostics.before_start(settings, os.environ)
     for each in found:
         console.say(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
@@ -130,41 +128,45 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer, meter)
-        store = await SqliteStore.open(hub_settings.data_dir / STORE_FILE)
+        connector.origins |= settings.origins
         try:
-            configured = {server.name: server for server in settings.servers}
-            connector.origins |= settings.origins
-
-            def load_again() -> Settings:
-                again = load()
-                connector.origins |= again.origins
-                return again
-
-            async with (
-                Hub.open(
-                    store,
-                    connector,
-                    configured,
-                    hub_settings,
-                    clock=clock,
-                    tracer=tracer,
-                    meter=meter,
-                    files=settings.files,
-                    load=load_again,
-                    telemetry_endpoint=setup.destination(os.environ),
-                ) as hub,
-                _metrics(hub_settings, meter) as metrics,
-                anyio.create_task_group() as listening,
-            ):
-                hub.configuration.on_adopted(_adopt)
-                listening.start_soon(_reload_on_hangup, hub.configuration)
-                await _serve_api(hub, hub_settings, local, metrics, signals)
-                listening.cancel_scope.cancel()
+            async with engines.opened(hub_settings.store, hub_settings.data_dir) as store:
+                configured = {server.name: server for server in settings.servers}
+                async with (
+                    Hub.open(
+                        store,
+                        connector,
+                        configured,
+                        hub_settings,
+                        clock=clock,
+                        tracer=tracer,
+                        meter=meter,
+                        files=settings.files,
+                        load=_noting_origins(connector, load),
+                        telemetry_endpoint=setup.destination(os.environ),
+                    ) as hub,
+                    _metrics(hub_settings, meter) as metrics,
+                    anyio.create_task_group() as listening,
+                ):
+                    hub.configuration.on_adopted(_adopt)
+                    listening.start_soon(_reload_on_hangup, hub.configuration)
+                    await _serve_api(hub, hub_settings, local, metrics, signals)
+                    listening.cancel_scope.cancel()
         finally:
-            await store.close()
             async with anyio.create_task_group() as closing:
                 for close in (tracer.close, meter.close):
                     closing.start_soon(to_thread.run_sync, close)
+
+
+def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Callable[[], Settings]:
+    """Return `load` that also tells the connector in which file each server is."""
+
+    def load_again() -> Settings:
+        settings = load()
+        connector.origins |= settings.origins
+        return settings
+
+    return load_again
 
 
 async def _serve_api(

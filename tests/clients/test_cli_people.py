@@ -73,5 +73,6 @@ async def test_a_request_for_people_is_a_form_to_read(hub: Any, hubbub: Any) -> 
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
     ran = await hubbub("inbox", "show", "r1", json=False)
     assert "kitchen asks you to fill in a form" in ran.out
-    assert "• Dish*  soup / pie" in ran.out
+    assert "• dish*  Dish  soup | pie" in ran.out
+    assert ran.out.endswith("inbox answer r1 dish=soup\n")
     assert "\x1b" not in ran.out

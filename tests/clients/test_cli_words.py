@@ -12,7 +12,7 @@ import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_cli.details import print_details
-from hubbub_client.records import Call, Fault, QueueCounts, Record, Server
+from hubbub_client.records import Call, Fault, QueueCounts, Record, Server, Task
 from hubbub_frontend.wording import story
 
 from ..syntax import tree
@@ -203,11 +203,12 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
 
     hub.streams["WatchCalls"] = script
     ran = await hubbub("calls", "watch", "lunch", json=False)
-    first, *between, last, result = ran.out.splitlines()
+    heading, first, *between, last, result = ran.out.splitlines()
+    assert heading.split() == ["time", "id", "what"]
     assert first.split(maxsplit=1)[1] == "lunch  order_lunch on demo: waits for a person (req_1)"
     assert [line.split(maxsplit=1)[1] for line in between] == [
         "lunch  1/2 cooking",
-        'lunch  {"level": "info", "data": "hot"}',
+        "lunch  info  hot",
     ]
     assert last.split(maxsplit=1)[1] == "lunch  order_lunch on demo: completed after 4.0 s"
     assert result == "2 x soup"
@@ -263,7 +264,9 @@ def filled(kind: type[Record], state: str) -> Any:
     return kind(**values)
 
 
-@pytest.mark.parametrize(("kind", "state"), [(Server, "error"), (Call, "waiting_input"), (Call, "in_progress")])
+@pytest.mark.parametrize(
+    ("kind", "state"), [(Server, "error"), (Call, "waiting_input"), (Call, "in_progress"), (Task, "")]
+)
 def test_each_field_of_a_record_is_told_to_people(kind: type[Record], state: str, capsys: Any) -> None:
     record = filled(kind, state)
     print_details(record)

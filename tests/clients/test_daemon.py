@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hubbub_local import daemon
-from hubbubd.app import STORE_FILE
+from hubbubd.store.engines import FILE
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def client_file(directory: Path, address: object) -> None:
 
 
 def test_the_lock_is_that_of_the_store() -> None:
-    assert f"{STORE_FILE}.lock" == daemon.LOCK
+    assert f"{FILE}.lock" == daemon.LOCK
 
 
 def test_the_hub_is_the_process_that_holds_the_lock(held: Path) -> None:

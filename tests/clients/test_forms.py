@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
+from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_frontend.forms import Field, fields, parse
 
 SCHEMA: dict[str, Any] = {
@@ -229,6 +229,7 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
         pending_request=_open_form(request.id)
     )
     hub.replies["AnswerPendingRequest"] = answer
+    hub.replies["ListCatalogEntries"] = lambda _: catalog_pb2.ListCatalogEntriesResponse()
 
     screen, terminal = pty.openpty()
     try:
@@ -236,13 +237,13 @@ async def test_a_person_at_the_terminal_fills_in_the_form_that_a_call_asks(hub: 
         command = [str(Path(sys.executable).with_name("hubbub")), "--data-dir", str(hub.data_dir), "call", "s", "t"]
         with anyio.fail_after(60):
             async with await anyio.open_process(command, stdin=terminal, stdout=None, stderr=terminal) as process:
-                await person.types("a", after="ater? ")
                 await person.types("old", after="age (integer, optional) [7]: ")
                 await person.types("99", after="[7]: ")
-                await person.types("a", after="ater? ")
+                await person.types("", after="[s] ")
                 await person.types("", after="[99]: ")
-                await person.types("a", after="ater? ")
+                await person.types("s", after="[s] ")
                 await person.types("8", after="[99]: ")
+                await person.types("", after="[s] ")
                 assert await process.wait() == 0
     finally:
         os.close(screen)

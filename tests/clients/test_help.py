@@ -24,8 +24,8 @@ PAGES = dict(pages(whole()))
 
 def test_the_usage_has_what_may_be_left_out_in_brackets() -> None:
     usages = {words: page.partition("\n")[0].removeprefix(f"Usage: {words} [OPTIONS]") for words, page in PAGES.items()}
-    assert usages["hubbub call"] == " SERVER TOOL [JSON]"
-    assert usages["hubbub inbox answer"] == " [ID]"
+    assert usages["hubbub call"] == " SERVER TOOL [KEY=VALUE... or JSON]"
+    assert usages["hubbub inbox answer"] == " [ID] [KEY=VALUE...]"
     assert usages["hubbub servers add"] == " NAME [-- COMMAND ARGS...]"
     assert usages["hubbub servers watch"] == " [NAME...]"
     assert usages["hubbub status"] == ""
@@ -38,7 +38,9 @@ def test_each_option_and_argument_names_what_it_takes_and_none_its_type() -> Non
 
 def test_the_help_of_an_argument_and_of_an_option_is_beside_them() -> None:
     page = PAGES["hubbub inbox answer"]
-    assert re.search(r"\nArguments:\n  ID  The pending request; a terminal lets you choose\.\n\nOptions:\n", page)
+    assert re.search(
+        r"\nArguments:\n  ID +The pending request; a terminal lets you choose\.\n  KEY=VALUE\.\.\.  Form: yes", page
+    )
     assert re.search(r"\n  --accept \[JSON\]  Elicitation: yes", page)
     assert re.search(r"\n  SERVER +The server\.  \[required\]\n", PAGES["hubbub call"])
 
@@ -50,7 +52,7 @@ def test_a_group_names_its_commands_in_whole_sentences() -> None:
 
 
 def test_an_example_is_one_line_that_can_be_copied() -> None:
-    example = 'hubbub inbox answer REQUEST --accept \'{"dish": "soup", "portions": 2}\''
+    example = "hubbub inbox answer REQUEST dish=soup portions=2"
     assert PAGES["hubbub inbox answer"].splitlines()[-1] == f"  Example: {example}"
 
 

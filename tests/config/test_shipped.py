@@ -8,6 +8,7 @@ from hubbubd.config.files import SERVER_KEYS
 from hubbubd.config.hub import LIVE
 from hubbubd.config.mcp import ProfileSettings
 from hubbubd.config.server import OAuthConfig
+from hubbubd.config.store import StoreSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REFERENCE = (REPOSITORY / "docs" / "configuration.md").read_text()
@@ -23,7 +24,8 @@ def test_the_demo_has_four_servers_that_run_from_the_installed_peers() -> None:
 
 def test_the_reference_describes_every_setting_and_no_other() -> None:
     described = re.findall(r"^\| `([a-z]\w*)` \|", REFERENCE, re.MULTILINE)  # variables have capitals
-    tables = (HubSettings.model_fields, ProfileSettings.model_fields, SERVER_KEYS, OAuthConfig.model_fields)
+    models = (HubSettings, ProfileSettings, StoreSettings, OAuthConfig)
+    tables = (*(model.model_fields for model in models), SERVER_KEYS)
     assert sorted(described) == sorted(name for table in tables for name in table)
 
 

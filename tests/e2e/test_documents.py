@@ -1,4 +1,4 @@
-"""Every command of the README and of docs/, run as written against the demo; or the reason why one is not."""
+"""Every command of the documents, run as written against the demo; or the reason why one is not."""
 
 import json
 import os
@@ -20,12 +20,28 @@ from .conftest import BIN, child, environment
 from .terminals import on_a_terminal
 
 ROOT = Path(__file__).parents[2]
-# These are run elsewhere, as written: test_network.py has a hub that is served by TLS, and test_connect.py types whole
-# blocks, as functions and pipes need.
-ELSEWHERE = {ROOT / "docs/tls.md", ROOT / "docs/connect.md"}
+ELSEWHERE = {
+    "benchmarks/README.md": "they take minutes; tests/e2e/test_benchmarks.py has a short one of each part",
+    "CONTRIBUTING.md": "the targets of make run these tests",
+    "docs/connect.md": "tests/e2e/test_connect.py types whole blocks, as functions and pipes need",
+    "docs/deploy/README.md": "there is no engine of containers; tests/deploy/test_processes.py runs what is in them",
+    "docs/examples/page/README.md": "tests/e2e/test_examples.py serves the page with what these commands install",
+    "docs/frontends/go.md": "tests/e2e/test_frontends.py does, with the plugins of Debian",
+    "docs/frontends/typescript.md": "tests/e2e/test_connect.py runs the example with what these commands install",
+    "docs/start.md": "tests/e2e/test_first_page.py does, in an empty home",
+    "docs/tls.md": "tests/e2e/test_network.py does, with a hub that is served by TLS",
+}
+"""Documents whose commands are run by other tests, or not at all, and which or why."""
+ALL_DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
+)
+PAGES_OF_ERRORS = "docs/errors/"
+"""Their examples show what goes wrong, and what is looked up then, for names that no demo has."""
 DOCUMENTS = {
-    str(path.relative_to(ROOT)): path.read_text()
-    for path in [ROOT / "README.md", *sorted({*ROOT.glob("docs/*.md")} - ELSEWHERE)]
+    name: (ROOT / name).read_text()
+    for name in ALL_DOCUMENTS
+    if name not in ELSEWHERE and not name.startswith(PAGES_OF_ERRORS)
 }
 LIMIT_S = 120
 
@@ -33,6 +49,7 @@ REDIRECTED = """hubbub inbox answer REQUEST --accept \
 '{"redirect_url": "http://127.0.0.1:40123/callback?code=...&state=..."}'"""
 INSTALLS = "it installs: `make test` has done it, from the same lists"
 PACKAGES = "it installs: tests/deploy/test_packages.py does, from built wheels"
+FIRST = "test_first_page.py does, in an empty home"
 NOT_RUN = {
     "make run": "what it does after installing is how each of these tests begins",
     "make test": "this is a part of it",
@@ -42,6 +59,11 @@ NOT_RUN = {
     'pipx install --pip-args "--find-links ." ./hubbub-0.1.0-py3-none-any.whl': PACKAGES,
     "uv tool install --find-links . ./hubbub-0.1.0-py3-none-any.whl": PACKAGES,
     "uvx --find-links . --from ./hubbub-0.1.0-py3-none-any.whl hubbub --version": PACKAGES,
+    "pip install hubbub-client": INSTALLS,
+    "pipx install 'hubbub[all]'": INSTALLS,
+    "hubbub init": FIRST,
+    "hubbub up -d": FIRST,
+    "claude mcp add hubbub -- hubbub mcp": "the program is not here; `hubbub mcp install` writes the same",
     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 hubbubd": "test_traces.py does, with a collector",
     "HUBBUBD_METRICS_LISTEN=127.0.0.1:9464 hubbubd": "tests/deploy/test_metrics.py does, on a free port",
     REDIRECTED: "test_authorizations.py does it, with an address where a browser has really ended",
@@ -56,10 +78,12 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
     "hubbub --as robot agent --rules rules.toml --dry-run": ('"would"', None),
     "hubbubd --config servers.toml": ('"event":"ready"', None),
 }
+HOSTS = ("README", "claude-code", "claude-desktop", "codex", "cursor", "goose", "others", "vscode")
 # These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
 CALL_NOTHING = {
-    f"docs/{name}.md" for name in ("access", "configuration", "metrics", "operations", "store", "tracing", "tui", "web")
-}
+    f"docs/{name}.md"
+    for name in ("access", "configuration", "metrics", "operations", "production", "store", "tracing", "tui", "web")
+} | {f"docs/hosts/{name}.md" for name in HOSTS}
 # What must have been printed when a document is through.
 SAYS = {
     "README.md": ['"dish": "soup"', "An old silent pond", "completed"],
@@ -91,6 +115,15 @@ def blocks(document: str) -> list[Block]:
     return [Block(language, text) for language, text in found]
 
 
+def test_a_document_whose_commands_are_run_elsewhere_has_commands_and_names_a_test_that_is_there() -> None:
+    for name, reason in ELSEWHERE.items():
+        assert re.search(r"^```(?:sh)?$", (ROOT / name).read_text(), re.MULTILINE), name
+        for test in re.findall(r"tests/\S+\.py", reason):
+            assert (ROOT / test).is_file(), test
+    for path in ROOT.glob(f"{PAGES_OF_ERRORS}*.md"):
+        assert "```sh" not in path.read_text(), path
+
+
 def shell_commands(document: str) -> list[str]:
     return [command for block in blocks(document) if block.language == "sh" for command in block.commands()]
 
@@ -105,7 +138,7 @@ ALL = {document: shell_commands(document) for document in DOCUMENTS}
 def test_a_block_without_a_language_has_no_commands_and_every_reason_is_needed() -> None:
     for document in DOCUMENTS:
         for block in blocks(document):
-            words = re.findall(r"^(hubbubd?|make|pip|npm|curl) ", block.text, re.MULTILINE)
+            words = re.findall(r"^(hubbubd?|make|pipx?|npm|curl) ", block.text, re.MULTILINE)
             assert block.language == "sh" or not words, f"{document}: {block.text}"
     written = {bare(command) for commands in ALL.values() for command in commands}
     assert NOT_RUN.keys() | ENDLESS.keys() <= written
@@ -178,6 +211,7 @@ async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "HUBBUB_PEERS": os.environ.get("HUBBUB_PEERS", str(ROOT / ".peers")),
         "BROWSER": "true %s",
+        "HOME": str(directory),
         "HUBBUBD_MCP_LISTEN": "127.0.0.1:0",
     }
     command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]

@@ -47,6 +47,10 @@ EXCEPTIONS = {
     "clients/hubbub_frontend/text.py": {"int": "the difference of two dates"},
     "clients/hubbub_frontend/wording.py": {"int": "the difference of two dates"},
     "clients/hubbub_cli/timeline.py": {"int": "the share of a line's width"},
+    "clients/hubbub_notify/push.py": {"int": "of the time of this machine"},
+    "clients/hubbub_notify/quiet.py": {
+        "fromtimestamp": "of the time of this machine, or of a record's date and a week"
+    },
     "clients/hubbub_cli/webhook.py": {"int": "of the time of this machine"},
     "clients/hubbub_cli/doctor.py": {"timedelta": "constants"},
     "clients/hubbub_frontend/certs.py": {"timedelta": "days that the command line has bounded"},

@@ -15,9 +15,16 @@ from ..syntax import tree
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGES = REPOSITORY / "hub"
 CLIENTS = REPOSITORY / "clients"
-FRONTENDS = {"hubbub_cli", "hubbub_agent", "hubbub_tui", "hubbub_web"}
+FRONTENDS = {"hubbub_cli", "hubbub_agent", "hubbub_notify", "hubbub_tui", "hubbub_web"}
 # The commands that are frontends of their own. Each imports its frontend when it is run, so that no other pays for it.
-STARTED_BY = {"hubbub_cli.agent": "hubbub_agent", "hubbub_cli.tui": "hubbub_tui", "hubbub_cli.web": "hubbub_web"}
+STARTED_BY = {
+    "hubbub_cli.agent": "hubbub_agent",
+    "hubbub_cli.notify_rules": "hubbub_notify",
+    "hubbub_cli.notifying": "hubbub_notify",
+    "hubbub_cli.pushing": "hubbub_notify",
+    "hubbub_cli.tui": "hubbub_tui",
+    "hubbub_cli.web": "hubbub_web",
+}
 PARAMETERS = 5
 
 _tracked = subprocess.run(

@@ -10,7 +10,8 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, Store, StoreUnavailable, Write
-from hubbubd.store.sqlite import UNREAD_COMMITS, SqliteStore
+from hubbubd.store.feeds import UNREAD_COMMITS
+from hubbubd.store.sqlite import SqliteStore
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -20,7 +20,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 async def secrets(data_dir: Path) -> list[diagnostics.Finding]:
     """What the check says of the files with secrets."""
-    found = await diagnostics.before_start(Settings(hub=HubSettings(data_dir=data_dir)), data_dir / "hubbub.db", {})
+    found = await diagnostics.before_start(Settings(hub=HubSettings(data_dir=data_dir)), {})
     return [each for each in found if each.about == "secrets"]
 
 

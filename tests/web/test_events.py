@@ -53,7 +53,7 @@ async def test_events_are_live_and_picked_out_by_server_kind_and_words(
     ada: Person = await visit(await bridge.new_link(), "Ada")
     await ada.page.get_by_role("link", name="Events").click()
     main = ada.page.locator("main")
-    await expect(main.get_by_text("Nothing was told")).to_be_visible()
+    await expect(main.get_by_text("No events yet")).to_be_visible()
     await heard(hub, ada, "one", "first <b>words</b>")
     await heard(hub, ada, "two", "other words")
     await main.get_by_label("All servers").select_option("two")

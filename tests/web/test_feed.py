@@ -149,6 +149,26 @@ def test_a_short_form_is_bounded_whatever_a_server_wrote() -> None:
 
 def test_the_oldest_session_is_over_when_there_are_too_many() -> None:
     sessions = Sessions(People(None))  # pyright: ignore[reportArgumentType] - nobody asks the hub
-    entered = [sessions.enter(sessions.link()) for _ in range(MAX_SESSIONS + 1)]
-    over = [each[1].over for each in entered if each is not None]
+    entered = [sessions.begin() for _ in range(MAX_SESSIONS + 1)]
+    over = [session.over for _, session in entered]
     assert over == [True] + [False] * MAX_SESSIONS
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"sure": {"type": "boolean", "title": "Deploy"}}, {"name": "sure", "title": "Deploy"}),
+        ({"sure": {"type": "boolean"}}, {"name": "sure", "title": "sure"}),
+        ({"sure": {"type": "boolean", "title": "x" * 1000}}, {"name": "sure", "title": "x" * (LONGEST - 1) + "…"}),
+        ({"sure": {"type": "boolean"}, "why": {"type": "string"}}, None),
+        ({"sure": {"type": "string"}}, None),
+        ({"x" * 1000: {"type": "boolean"}}, None),
+        ({"sure": None}, None),
+        ({}, None),
+        (7, None),
+    ],
+)
+def test_a_short_form_says_whether_yes_or_no_is_all_that_is_asked(properties: Any, expected: Any) -> None:
+    params = json.dumps({"message": "?", "requestedSchema": {"properties": properties}}).encode()
+    asked = inbox_pb2.PendingRequest(id="r", kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM, request=params)
+    assert brief(reading.read(PendingRequest, asked))["yes_or_no"] == expected

@@ -210,9 +210,11 @@ async def test_ten_thousand_questions_do_not_stop_the_page(
         # The hub refuses a few that come too many at once.
         while (waiting := await count_open(hub)) < 0.9 * SERVERS * EACH or await ada.waiting() != waiting:
             await anyio.sleep(POLL_S)
-    await expect(ada.page.locator("a.card")).to_have_count(200)
-    await ada.page.get_by_role("button", name="Show more").click()
-    await expect(ada.page.locator("a.card")).to_have_count(400)
+    assert 10 < await ada.page.locator("a.card").count() < 100
+    await ada.page.locator(".listing").evaluate("it => { it.scrollTop = it.scrollHeight; }")
+    last = ada.page.locator(f".rows > li[aria-posinset='{await ada.waiting()}']")
+    await expect(last).to_be_visible()
+    assert await ada.page.locator("a.card").count() < 100
     await ada.page.get_by_role("searchbox").fill("hostile9")
     await expect(ada.page.locator("a.card").first).to_contain_text("hostile9")
     await answers(ada)

@@ -22,7 +22,18 @@ RUN_AXE = """async () => {
 }"""
 # In one step: what is drawn again meanwhile has no height any more.
 HEIGHTS = """() => Math.min(...[...document.querySelectorAll("main button, nav a")]
-    .filter((it) => it.checkVisibility()).map((it) => it.getBoundingClientRect().height))"""
+    .filter((it) => it.checkVisibility()).map((it) => Math.round(it.getBoundingClientRect().height)))"""
+# The longest line of running text, in letters of its own size.
+LETTERS = """() => Math.max(0, ...[...document.querySelectorAll("main p, main .words, main .help")]
+    .filter((it) => !it.matches(".code, .address") && it.checkVisibility() && it.textContent.length > 115)
+    .map((it) => it.clientWidth / (parseFloat(getComputedStyle(it).fontSize) / 2)))"""
+SHIFTS = """
+window.shifted = 0;
+new PerformanceObserver((list) => {
+  for (const { value, hadRecentInput } of list.getEntries()) if (!hadRecentInput) window.shifted += value;
+}).observe({ type: "layout-shift" });
+"""
+"""How much of the page moved by itself, as browsers measure it."""
 # Colours that fade in are looked at when they are there.
 CALM = {"reduced_motion": "reduce"}
 PHONE = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
@@ -62,7 +73,7 @@ QUESTIONS = (
 async def hub(start_shared_hub: Any) -> RunningHub:
     """A hub where something of each kind waits, and something is over."""
     gone = {"command": "no-such-command", "retries": 0}
-    hub = await start_shared_hub({"dictated": dictated(TOOL, roots="ask"), "gone": gone})
+    hub = await start_shared_hub({"dictated": dictated(TOOL, roots="ask", answer_timeout_s=3600), "gone": gone})
     await hub.connected("dictated")
     done = await hub.client.start(
         "dictated", "tools/call", {"name": "ask", "arguments": {"questions": [form("Before?", {})]}}
@@ -93,6 +104,8 @@ async def routes(hub: RunningHub) -> list[str]:
         "server/gone",
         "catalog/dictated",
         "tool/dictated/greet",
+        "add",
+        "nowhere",
     ]
 
 
@@ -100,14 +113,21 @@ async def shown(person: Person, route: str) -> None:
     """Goes to a page, and waits until it is there: the one before it stays until it is made."""
     await person.go(route)
     await expect(person.page.locator(f"main .page[data-route='#/{route}']")).to_be_visible()
-    await expect(
-        person.page.locator(f"#nav [aria-current][href='#/{HOME.get(route.split('/')[0], route)}']")
-    ).to_be_visible()
+    if route != "nowhere":
+        home = HOME.get(route.split("/")[0], route)
+        await expect(person.page.locator(f"#nav [aria-current][href='#/{home}']")).to_have_count(1)
     await expect(person.page.locator("main h1")).to_be_visible()
     await expect(person.page.locator("main .warning", has_text="cannot be shown")).to_have_count(0)
 
 
-HOME = {"request": "inbox", "call": "calls", "server": "servers", "tool": "catalog", "catalog": "catalog"}
+HOME = {
+    "request": "inbox",
+    "call": "calls",
+    "server": "servers",
+    "tool": "catalog",
+    "catalog": "catalog",
+    "add": "servers",
+}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -126,14 +146,91 @@ async def test_names_roles_and_colours_are_fit_for_everybody(
     assert wrong == {}
 
 
-async def test_no_page_is_wider_than_a_phone_and_every_button_can_be_hit(
+async def test_no_page_is_wider_than_a_phone_and_every_button_can_be_hit_with_a_finger(
     hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
 ) -> None:
     ada: Person = await visit(await bridge.new_link(), "Ada", **CALM, **PHONE)
     for route in await routes(hub):
         await shown(ada, route)
         assert await ada.page.evaluate("document.documentElement.scrollWidth") <= 360, route
-        assert await ada.page.evaluate(HEIGHTS) >= 24, route
+        assert await ada.page.evaluate(HEIGHTS) >= 44, route
+
+
+async def test_a_phone_has_four_pages_at_hand_and_the_others_behind_one_button(
+    bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada", **CALM, **PHONE)
+    nav = ada.page.get_by_role("navigation", name="Pages")
+    await expect(nav.locator("a:visible > span:not(.badge)")).to_have_text(["Inbox", "Calls", "Catalog", "Servers"])
+    more = nav.get_by_role("button", name="More")
+    await more.click()
+    await expect(more).to_have_attribute("aria-expanded", "true")
+    await nav.get_by_role("link", name="History").click()
+    await expect(ada.page.get_by_role("heading", level=1)).to_have_text("History")
+    await expect(nav.get_by_role("link", name="History")).to_be_hidden()
+    await more.focus()
+    await ada.page.keyboard.press("Enter")
+    await expect(nav.get_by_role("link", name="History")).to_be_visible()
+    await ada.page.keyboard.press("Escape")
+    await expect(nav.get_by_role("link", name="History")).to_be_hidden()
+    await expect(more).to_be_focused()
+
+
+async def test_with_letters_of_twice_the_size_nothing_is_cut_off(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    zoomed = {"viewport": {"width": 640, "height": 400}, "device_scale_factor": 2}
+    ada: Person = await visit(await bridge.new_link(), "Ada", **CALM, **zoomed)
+    for route in await routes(hub):
+        await shown(ada, route)
+        assert await ada.page.evaluate("document.documentElement.scrollWidth") <= 640, route
+
+
+@pytest.mark.parametrize("width", [1280, 2560, 3840])
+async def test_lines_are_no_longer_than_can_be_read_on_however_large_a_screen(
+    width: int, hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    size = {"viewport": {"width": width, "height": width * 9 // 16}}
+    ada: Person = await visit(await bridge.new_link(), "Ada", **CALM, **size)
+    for route in await routes(hub):
+        await shown(ada, route)
+        assert await ada.page.evaluate(LETTERS) <= 115, route
+
+
+async def test_colours_that_a_person_forces_show_what_is_chosen_and_what_is_new(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada", **CALM, forced_colors="active")
+    main = await ada.open("A form")
+    await expect(main.locator(".bar button").first).to_be_visible()
+    side = ada.page.locator("#side")
+    await expect(side.locator("a.card[aria-current]")).to_have_css("outline-style", "solid")
+    ground = await ada.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    await expect(side.locator(".unread").first).not_to_have_css("background-color", ground)
+
+
+async def test_pages_stand_still_once_they_are_there_and_each_has_a_title_of_its_own(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada", script=SHIFTS, **CALM)
+    titles: dict[str, str] = {}
+    for route in await routes(hub):
+        await shown(ada, route)
+        await ada.page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
+        assert await ada.page.evaluate("window.shifted") <= 0.1, route
+        await ada.page.evaluate("window.shifted = 0")
+        titles[route] = await ada.page.title()
+        assert await ada.page.locator("img:not([width][height]):not(.picture)").count() == 0
+    assert len(set(titles.values())) == len(titles), titles
+
+
+async def test_who_wants_no_motion_sees_none(bridge: Bridge, visit: Callable[..., Any]) -> None:
+    ada: Person = await visit(await bridge.new_link(), "Ada", **CALM)
+    moving = """[...document.querySelectorAll("*")].filter((it) => {
+        const { transitionDuration, animationName } = getComputedStyle(it);
+        return parseFloat(transitionDuration) > 0 || animationName !== "none";
+    }).length"""
+    assert await ada.page.evaluate(moving) == 0
 
 
 async def test_dark_is_dark(bridge: Bridge, visit: Callable[..., Any]) -> None:
@@ -164,7 +261,7 @@ async def test_who_asks_and_why_who_answered_and_when(
     ada: Person = await visit(await bridge.new_link(), "Ada")
     await ada.go(f"request/{request.id}")
     main = ada.page.locator("main")
-    await expect(main.get_by_role("heading", name="dictated asks")).to_be_visible()
+    await expect(main.get_by_role("heading", name="Before?", level=1)).to_be_visible()
     await expect(main.locator(".facts").first).to_contain_text("Because ofask")
     await expect(main.locator(".facts").first).to_contain_text(f"Called by{request.caller}")
     await expect(main.get_by_role("heading", name=f"{request.answered_by} has answered")).to_be_visible()

@@ -1,13 +1,16 @@
 """The page's own files: they parse, and do not even try what the policy forbids."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
+from struct import unpack
 
 import pytest
 
 from hubbub_web.app import STATIC
 
+ICONS = json.loads((STATIC / "manifest.webmanifest").read_text(encoding="utf-8"))["icons"]
 MODULES = sorted((STATIC / "js").glob("*.js"))
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|DOMParser|srcdoc|\.style\b|https?://(?!www\.w3\.org/2000/svg|example\.org)"
@@ -35,7 +38,18 @@ def test_a_module_makes_no_markup_and_imports_what_is_there(module: Path) -> Non
     assert len(source.splitlines()) <= 400
 
 
-def test_the_page_has_no_script_or_style_of_its_own_text() -> None:
-    page = (STATIC / "index.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["index.html", "offline.html"])
+def test_the_page_has_no_script_or_style_of_its_own_text(name: str) -> None:
+    page = (STATIC / name).read_text(encoding="utf-8")
     assert re.findall(r"<script(?![^>]*src=\"/static/)|<style|style=|\son\w+=", page) == []
     assert "//" not in page.replace("<!doctype", "")
+
+
+@pytest.mark.parametrize("icon", ICONS, ids=lambda it: it["src"])
+def test_an_icon_is_as_large_as_the_manifest_says(icon: dict[str, str]) -> None:
+    content = (STATIC / icon["src"].removeprefix("/static/")).read_bytes()
+    if icon["type"] == "image/png":
+        width, height = unpack(">II", content[16:24])
+        assert f"{width}x{height}" == icon["sizes"]
+    else:
+        assert b"<svg" in content

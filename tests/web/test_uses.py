@@ -110,22 +110,16 @@ async def test_a_list_that_comes_late_does_not_replace_the_kind_that_was_chosen_
     await expect(main.get_by_role("button", name="Get")).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("tool", "as_task", "says"),
-    [
-        ("echo", False, "The server does not carry out this tool as a task."),
-        ("simulate-research-query", True, "The server carries out this tool only as a task."),
-    ],
-)
-async def test_a_tool_is_offered_only_in_the_ways_that_its_server_takes(
-    tool: str, as_task: bool, says: str, bridge: Bridge, visit: Callable[..., Any]
+async def test_a_task_is_spoken_of_only_where_the_server_can_hold_one(
+    bridge: Bridge, visit: Callable[..., Any]
 ) -> None:
     ada = await visit(await bridge.new_link(), "Ada")
-    main = await offered(ada, "tool", tool)
-    box = main.get_by_label("As a task")
-    await expect(box).to_be_disabled()
-    await expect(box).to_be_checked(checked=as_task)
-    await expect(box).to_have_accessible_description(says)
+    main = await offered(ada, "tool", "echo")
+    await expect(main.get_by_role("button", name="Call")).to_be_visible()
+    await expect(main.get_by_text("as a task")).to_have_count(0)
+    main = await offered(ada, "tool", "simulate-research-query")
+    await expect(main.get_by_text("The server carries out this tool only as a task.")).to_be_visible()
+    await expect(main.get_by_label("As a task")).to_have_count(0)
 
 
 async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
@@ -135,12 +129,11 @@ async def test_a_tool_is_called_as_a_task_and_the_task_cancelled(
     main = await offered(ada, "tool", "simulate-research-query")
     await main.get_by_label("topic").fill("python")
     await main.get_by_label("ambiguous").check()
-    await main.get_by_label("As a task").check()
     await main.get_by_role("button", name="Call").click()
     await expect(main.locator(".pill").first).to_have_text("waiting for a person")
     (asked,) = await hub.asked(server="every")
     await ada.go(f"request/{asked.id}")
-    await main.locator(".facts").get_by_role("link", name=asked.task_id).click()
+    await main.locator(".facts").get_by_role("link", name="a task").click()
     await main.get_by_role("button", name="Cancel task").click()
     await expect(main.locator(".pill").first).to_have_text("cancelled")
     assert (await hub.call(asked.call_id)).state == "cancelled"

@@ -12,6 +12,7 @@ from hubbubd import payload
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.mcp import PROFILE_NAME, PROFILES, ProfileSettings
 from hubbubd.config.server import OWN_NAME, ServerConfig
+from hubbubd.config.store import STORE, StoreSettings
 from hubbubd.config.validation import config_error, unknown_key
 from hubbubd.errors import ConfigError
 
@@ -42,9 +43,9 @@ class FileContent:
 def read_file(path: Path) -> FileContent:
     """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
-    TOML has `[hub]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that only `hubbub notify` reads. JSON
-    has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other top-level keys belong to the
-    program that the file was written for and are ignored.
+    TOML has `[hub]`, `[store]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that only `hubbub notify`
+    reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other top-level keys
+    belong to the program that the file was written for and are ignored.
     """
     where = str(path)
     try:
@@ -54,7 +55,7 @@ def read_file(path: Path) -> FileContent:
     match path.suffix.lower():
         case ".toml":
             root = _parse(where, "TOML", lambda: tomllib.loads(raw))
-            tables = {"hub", "mcp", "notify", "servers"}
+            tables = {"hub", "mcp", "notify", "servers", STORE}
             section = "servers"
             for name in root.keys() - tables:
                 raise unknown_key(f"{where}: {name}", name, tables)
@@ -76,6 +77,12 @@ def read_file(path: Path) -> FileContent:
     hub = _table(root, "hub", f"{where}: hub")
     if PROFILES in hub:
         raise ConfigError(f"{where}: hub.{PROFILES}", "in a file, each profile is a table [mcp.profiles.NAME]")
+    if STORE in hub:
+        raise ConfigError(f"{where}: hub.{STORE}", "in a file, this is the table [store]")
+    if path.suffix.lower() == ".toml" and (store := _table(root, STORE, f"{where}: {STORE}")):
+        for name in store.keys() - StoreSettings.model_fields.keys():
+            raise unknown_key(f"{where}: {STORE}.{name}", name, StoreSettings.model_fields)
+        hub = {**hub, STORE: store}
     for name in hub.keys() - HubSettings.model_fields.keys():
         raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
     profiles = dict(_profiles(mcp, f"{where}: mcp"))

@@ -22,6 +22,7 @@ from hubbubd.config.network import (
     is_local,
 )
 from hubbubd.config.server import Count, PerSecond, Seconds
+from hubbubd.config.store import StoreSettings
 from hubbubd.config.tls import TlsFiles
 
 ENV_PREFIX = "HUBBUBD_"
@@ -89,6 +90,9 @@ class HubSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Use only what is passed in: `load_settings` merges the sources, with an environment that it is given."""
         return (init_settings,)
+
+    store: StoreSettings = StoreSettings()
+    """Where records are kept; in a file this is the table `[store]`."""
 
     listen: Listen = "127.0.0.1:7878"
     """Where the API is served: HOST:PORT (port 0 picks a free one; off loopback only with TLS), or unix:PATH."""

@@ -19,6 +19,7 @@ from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_config_file, def
 from hubbubd.config.mcp import PROFILES, ProfileSettings
 from hubbubd.config.references import Unresolved, resolve
 from hubbubd.config.server import ServerConfig
+from hubbubd.config.store import STORE
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
 
@@ -137,14 +138,15 @@ def _layer(
     files: Sequence[FileContent],
     servers: Sequence[ServerConfig],
 ) -> HubSettings:
-    environment = EnvSettingsSource(HubSettings)
+    environment = EnvSettingsSource(HubSettings, env_nested_delimiter="__")
     environment.env_vars = {name.lower(): value for name, value in environ.items()}
     values: dict[str, Any] = {"data_dir": default_data_dir(environ)}
     if profiles := _merge_profiles(files):
         values[PROFILES] = profiles
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
-            values |= layer
+            store = {**values.get(STORE, {}), **layer.get(STORE, {})}
+            values |= {**layer, STORE: store}
         hub = HubSettings(**values)
         check(hub, [server.name for server in servers])
     except SettingsError as exc:
@@ -174,6 +176,9 @@ def _origin(
     variable = f"{ENV_PREFIX}{name}".upper()
     if any(known.upper() == variable for known in environ):
         return variable
+    if name == STORE:
+        paths = [file.path for file in files if STORE in file.hub]
+        return f"{paths[-1]}: {STORE}" if paths else f"{variable}__*"
     if name == PROFILES:
         return f"{[file.path for file in files if file.profiles][-1]}: mcp.profiles"
     paths = [file.path for file in files if name in file.hub]

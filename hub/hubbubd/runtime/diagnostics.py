@@ -30,8 +30,7 @@ from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import ConfigState
-from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable
-from hubbubd.store.opening import look_at
+from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable, engines
 
 REACH_S = 5.0
 """Seconds an address gets to answer."""
@@ -66,10 +65,10 @@ class Finding:
     advice: str = ""
 
 
-async def before_start(settings: Settings, store_file: Path, environ: Mapping[str, str]) -> list[Finding]:
+async def before_start(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     """Preflight checks for a valid configuration; safe to run next to a live hub."""
     hub = settings.hub
-    store, in_use = await to_thread.run_sync(_store, store_file)
+    store, in_use = await _store(hub)
     found = [
         Finding("configuration", Severity.OK, _count(settings)),
         *await to_thread.run_sync(_directory, hub.data_dir),
@@ -196,18 +195,15 @@ def _permissions(path: Path) -> Iterator[Finding]:
         yield Finding("secrets", Severity.WARN, f"others may read {paths}", f"chmod go= {paths}")
 
 
-def _store(path: Path) -> tuple[Finding, bool]:
+async def _store(hub: HubSettings) -> tuple[Finding, bool]:
     """Check the store; return the finding, and whether a hub has it open."""
-    about = f"store {path}"
-    if not path.exists():
-        return Finding(about, Severity.OK, "it will be made"), False
+    about = "store" if hub.store.url else f"store {hub.data_dir / engines.FILE}"
     try:
-        look_at(path)
+        return Finding(about, Severity.OK, await engines.looked_at(hub.store, hub.data_dir)), False
     except StoreLocked:
         return Finding(about, Severity.OK, "a hub has it open"), True
-    except StoreError as exc:
+    except (StoreError, ConfigError) as exc:
         return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps"), False
-    return Finding(about, Severity.OK, "it is sound"), False
 
 
 def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:

@@ -1,4 +1,6 @@
-"""The store's protocol: revisioned keys, atomic commits, optimistic concurrency. Modelled on etcd; `sqlite.py` has it.
+"""The store's protocol: revisioned keys, atomic commits, optimistic concurrency. Modelled on etcd.
+
+`sqlite.py` has it in a file, `postgres.py` in a database.
 
 The store does not interpret values. Every commit that changes something gets the next revision, which all its writes
 share. `runtime/records` keeps the decoded records in memory and is the only caller of `commit`.
@@ -31,6 +33,10 @@ class Compacted(StoreError):
 
 class StoreUnavailable(StoreError):
     """The engine failed (disk full, I/O error, closed); nothing was written."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The engine has not answered in time. The commit may still happen; listeners are told if it does."""
 
 
 class StoreDamaged(StoreUnavailable):

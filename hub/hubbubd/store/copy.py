@@ -9,7 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-from hubbubd.store import NoRoom
+from hubbubd.store import NoRoom, Snapshot
+from hubbubd.store.schema import MIGRATIONS, migrate, rename
 
 PAGES = 256
 """Pages copied per step (1 MiB); a commit waits for one step at most."""
@@ -32,6 +33,10 @@ class GivenUp(Exception):
 def require_room(source: sqlite3.Connection, path: Path) -> None:
     """Raise NoRoom if a copy at `path` would leave too little of the disk for the database itself."""
     needed: int = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0]
+    _require(path, needed)
+
+
+def _require(path: Path, needed: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if free < needed + ROOM_BYTES:
         raise NoRoom(f"a copy takes {needed} bytes of {path.parent} for a while, and {free} are free")
@@ -61,6 +66,31 @@ def copied(
             source.backup(copy, pages=PAGES, progress=breathe, sleep=LOCKED_S)
             copy.execute("PRAGMA journal_mode = DELETE")  # one file, without the journal that the source has
             seal(copy)
+        return path.open("rb")
+    finally:
+        remove(path)
+
+
+def written(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
+    """Return what another engine holds as a database: an open file with mode 0600 and no name, and without an id.
+
+    `path` is the working file. Raises NoRoom, sqlite3.Error and OSError.
+    """
+    needed = sum(len(entry.key) + len(entry.value) for entry in snapshot.entries)
+    _require(path, needed)
+    remove(path)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+            copy.execute("PRAGMA synchronous = OFF")  # only this process reads it: it need not survive a crash
+            migrate(copy, str(path), MIGRATIONS)
+            with copy:
+                copy.execute("BEGIN")
+                rows = [(entry.key, entry.revision, entry.value) for entry in snapshot.entries]
+                rows += [(key, revision, None) for key, revision in snapshot.deleted]
+                copy.executemany("INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)", rows)
+                copy.execute("UPDATE meta SET revision = ?, compacted = ?", (snapshot.revision, compacted))
+            rename(copy, "")
         return path.open("rb")
     finally:
         remove(path)

@@ -41,10 +41,11 @@ export function tell(action, args) {
   post(action, args, { keepalive: true }).catch(() => {});
 }
 
-/** Log in with a one-time link. Throws Refused when it is used or unknown. */
+/** Log in with a one-time link, and return the place it leads to, if it is one of a notification. Throws Refused when it is useless. */
 export async function login(link) {
-  const { token } = await ask("login", { link });
+  const { token, to } = await ask("login", { link });
   localStorage.setItem(TOKEN, token);
+  return to;
 }
 
 /** Yield what the bridge streams, in batches of parsed lines, until it or `signal` ends the stream. Throws as `ask` does. */

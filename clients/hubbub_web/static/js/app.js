@@ -1,13 +1,19 @@
 // The page as a whole: login, routes, the frame around each page, and notifications.
 
 import { login, Refused } from "./api.js";
+import { addPage } from "./add.js";
 import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
+import { sure } from "./dialogs.js";
 import { clean, h, icon, refill } from "./dom.js";
+import { linkIn, wordsForLink } from "./enter.js";
 import { eventsPage } from "./events.js";
 import { hostPage, hostsPage } from "./hosts.js";
-import { historyPage, inboxPage } from "./inbox.js";
+import { historyPage, Inbox } from "./inbox.js";
+import { listen } from "./keys.js";
+import { drawNav, mark } from "./nav.js";
 import { knownName, loginPage, openDialog, wantsNotifications } from "./person.js";
+import { startWorker } from "./push.js";
 import { requestPage } from "./request.js";
 import { serverPage, serversPage } from "./servers.js";
 import { follow, hubIsThere, openRequests, run, state } from "./store.js";
@@ -15,16 +21,19 @@ import { taskPage, tasksPage } from "./tasks.js";
 import { usePage } from "./use.js";
 
 const ROUTES = {
-  inbox: [inboxPage, "Inbox"], request: [requestPage, "Request", "inbox"], calls: [callsPage, "Calls"], call: [callPage, "Call", "calls"],
+  inbox: [inboxPage, "Inbox"], add: [addPage, "Add a server", "servers"], request: [requestPage, "Request", "inbox"], calls: [callsPage, "Calls"], call: [callPage, "Call", "calls"],
   servers: [serversPage, "Servers"], server: [serverPage, "Server", "servers"], tasks: [tasksPage, "Tasks"], task: [taskPage, "Task", "tasks"],
   catalog: [catalogPage, "Catalog"], hosts: [hostsPage, "Hosts"], host: [hostPage, "Host", "hosts"], tool: [usePage("tool"), "Tool", "catalog"],
   resource: [usePage("resource"), "Resource", "catalog"], template: [usePage("template"), "Template", "catalog"],
   prompt: [usePage("prompt"), "Prompt", "catalog"], events: [eventsPage, "Events"], history: [historyPage, "History"],
 };
-const PAGES = ["inbox", "calls", "servers", "tasks", "catalog", "hosts", "events", "history"];
+// From this width on the inbox stays beside what was opened from it.
+const wide = matchMedia("(min-width: 1200px)");
+// Screen readers are told of what is new at most so often.
+const TOLD_MS = 5000;
 
-const [main, nav, banner, link, person, dialog, arrivals, skip] =
-  ["main", "nav", "banner", "link", "person", "dialog", "arrivals", "skip"].map((id) => document.getElementById(id));
+const [main, side, nav, banner, link, person, dialog, arrivals, skip] =
+  ["main", "side", "nav", "banner", "link", "person", "dialog", "arrivals", "skip"].map((id) => document.getElementById(id));
 
 let page = null;
 let title = "Hubbub";
@@ -33,47 +42,93 @@ let name = null;
 // Whether the first snapshot is complete; before that nothing is new.
 let begun = false;
 let known = new Set();
+let inbox = null;
+let fresh = [];
+let telling = 0;
+
+/** The page of the inbox; the list stays as it is while one goes from it to a request and back. */
+function inboxPage(box) {
+  return { box, update: () => inbox?.update(), leave() {}, get list() { return inbox?.list; } };
+}
+
+/** Put the inbox where it belongs: on its page, beside a request, or nowhere. */
+function arrange() {
+  const route = routeOf();
+  const beside = route === "request" && wide.matches;
+  if (route !== "inbox" && route !== "request") inbox = null;
+  else if (route === "inbox" || beside) inbox ??= new Inbox(dialog);
+  document.body.classList.toggle("split", Boolean(inbox) && wide.matches);
+  side.hidden = !beside;
+  if (beside) {
+    inbox.list.select(decodeURIComponent(location.hash.split("/")[2] ?? ""));
+    inbox.moveTo(side, "h2");
+  } else {
+    side.replaceChildren();
+    if (route === "inbox" && page?.box) {
+      page.box.replaceChildren();
+      inbox.list.select(null);
+      inbox.moveTo(page.box, "h1");
+      page.box.append(h("div", { class: "nothing" }, h("p", { class: "quiet" }, "Choose a question. ", h("kbd", { text: "j" }), " and ", h("kbd", { text: "k" }), " move, ", h("kbd", { text: "Enter" }), " opens, ", h("kbd", { text: "?" }), " shows all keys.")));
+    }
+  }
+}
+
+function routeOf() {
+  return location.hash.replace(/^#\/?/, "").split("/")[0] || "inbox";
+}
 
 /** Show the page of the address. */
 async function visit() {
   if (location.hash.startsWith("#login=")) return enter();
   if (state.link === "out" || !begun) return undefined;
-  const [route, ...rest] = location.hash.replace(/^#\//, "").split("/");
-  const [make, called, under] = ROUTES[route] ?? ROUTES.inbox;
+  const route = routeOf();
+  const [make, called, under] = ROUTES[route] ?? [nowhere, "Not found"];
   const mine = ++visits;
   page?.leave();
   page = null;
   title = called;
-  mark(under ?? (ROUTES[route] ? route : "inbox"));
+  mark(nav, under ?? route);
   // Rendered detached, so that a slow page never draws over a later one.
   const box = h("div", { class: "page", "data-route": location.hash });
   try {
-    const made = await make(box, ...rest.map(decodeURIComponent));
+    const made = await make(box, ...location.hash.split("/").slice(2).map(decodeURIComponent));
     if (mine !== visits) return made.leave();
     page = made;
     page.update();
   } catch (error) {
     if (mine !== visits) return undefined;
-    refill(box, h("h1", { text: called }), h("p", { class: "warning", text: error instanceof Refused ? error.message : "This cannot be shown now; try again in a moment." }),
-      h("button", { type: "button", text: "Try again", on: { click: visit } }));
+    const missing = error instanceof URIError || error.status === 404;
+    title = missing ? "Not found" : called;
+    refill(box, missing ? notFound(called, under ?? route) : failed(called, error));
   }
+  if (page?.title) ({ title } = page);
   main.replaceChildren(box);
+  arrange();
   drawAround();
   window.scrollTo(0, 0);
-  if (mine > 1) main.focus({ preventScroll: true });
+  if (mine > 1) (page?.focus ? page : main).focus({ preventScroll: true });
   return undefined;
 }
 
-function mark(current) {
-  for (const each of nav.querySelectorAll("a")) {
-    if (each.dataset.page === current) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
-  }
+/** What is shown for an address that no page has. */
+function nowhere(box) {
+  refill(box, h("h1", { text: "There is no such page" }), h("p", { text: "The address may be from another version, or not whole." }), back("inbox"));
+  return { update() {}, leave() {} };
 }
 
-function drawNav() {
-  refill(nav, PAGES.map((each) => h("a", { href: `#/${each}`, "data-page": each }, icon(each), h("span", { text: ROUTES[each][1] }),
-    each === "inbox" ? h("span", { class: "badge", hidden: true, "data-role": "count" }) : null)));
+function notFound(called, under) {
+  const id = clean(location.hash.split("/").slice(2).join("/")).slice(0, 100);
+  return [h("h1", { text: `No ${called.toLowerCase()} “${id}”` }), h("p", { text: "It may have been removed: old records are deleted after a while. Or you may not see it." }), back(under)];
+}
+
+function failed(called, error) {
+  return [h("h1", { text: called }), h("p", { class: "warning", text: error instanceof Refused ? error.message : "This cannot be shown now. Try again in a moment." }),
+    h("div", { class: "row" }, h("button", { type: "button", text: "Try again", on: { click: visit } }))];
+}
+
+function back(under) {
+  const [, called] = ROUTES[under] ?? ROUTES.inbox;
+  return h("div", { class: "row" }, h("a", { class: "button primary", href: `#/${under}`, text: `Back to ${called === "Inbox" ? "the inbox" : called.toLowerCase()}` }));
 }
 
 function drawAround() {
@@ -100,9 +155,19 @@ function announce() {
   const arrived = open.filter((request) => !known.has(request.id));
   known = ids;
   if (!arrived.length) return;
-  const text = arrived.length === 1 ? `${arrived[0].server} asks: ${arrived[0].question}` : `${arrived.length} new requests`;
-  arrivals.textContent = clean(text);
-  if (document.hidden && wantsNotifications()) new Notification("Hubbub", { body: clean(text), tag: "hubbub" });
+  fresh.push(...arrived);
+  if (!telling) tell();
+}
+
+/** Say what is new, and then for a while nothing: what comes meanwhile is said in one. */
+function tell() {
+  telling = 0;
+  if (!fresh.length) return;
+  const text = clean(fresh.length === 1 ? `${fresh[0].server} asks: ${fresh[0].question}` : `${fresh.length} new requests`);
+  fresh = [];
+  arrivals.textContent = text;
+  if (document.hidden && wantsNotifications()) new Notification("Hubbub", { body: text, tag: "hubbub" });
+  telling = setTimeout(tell, TOLD_MS);
 }
 
 function changed() {
@@ -115,6 +180,7 @@ function changed() {
   drawAround();
   if (begun) announce();
   page?.update();
+  if (!side.hidden) inbox?.update();
   return undefined;
 }
 
@@ -123,6 +189,9 @@ function leave(problem) {
   visits += 1;
   page?.leave();
   page = null;
+  inbox = null;
+  side.hidden = true;
+  document.body.className = "out";
   nav.hidden = true;
   person.hidden = true;
   title = "Log in";
@@ -132,28 +201,32 @@ function leave(problem) {
 
 /** Use the one-time link in the address, and remove it from there. */
 async function enter() {
-  const secret = location.hash.slice("#login=".length);
-  history.replaceState(null, "", "#/inbox");
+  const { secret, to } = linkIn(location.hash);
+  history.replaceState(null, "", `#/${to}`);
+  // Where somebody is logged in already, a link of a notification is used up, and leads to its place in any case.
+  const inside = begun && state.link !== "out";
   try {
-    await login(secret);
+    return await login(secret) && inside ? visit() : begin();
   } catch (error) {
-    return leave(error instanceof Refused ? "This link has been used, or is from before the bridge was started anew." : "The bridge cannot be reached.");
+    if (inside) return visit();
+    return error instanceof Refused ? begin(wordsForLink(error)) : leave(wordsForLink(error));
   }
-  return begin();
 }
 
-async function begin() {
+async function begin(problem) {
   try {
     named(await knownName());
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) return leave();
+    if (error instanceof Refused && error.status === 401) return leave(problem);
     named(null);
   }
+  document.body.className = "";
   nav.hidden = false;
-  drawNav();
+  drawNav(nav, ROUTES);
   if (!name) openDialog(dialog, null, named);
   state.link = "loading";
   begun = false;
+  startWorker();
   return run();
 }
 
@@ -173,9 +246,19 @@ dialog.addEventListener("close", () => {
 // A page from the browser's back/forward cache has released its claims, and starts again.
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 window.addEventListener("hashchange", visit);
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || dialog.open || page?.dirty || !location.hash.startsWith("#/request/")) return;
-  location.hash = "#/inbox";
+wide.addEventListener("change", () => { if (page) arrange(); });
+listen({
+  dialog,
+  list: () => page?.list ?? (side.hidden ? null : inbox?.list),
+  inbox: () => (inbox?.element.isConnected ? inbox : null),
+  search: () => [...document.querySelectorAll("#main input[type=search], #side input[type=search]")].find((each) => each.checkVisibility()),
+  back() {
+    if (!page?.dirty && location.hash.startsWith("#/request/")) location.hash = "#/inbox";
+  },
+  async decline() {
+    const asked = page;
+    if (asked?.decline && asked.open && await sure(dialog, "Decline this question?", `“${asked.title}”`, "Decline")) asked.decline();
+  },
 });
 follow(changed);
 if (location.hash.startsWith("#login=")) enter();

@@ -4,7 +4,7 @@ import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
 import { waitingHost } from "./hosts.js";
-import { cards, chooser, searchBox } from "./list.js";
+import { chooser, entry, rows, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
 import { timeline } from "./timeline.js";
@@ -15,7 +15,7 @@ const REFRESH_MS = 5000;
 
 /** The page of all calls. */
 export function callsPage(main) {
-  const list = cards(callCard, { name: "Calls", empty: "Nothing has been called yet." });
+  const list = rows(callRow, { name: "Calls", empty: h("p", {}, "Nothing has been called yet. ", h("a", { href: "#/catalog", text: "Call a tool" }), ".") });
   const search = searchBox("Search", draw);
   const server = chooser("All servers", draw);
   const wanted = chooser("All states", draw);
@@ -27,17 +27,18 @@ export function callsPage(main) {
       && (!wanted.value || call.state === wanted.value) && search.matches(call.tool, call.method, call.server, call.id)));
   }
   draw();
-  return { update: draw, leave() {} };
+  return { update: draw, leave() {}, list };
 }
 
-/** The card of a call in a list. */
-export function callCard(call) {
+/** The row of a call in a list. */
+function callRow(call) {
   const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
-  const waits = call.state === "waiting_input" ? `${call.pending_ids.length} request${call.pending_ids.length === 1 ? "" : "s"}` : null;
-  return h("a", { class: "card", "data-role": "open", href: `#/call/${encodeURIComponent(call.id)}` },
-    h("span", { class: "line" }, h("strong", { text: call.tool ?? call.method, dir: "auto" }), h("span", { class: "kind", text: call.server }), defectPill(call), perhapsWaits(call) ? pill("perhaps") : pill(call.state)),
-    call.error ? h("span", { class: "what", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null,
-    h("span", { class: "line quiet" }, ago(call.created_at), took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null));
+  const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
+  return [entry(`#/call/${encodeURIComponent(call.id)}`, {
+    title: call.tool ?? call.method, right: [defectPill(call), pill(perhapsWaits(call) && call.state !== "waiting_input" ? "perhaps" : call.state)], chips: [call.server],
+    more: [call.error ? h("span", { class: "ended", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null, ago(call.created_at),
+      took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null],
+  })];
 }
 
 /** The open pending requests that this call may have caused, where the cause is unknown. */
@@ -83,12 +84,11 @@ export async function callPage(main, id) {
   function draw() {
     const running = !call.completed_at;
     refill(perhaps, defect(call), perhapsRequests(call));
-    refill(status, pill(call.state), perhapsWaits(call) ? pill("perhaps") : null, running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
+    refill(status, pill(call.state), perhapsWaits(call) && call.state !== "waiting_input" ? pill("perhaps") : null, running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
     asked.hidden = !requests.length;
-    refill(asked, h("h2", { text: "Requests" }), h("ul", { class: "cards" }, requests.map((request) =>
-      h("li", {}, h("a", { class: "card", href: `#/request/${encodeURIComponent(request.id)}` },
-        h("span", { class: "line" }, h("strong", { text: tables.request.get(request.id)?.question || request.kind, dir: "auto" }), pill(request.state)),
-        request.answered_by ? h("span", { class: "line quiet" }, h("span", { text: `by ${request.answered_by}` }), ago(request.answered_at)) : null)))));
+    refill(asked, h("h2", { text: "Questions" }), h("ul", { class: "rows" }, requests.map((request) => h("li", { class: "item" }, entry(`#/request/${encodeURIComponent(request.id)}`, {
+      title: request.question || request.kind, right: pill(request.state), more: request.answered_by ? [h("span", { text: `by ${request.answered_by}` }), ago(request.answered_at)] : ago(request.created_at),
+    })))));
     outcome.hidden = running;
     refill(outcome, h("h2", { text: call.error ? "Why it ended" : "Result" }), call.error ? fault(call.error) : result(call.method, call.result));
     drawTime();
@@ -117,7 +117,7 @@ export async function callPage(main, id) {
   draw();
   if (!call.completed_at) waitingHost(id).then((host) => about.append(...facts(["Host", host]).children));
   const timer = setInterval(oneAtATime(refresh), REFRESH_MS);
-  return { update: oneAtATime(update), leave: () => clearInterval(timer) };
+  return { update: oneAtATime(update), leave: () => clearInterval(timer), title: String(call.params?.name ?? call.method) };
 }
 
 /** A value that changes when the page must be drawn again; pending requests are updated separately. */

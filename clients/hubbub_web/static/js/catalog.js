@@ -1,37 +1,83 @@
-// The catalog: what servers offer.
+// The catalog: what servers offer, by server, or found over all of them.
 
 import { ask } from "./api.js";
 import { h, pill, refill } from "./dom.js";
-import { cards, searchBox } from "./list.js";
-import { tables } from "./store.js";
+import { entry, rows, searchBox } from "./list.js";
+import { oneAtATime, tables } from "./store.js";
 import { keyOf } from "./use.js";
 
 const KINDS = { tool: "Tools", resource: "Resources", template: "Resource templates", prompt: "Prompts" };
 const ONE = { tool: "tool", resource: "resource", template: "resource template", prompt: "prompt" };
+// Pause after a key before the search begins.
+const SETTLE_MS = 120;
 
 /** The page of what a server offers; without one, of all servers. */
 export async function catalogPage(main, server) {
-  return server ? offers(main, server) : servers(main);
+  return server ? offers(main, server) : everything(main);
 }
 
-function servers(main) {
-  const list = cards((each) => h("a", { class: "card", "data-role": "open", href: `#/catalog/${encodeURIComponent(each.name)}` },
-    h("span", { class: "line" }, h("strong", { text: each.name }), pill(each.state)),
-    h("span", { class: "line quiet" }, Object.keys(KINDS).map((kind) => {
-      const found = tables.list.get(`${each.name}/${kind}`) ?? [...tables.list.values()].find((one) => one.server === each.name && one.kind === kind);
-      return found?.count ? h("span", { text: `${found.count} ${found.count === 1 ? ONE[kind] : KINDS[kind].toLowerCase()}` }) : null;
-    }))), { name: "Servers", empty: "No servers are configured." });
-  refill(main, h("h1", { text: "Catalog" }), h("p", { class: "help", text: "What each server offers. Choose one to call its tools, read its resources and get its prompts." }), list.element);
-  const draw = () => list.show([...tables.server.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
+function everything(main) {
+  const search = searchBox("Search all servers", searchSoon);
+  const servers = rows(serverRow, { name: "Servers", empty: h("p", {}, "No servers are configured. ", h("a", { href: "#/add", text: "Add one" }), ".") });
+  const found = rows(foundRow, { name: "What was found", empty: h("p", { text: "No tool, resource or prompt has these words." }) });
+  const said = h("p", { class: "help", role: "status" });
+  let timer = 0;
+  refill(main, h("h1", { text: "Catalog" }), h("div", { class: "filters", role: "search" }, search.element), said, servers.element, found.element);
+
+  function searchSoon() {
+    clearTimeout(timer);
+    timer = setTimeout(oneSearch, SETTLE_MS);
+  }
+
+  const oneSearch = oneAtATime(async () => {
+    const text = search.element.value.trim();
+    const none = !text;
+    if (!none) {
+      const { entries, many } = await ask("find", { text: text.slice(0, 200) });
+      found.show(entries);
+      say(many > entries.length ? `The best ${entries.length} of ${many.toLocaleString()}.` : `${many} found.`);
+    } else {
+      say(HELP);
+    }
+    servers.element.hidden = !none;
+    found.element.hidden = none;
+  });
+
+  function say(text) {
+    if (said.textContent !== text) said.textContent = text;
+  }
+
+  function draw() {
+    servers.show([...tables.server.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
+  }
+
+  say(HELP);
+  found.element.hidden = true;
   draw();
-  return { update: draw, leave() {} };
+  return { update: draw, leave: () => clearTimeout(timer), get list() { return found.element.hidden ? servers : found; } };
+}
+
+const HELP = "Choose a server, or search the tools, resources and prompts of all.";
+
+function serverRow(each) {
+  const counts = Object.keys(KINDS).map((kind) => {
+    const list = tables.list.get(`${each.name}/${kind}`) ?? [...tables.list.values()].find((one) => one.server === each.name && one.kind === kind);
+    return list?.count ? h("span", { text: `${list.count} ${list.count === 1 ? ONE[kind] : KINDS[kind].toLowerCase()}` }) : null;
+  });
+  return [entry(`#/catalog/${encodeURIComponent(each.name)}`, { title: each.name, right: pill(each.state), more: counts.some(Boolean) ? counts : h("span", { text: "offers nothing yet" }) })];
+}
+
+function foundRow(each) {
+  return [entry(address(each.server, each.kind, each.key), {
+    title: each.title, chips: [each.server, ONE[each.kind]], more: h("span", { text: each.about || each.key, dir: "auto" }),
+  })];
 }
 
 async function offers(main, server) {
   const box = h("div");
   const search = searchBox("Search", () => draw());
   const kinds = h("select", { "aria-label": "Kind", on: { change: load } }, Object.entries(KINDS).map(([value, text]) => h("option", { value, text })));
-  const list = cards((each) => offer(server, each), { name: "Entries", empty: "There is nothing here." });
+  const list = rows((each) => offer(server, each), { name: "Entries", empty: h("p", { text: "There is nothing here." }) });
   let entries = [];
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/catalog", text: "Catalog" })), h("h1", { text: server }),
     h("div", { class: "filters", role: "search" }, search.element, kinds), box, list.element);
@@ -40,22 +86,27 @@ async function offers(main, server) {
     const kind = kinds.value;
     const found = await ask("catalog", { server, kind });
     if (kind !== kinds.value) return; // another kind was chosen meanwhile
-    entries = found.entries.map((entry, at) => ({ ...entry, id: `${kind} ${at}`, kind }));
+    entries = found.entries.map((each, at) => ({ ...each, id: `${kind} ${at}`, kind }));
     const stale = found.lists.filter((each) => each.freshness !== "fresh" && each.freshness !== "empty");
     refill(box, stale.map((each) => h("p", { class: "help", text: `This list is ${each.freshness}${each.error ? `: ${each.error.message}` : ""}.` })));
     draw();
   }
 
   function draw() {
-    list.show(entries.filter((entry) => search.matches(entry.name, entry.title, entry.description, entry.uri)));
+    list.show(entries.filter((each) => search.matches(each.name, each.title, each.description, each.uri)));
   }
 
   await load();
-  return { update() {}, leave() {} };
+  return { update() {}, leave() {}, list, title: `Catalog of ${server}` };
 }
 
-function offer(server, entry) {
-  return h("a", { class: "card", "data-role": "open", href: `#/${entry.kind}/${encodeURIComponent(server)}/${encodeURIComponent(keyOf(entry.kind, entry))}` },
-    h("span", { class: "line" }, h("strong", { text: entry.title ?? entry.name ?? "", dir: "auto" }), entry.title ? h("span", { class: "kind", text: entry.name ?? "" }) : null),
-    h("span", { class: "what", dir: "auto", text: String(entry.description ?? entry.uri ?? entry.uriTemplate ?? "").slice(0, 300) }));
+function offer(server, each) {
+  const about = String(each.description ?? each.uri ?? each.uriTemplate ?? "").slice(0, 300);
+  return [entry(address(server, each.kind, keyOf(each.kind, each)), {
+    title: each.title ?? each.name ?? "", chips: [each.title && each.title !== each.name ? each.name : null], more: h("span", { dir: "auto", text: about }),
+  })];
+}
+
+function address(server, kind, key) {
+  return `#/${kind}/${encodeURIComponent(server)}/${encodeURIComponent(key)}`;
 }

@@ -157,6 +157,7 @@ const ICONS = {
   catalog: "M5 4h5v7H5zM14 4h5v7h-5zM5 15h5v5H5zM14 15h5v5h-5z",
   hosts: "M4 5h16v11H4zM9 20h6M12 16v4",
   events: "M3 12h4l3-7 4 14 3-7h4",
+  more: "M4.500 12h1M11.500 12h1M18.500 12h1",
   history: "M12 7v5l3 2M4 12a8 8 0 1 0 2.500-5.800M4 4v4h4",
 };
 

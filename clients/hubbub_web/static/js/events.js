@@ -19,7 +19,7 @@ export function eventsPage(main, only) {
   const clear = h("button", { type: "button", class: "plain", text: "Clear", on: { click: forget } });
   const said = h("p", { class: "help", role: "status" });
   const trouble = h("p", { class: "problem", role: "alert" });
-  const list = cards(eventCard, { name: "Events", empty: "Nothing was told since this page was opened." });
+  const list = cards(eventCard, { name: "Events", empty: "No events yet. They appear here as they happen." });
   let kept = [];
   let held = null;
   let seen = 0;
@@ -31,7 +31,7 @@ export function eventsPage(main, only) {
     server.offer([only]);
     server.element.value = only;
   }
-  refill(main, h("h1", { text: "Events" }), h("p", { class: "help", text: "Progress, log messages, stderr and changes, from now on. What a server logged before is on its page." }),
+  refill(main, h("h1", { text: "Events" }), h("p", { class: "help", text: "What servers report from now on: progress, log messages, stderr and changes. Older log lines are on each server's page." }),
     h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element, pause, clear), said, trouble, list.element);
 
   /** Follow events until the page is left or the filter changes. */
@@ -92,8 +92,8 @@ export function eventsPage(main, only) {
     const lost = dropped.before + dropped.now;
     const shown = (held?.events ?? kept).filter((each) => (!server.value || each.server === server.value) && (!kind.value || each.kind === kind.value)
       && search.matches(each.server || "the hub", each.kind, told(each)));
-    const parts = [`${seen} told`, seen > KEPT ? `the last ${KEPT} are kept` : null, lost ? `${lost} lost on the way: they came too fast` : null,
-      held ? `paused, ${seen - held.seen} more since` : null];
+    const parts = [seen ? `${seen.toLocaleString()} event${seen === 1 ? "" : "s"}` : null, seen > KEPT ? `the last ${KEPT} are kept` : null,
+      lost ? `${lost} lost: they came too fast` : null, held ? `paused, ${seen - held.seen} more since` : null];
     const words = parts.filter(Boolean).join(" · ");
     if (said.textContent !== words) said.textContent = words;
     list.show(shown);
@@ -132,7 +132,7 @@ function changes(params) {
 function eventCard(event) {
   const at = new Date(event.at);
   const whole = h("div");
-  const summary = h("summary", { class: "entry" }, h("span", { class: "line" }, h("time", { datetime: event.at, title: at.toLocaleString(), text: at.toLocaleTimeString() }),
+  const summary = h("summary", { class: "said" }, h("span", { class: "line" }, h("time", { datetime: event.at, title: at.toLocaleString(), text: at.toLocaleTimeString() }),
     h("strong", { text: event.server || "the hub", dir: "auto" }), h("span", { class: "kind", text: event.kind.replaceAll("_", " ") })),
   h("span", { class: "what", dir: "auto", text: told(event).slice(0, 300) }));
   return h("details", { class: "card", on: { toggle: () => refill(whole,

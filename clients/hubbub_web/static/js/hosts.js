@@ -2,7 +2,7 @@
 
 import { ask, Refused } from "./api.js";
 import { facts, h, pill, refill } from "./dom.js";
-import { cards, searchBox } from "./list.js";
+import { entry, rows, searchBox } from "./list.js";
 import { callName, tables } from "./store.js";
 import { ago } from "./time.js";
 
@@ -13,7 +13,7 @@ const LONGEST_MS = 10000;
 
 /** The page of all hosts. */
 export async function hostsPage(main) {
-  const list = cards(hostCard, { name: "Hosts", empty: "No host has these words." });
+  const list = rows(hostRow, { name: "Hosts", empty: h("p", { text: "No host has these words." }) });
   const search = searchBox("Search", draw);
   const filters = h("div", { class: "filters", role: "search" }, search.element);
   const note = h("p", { class: "help" });
@@ -38,7 +38,7 @@ export async function hostsPage(main) {
   }
 
   await read();
-  return { update() {}, leave: repeat(read) };
+  return { update() {}, leave: repeat(read), list };
 }
 
 /** The page of one host. */
@@ -53,7 +53,10 @@ export async function hostPage(main, id) {
     const found = await ask("host", { id });
     host = found.host ?? (host && { ...host, requests: [], state: "gone" });
     if (host) draw();
-    else refill(box, h("p", { class: "none", text: found.refused ?? "This host is not connected any more." }));
+    else {
+      refill(title, "Host");
+      refill(box, h("p", { class: "none", text: found.refused ?? "This host is not connected any more." }), h("p", {}, h("a", { class: "button", href: "#/hosts", text: "Back to hosts" })));
+    }
   }
 
   function draw() {
@@ -86,12 +89,12 @@ export async function waitingHost(callId) {
   }
 }
 
-function hostCard(host) {
-  return h("a", { class: "card", "data-role": "open", href: `#/host/${encodeURIComponent(host.id)}` },
-    h("span", { class: "line" }, h("strong", { text: host.name, dir: "auto" }), h("span", { class: "kind", text: host.version ?? "", dir: "auto" }), hostPill(host.state)),
-    host.waits ? h("span", { class: "what", dir: "auto", text: host.waits }) : null,
-    h("span", { class: "line quiet" }, h("span", { text: `for ${host.principal}`, dir: "auto" }), h("span", { text: host.sees }),
-      h("span", { text: `${host.transport} · ${host.protocol_version}` }), h("span", {}, "heard ", ago(host.last_used_at))));
+function hostRow(host) {
+  return [entry(`#/host/${encodeURIComponent(host.id)}`, {
+    title: [host.name, host.version].filter(Boolean).join(" "), right: hostPill(host.state), chips: [`for ${host.principal}`],
+    more: [host.waits ? h("span", { class: "claimed", dir: "auto", text: host.waits }) : null, h("span", { text: host.sees }),
+      h("span", { text: `${host.transport} · ${host.protocol_version}` }), h("span", {}, "heard ", ago(host.last_used_at))],
+  })];
 }
 
 /** Return which calls a host waits for, and the first question of these, in a line. */

@@ -1,54 +1,192 @@
 // The inbox: open pending requests, and closed ones.
 
-import { defectPill, h, pill, refill } from "./dom.js";
-import { cards, chooser, searchBox } from "./list.js";
-import { causeInWords, KINDS } from "./request.js";
-import { newestFirst, openRequests, tables } from "./store.js";
+import { ask, Refused } from "./api.js";
+import { sure } from "./dialogs.js";
+import { clean, defectPill, fresh, h, pill, refill } from "./dom.js";
+import { chooser, entry, rows, searchBox } from "./list.js";
+import { myName } from "./person.js";
+import { causeInWords, KINDS, REFUSAL } from "./request.js";
+import { isSeen, newestFirst, openRequests, tables } from "./store.js";
 import { ago, left } from "./time.js";
 
-/** The page of open pending requests. */
-export function inboxPage(main) {
-  const list = cards(openCard, { name: "Open requests", empty: "Nothing waits for you." });
-  return listPage(main, "Inbox", list, () => openRequests());
+/** The list of open pending requests: a page of its own, and on wide screens beside one of them. */
+export class Inbox {
+  constructor(dialog) {
+    this.dialog = dialog;
+    this.picked = new Set();
+    this.picking = false;
+    this.list = rows((request) => this.row(request), { name: "Open requests", empty: nothing() });
+    const filtered = () => this.update();
+    this.search = searchBox("Search", filtered);
+    this.server = chooser("All servers", filtered);
+    this.kind = chooser("All kinds", filtered);
+    this.kind.offer(Object.keys(KINDS));
+    this.head = h("span");
+    this.count = h("span", { class: "quiet" });
+    this.pick = h("button", { type: "button", class: "plain", "aria-pressed": "false", text: "Select", on: { click: () => this.choose(!this.picking) } });
+    this.all = h("button", { type: "button", class: "plain", text: "All", on: { click: () => this.pickAll() } });
+    this.decline = h("button", { type: "button", class: "danger", on: { click: () => this.declineThose() } });
+    this.bar = h("div", { class: "picking", hidden: true }, this.decline, this.all);
+    this.said = h("p", { class: "help", role: "status" });
+    this.trouble = h("p", { class: "problem", role: "alert" });
+    this.element = h("section", { class: "listing", "aria-label": "Open requests" },
+      h("div", { class: "heading" }, this.head, this.count, this.pick),
+      h("div", { class: "filters", role: "search" }, this.search.element, this.server.element, this.kind.element),
+      this.bar, this.trouble, this.said, this.list.element);
+  }
+
+  /** Put the list into a box, under a heading of some level. */
+  moveTo(box, level) {
+    const { scrollTop } = this.element;
+    refill(this.head, h(level, { text: "Inbox" }));
+    box.append(this.element);
+    this.element.scrollTop = scrollTop;
+    this.update();
+  }
+
+  get shown() {
+    return openRequests().filter((each) => (!this.server.value || each.server === this.server.value) && (!this.kind.value || each.kind === this.kind.value)
+      && this.search.matches(each.question, each.server, each.id));
+  }
+
+  update() {
+    this.server.offer([...tables.server.keys()].sort());
+    for (const id of this.picked) if (tables.request.get(id)?.state !== "open") this.picked.delete(id);
+    const { shown } = this;
+    const count = `${shown.length.toLocaleString()} open`;
+    if (this.count.textContent !== count) this.count.textContent = count;
+    this.list.show(shown);
+    this.drawBar();
+  }
+
+  row(request) {
+    const why = [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
+    const link = entry(`#/request/${encodeURIComponent(request.id)}`, {
+      title: request.question || "(says nothing)", unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
+      chips: [request.server, KINDS[request.kind] ?? request.kind],
+      more: [defectPill(request), request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
+        request.claim ? h("span", { class: "claimed", text: request.claim.by === myName() ? "you are answering" : `being answered by ${request.claim.by}` }) : null,
+        why ? h("span", { text: why, dir: "auto" }) : null],
+    });
+    return [link, this.picking ? this.box(request) : null, this.picking || request.claim || !request.yes_or_no ? null : this.quick(request)];
+  }
+
+  box(request) {
+    const input = h("input", { type: "checkbox", class: "pick", "aria-label": `Select: ${clean(request.question)}`, checked: this.picked.has(request.id) });
+    input.addEventListener("change", () => this.toggle(request.id, input.checked));
+    return input;
+  }
+
+  /** Yes and No at once, for a form that asks for nothing else. */
+  quick(request) {
+    const id = fresh("quick");
+    const { name, title } = request.yes_or_no;
+    const button = (text, value) => h("button", { type: "button", text, "aria-describedby": id,
+      "aria-label": `${text}: ${clean(request.question)}`, on: { click: () => this.answer(request, { accept: { [name]: value } }, text) } });
+    return h("span", { class: "quick" }, h("span", { id, class: "quiet", dir: "auto", text: title }), button("Yes", true), button("No", false));
+  }
+
+  async answer(request, answer, said) {
+    this.trouble.textContent = "";
+    try {
+      await ask("answer", { id: request.id, answer_id: crypto.randomUUID(), ...answer });
+      this.said.textContent = clean(`“${request.question}”: ${said}.`);
+    } catch (error) {
+      this.trouble.textContent = clean(`“${request.question}”: ${wordsFor(error)}`);
+    }
+  }
+
+  choose(picking) {
+    this.picking = picking;
+    if (!picking) this.picked.clear();
+    this.pick.textContent = picking ? "Done" : "Select";
+    this.pick.setAttribute("aria-pressed", String(picking));
+    this.list.again();
+    this.drawBar();
+  }
+
+  toggle(id, on = !this.picked.has(id)) {
+    if (on) this.picked.add(id);
+    else this.picked.delete(id);
+    this.drawBar();
+  }
+
+  /** Select the row with the focus, or not any more. */
+  pickCurrent() {
+    const request = this.list.current();
+    if (!request) return;
+    if (!this.picking) this.choose(true);
+    this.toggle(request.id);
+    this.list.again();
+  }
+
+  pickAll() {
+    for (const request of this.shown) this.picked.add(request.id);
+    this.list.again();
+    this.drawBar();
+  }
+
+  drawBar() {
+    this.bar.hidden = !this.picking;
+    this.decline.textContent = this.picked.size ? `Decline ${this.picked.size.toLocaleString()}` : "Decline";
+    this.decline.disabled = !this.picked.size;
+  }
+
+  /** Decline what is selected, or else the row with the focus, after asking. */
+  async declineThose() {
+    const current = this.list.current();
+    const ids = this.picked.size ? [...this.picked] : current ? [current.id] : [];
+    const those = ids.map((id) => tables.request.get(id)).filter((each) => each?.state === "open");
+    if (!those.length) return;
+    const title = those.length === 1 ? "Decline this question?" : `Decline ${those.length.toLocaleString()} questions?`;
+    if (!await sure(this.dialog, title, those.length === 1 ? `“${those[0].question}”` : "Each server is told that you decline.", "Decline")) return;
+    this.trouble.textContent = "";
+    const refused = [];
+    for (const each of those) {
+      try {
+        await ask("answer", { id: each.id, answer_id: crypto.randomUUID(), ...(each.kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL }) });
+      } catch (error) {
+        refused.push(`“${each.question}”: ${wordsFor(error)}`);
+      }
+    }
+    this.said.textContent = `${those.length - refused.length} declined.`;
+    this.trouble.textContent = clean(refused.slice(0, 3).join(" ") + (refused.length > 3 ? ` And ${refused.length - 3} more.` : ""));
+    this.choose(false);
+  }
+}
+
+function wordsFor(error) {
+  return error instanceof Refused ? `${error.message}.` : "The bridge cannot be reached. Try again in a moment.";
+}
+
+function nothing() {
+  return [h("p", { class: "big", text: "Nothing waits for you." }), h("p", { text: "Questions of your servers appear here as they come." }),
+    h("p", {}, h("a", { href: "#/catalog", text: "Call a tool" }), " or see ", h("a", { href: "#/history", text: "what was answered" }), ".")];
 }
 
 /** The page of closed pending requests. */
 export function historyPage(main) {
-  const list = cards(settledCard, { name: "Settled requests", empty: "Nothing has been settled yet." });
-  return listPage(main, "History", list, () => newestFirst(tables.request).filter((request) => request.state !== "open"));
-}
-
-function listPage(main, title, list, records) {
+  const list = rows(settledRow, { name: "Settled requests", empty: h("p", {}, "Nothing has been answered yet. Open questions are in the ", h("a", { href: "#/inbox", text: "inbox" }), ".") });
   const search = searchBox("Search", draw);
   const server = chooser("All servers", draw);
   const kind = chooser("All kinds", draw);
   kind.offer(Object.keys(KINDS));
-  refill(main, h("h1", { text: title }), h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element), list.element);
+  refill(main, h("h1", { text: "History" }), h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element), list.element);
   function draw() {
-    const all = records();
     server.offer([...tables.server.keys()].sort());
-    list.show(all.filter((each) => (!server.value || each.server === server.value) && (!kind.value || each.kind === kind.value)
-      && search.matches(each.question, each.server, each.id)));
+    list.show(newestFirst(tables.request).filter((each) => each.state !== "open" && (!server.value || each.server === server.value)
+      && (!kind.value || each.kind === kind.value) && search.matches(each.question, each.server, each.id)));
   }
   draw();
-  return { update: draw, leave() {} };
+  return { update: draw, leave() {}, list };
 }
 
-function openCard(request) {
-  const why = [causeInWords(request), request.caller && `called by ${request.caller}`].filter(Boolean).join(", ");
-  return h("a", { class: "card", "data-role": "open", href: `#/request/${encodeURIComponent(request.id)}` },
-    h("span", { class: "line" }, h("strong", { text: request.server, dir: "auto" }), h("span", { class: "kind", text: KINDS[request.kind] ?? request.kind }), defectPill(request), left(request.deadline)),
-    h("span", { class: "what", dir: "auto", text: request.question || "(says nothing)" }),
-    h("span", { class: "line quiet" }, why ? h("span", { text: why, dir: "auto" }) : null, ago(request.created_at),
-      request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
-      request.claim ? h("span", { class: "claimed", text: `being answered by ${request.claim.by}` }) : null));
-}
-
-function settledCard(request) {
+function settledRow(request) {
   const by = request.answered_by ? `by ${request.answered_by}` : request.reason ?? "";
-  return h("a", { class: "card", "data-role": "open", href: `#/request/${encodeURIComponent(request.id)}` },
-    h("span", { class: "line" }, h("strong", { text: request.server, dir: "auto" }), h("span", { class: "kind", text: KINDS[request.kind] ?? request.kind }),
-      defectPill(request), pill(request.state), request.delivery === "late" ? pill("late", "came too late") : null, request.delivery === "failed" ? pill("failed", "not delivered") : null),
-    h("span", { class: "what", dir: "auto", text: request.question || "(says nothing)" }),
-    h("span", { class: "line quiet" }, h("span", { text: by, dir: "auto" }), ago(request.answered_at ?? request.created_at)));
+  return [entry(`#/request/${encodeURIComponent(request.id)}`, {
+    title: request.question || "(says nothing)", right: [request.delivery === "late" ? pill("late", "came too late") : null,
+      request.delivery === "failed" ? pill("failed", "not delivered") : null, pill(request.state)],
+    chips: [request.server, KINDS[request.kind] ?? request.kind],
+    more: [defectPill(request), h("span", { text: by, dir: "auto" }), ago(request.answered_at ?? request.created_at)],
+  })];
 }

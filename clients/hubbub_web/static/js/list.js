@@ -1,8 +1,149 @@
-// A list that grows by pages and changes in place: the cost depends on the visible records, not on all of them.
+// Long lists. Rows are all of one height: only those in sight are drawn. Cards have any height, and grow by pages.
 
-import { h } from "./dom.js";
+import { h, refill, svg } from "./dom.js";
 
 const PAGE = 200;
+// Rows that are drawn above and below those in sight.
+const BEYOND = 10;
+// Height of a row in pixels until one has been drawn.
+const ROW = 52;
+
+const lists = new Set();
+let scheduled = false;
+
+/**
+ * A list of rows. `row(record)` returns the children of an item, a link first; unchanged records are not drawn again.
+ * `step(by)` moves the focus from row to row; `select(key)` marks a row; `current()` is the record with the focus.
+ */
+export function rows(row, { name, empty }) {
+  const list = h("ul", { class: "rows", "aria-label": name });
+  const none = h("div", { class: "none", hidden: true }, empty);
+  const element = h("div", {}, list, none);
+  const items = new Map();
+  let records = [];
+  let height = ROW;
+  let selected = null;
+  let last = null;
+
+  function show(all) {
+    records = all;
+    list.hidden = !all.length;
+    none.hidden = all.length > 0;
+    lists.add(draw);
+    draw();
+  }
+
+  /** Draw what is in sight, and the row with the focus wherever it is. Returns whether this list is still of use. */
+  function draw(also = -1) {
+    const wanted = inSight();
+    for (const at of [focusedAt(), also]) if (at >= 0) wanted.add(at);
+    const nodes = [];
+    const drawn = new Set();
+    let next = 0;
+    for (const at of [...wanted].sort((a, b) => a - b)) {
+      if (at > next) nodes.push(gap(at - next));
+      nodes.push(itemAt(at));
+      drawn.add(keyOf(records[at]));
+      next = at + 1;
+    }
+    if (next < records.length) nodes.push(gap(records.length - next));
+    for (const key of [...items.keys()]) if (!drawn.has(key)) items.delete(key);
+    place(list, nodes);
+    return element.isConnected;
+  }
+
+  function inSight() {
+    const [first] = items.values();
+    height = first?.node.getBoundingClientRect?.().height || height;
+    const top = list.getBoundingClientRect?.().top ?? 0;
+    const from = Math.max(0, Math.floor(-top / height) - BEYOND);
+    const to = Math.min(records.length, Math.ceil(((globalThis.innerHeight ?? 0) - top) / height) + BEYOND);
+    const found = new Set();
+    for (let at = from; at < to; at += 1) found.add(at);
+    return found;
+  }
+
+  function gap(count) {
+    return h("li", { "aria-hidden": "true" }, svg("svg", { width: 1, height: count * height }));
+  }
+
+  function itemAt(at) {
+    const record = records[at];
+    const key = keyOf(record);
+    const item = items.get(key) ?? { node: h("li", { class: "item" }), record: null };
+    if (item.record !== record) {
+      item.record = record;
+      renew(item.node, row(record));
+    }
+    item.node.setAttribute("aria-posinset", String(at + 1));
+    item.node.setAttribute("aria-setsize", String(records.length));
+    markOne(key, item.node);
+    items.set(key, item);
+    return item.node;
+  }
+
+  function markOne(key, node) {
+    if (key === selected) node.firstChild?.setAttribute("aria-current", "true");
+    else node.firstChild?.removeAttribute("aria-current");
+  }
+
+  function focusedAt() {
+    if (!list.contains?.(document.activeElement)) return -1;
+    for (const [key, { node }] of items) if (node.contains(document.activeElement)) return records.findIndex((each) => keyOf(each) === key);
+    return -1;
+  }
+
+  /** Move the focus by so many rows; without a focus, to the row that had it last, or that is selected, or to the first. */
+  function step(by) {
+    const now = focusedAt();
+    const start = records.findIndex((each) => keyOf(each) === (last ?? selected));
+    const to = Math.min(Math.max(now >= 0 ? now + by : Math.max(start, 0), 0), records.length - 1);
+    if (to < 0) return false;
+    draw(to);
+    last = keyOf(records[to]);
+    items.get(last).node.firstChild.focus();
+    return true;
+  }
+
+  return {
+    element,
+    show,
+    step,
+    draw,
+    current: () => records[focusedAt()] ?? null,
+    select(key) {
+      selected = key;
+      last = key ?? last;
+      for (const [each, { node }] of items) markOne(each, node);
+    },
+    /** Draw all rows anew, although their records are as before. */
+    again() {
+      for (const item of items.values()) item.record = null;
+      draw();
+    },
+  };
+}
+
+globalThis.addEventListener?.("scroll", drawSoon, { capture: true, passive: true });
+globalThis.addEventListener?.("resize", drawSoon);
+
+function drawSoon() {
+  if (scheduled) return;
+  scheduled = true;
+  requestAnimationFrame(() => {
+    scheduled = false;
+    for (const draw of [...lists]) if (!draw()) lists.delete(draw);
+  });
+}
+
+/** A row of a list: what it is about, bold; below it `chips` and words; `right` is the time or the state. */
+export function entry(href, { title, right = null, chips = [], more = [], unread = null }) {
+  return h("a", { class: unread === null ? "card entry" : "card entry dotted", "data-role": "open", href },
+    unread === null ? null : h("span", { class: unread ? "dot unread" : "dot" }, unread ? h("span", { class: "unseen", text: "New: " }) : null),
+    h("strong", { class: "what", dir: "auto", text: title }),
+    h("span", { class: "right" }, right),
+    h("span", { class: "meta" }, chips.filter(Boolean).map((text) => h("span", { class: "chip", dir: "auto", text })), more));
+}
 
 /** A list of cards. `card(record)` renders one; unchanged records are not drawn again. */
 export function cards(card, { name, empty }) {
@@ -18,18 +159,8 @@ export function cards(card, { name, empty }) {
     records = all;
     const shown = all.slice(0, limit);
     const keys = new Set(shown.map(keyOf));
-    for (const [key, item] of items) {
-      if (!keys.has(key)) {
-        item.node.remove();
-        items.delete(key);
-      }
-    }
-    let before = list.firstChild;
-    for (const record of shown) {
-      const node = itemOf(record).node;
-      if (node === before) before = before.nextSibling;
-      else list.insertBefore(node, before);
-    }
+    for (const key of [...items.keys()]) if (!keys.has(key)) items.delete(key);
+    place(list, shown.map((record) => itemOf(record).node));
     none.hidden = all.length > 0;
     more.hidden = all.length <= limit;
     more.textContent = `Show more (${(all.length - limit).toLocaleString()} not shown)`;
@@ -40,7 +171,7 @@ export function cards(card, { name, empty }) {
     const item = items.get(key) ?? { node: h("li"), record: null };
     if (item.record !== record) {
       item.record = record;
-      renew(item.node, card(record));
+      renew(item.node, [card(record)]);
     }
     items.set(key, item);
     return item;
@@ -49,12 +180,25 @@ export function cards(card, { name, empty }) {
   return { element, show };
 }
 
-/** Puts a card in the place of the one before. A link stays the same element: whoever has it in focus, or is pressing it, goes on. */
-function renew(node, made) {
+/** Make these nodes the children of a parent. What stays in its place is not touched, and keeps the focus. */
+function place(parent, nodes) {
+  const kept = new Set(nodes);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  let before = parent.firstChild;
+  for (const node of nodes) {
+    if (node === before) before = before.nextSibling;
+    else parent.insertBefore(node, before);
+  }
+}
+
+/** Put what was made in the place of what was there. A link stays the same element: whoever has it in focus, or is pressing it, goes on. */
+function renew(node, [made, ...others]) {
   const link = node.firstChild;
-  if (link?.localName !== "a" || made.localName !== "a") return node.replaceChildren(made);
+  if (link?.localName !== "a" || made.localName !== "a") return refill(node, made, others);
   for (const { name, value } of made.attributes) link.setAttribute(name, value);
-  return link.replaceChildren(...made.childNodes);
+  link.replaceChildren(...made.childNodes);
+  for (const other of [...node.children]) if (other !== link) other.remove();
+  return node.append(...others.filter(Boolean));
 }
 
 function keyOf(record) {

@@ -2,6 +2,8 @@
 
 import { ask, login, Refused } from "./api.js";
 import { fresh, h, refill } from "./dom.js";
+import { linkIn, wordsForLink } from "./enter.js";
+import { pushChoice, unsubscribe } from "./push.js";
 
 const NAME = "hubbub-name";
 const NOTIFY = "hubbub-notify";
@@ -95,9 +97,10 @@ function more() {
   }
   return h("div", { class: "more-choices" },
     h("div", { class: "check" }, notify, h("label", { for: notify.id, text: "Notify me of new requests while I look elsewhere" })),
+    pushChoice(),
     h("div", { class: "row" },
       h("button", { type: "button", text: "Link for another browser", on: { click: async () => { output.textContent = (await ask("link")).url; } } }),
-      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await ask("logout"); location.replace("/"); } } })),
+      h("button", { type: "button", class: "plain", text: "Log out", on: { click: async () => { await unsubscribe(); await ask("logout"); location.replace("/"); } } })),
     output);
 }
 
@@ -109,10 +112,12 @@ export function loginPage(main, problem) {
   async function submit(event) {
     event.preventDefault();
     try {
-      await login(input.value.trim().replace(/^.*#login=/, ""));
-      location.replace("/");
+      const { secret, to } = linkIn(input.value.trim());
+      await login(secret);
+      history.replaceState(null, "", `/#/${to}`);
+      location.reload();
     } catch (error) {
-      trouble.textContent = error instanceof Refused ? "This link has been used, or is from before the bridge was started anew." : "The bridge cannot be reached.";
+      trouble.textContent = wordsForLink(error);
     }
   }
   refill(main, h("section", { class: "panel narrow" }, h("h1", { text: "Log in" }),

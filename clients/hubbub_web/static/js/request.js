@@ -2,20 +2,25 @@
 
 import { ask, Refused, tell } from "./api.js";
 import { Claiming, hinders } from "./claim.js";
-import { clean, defect, facts, h, json, pill, put, refill, scrolled, words } from "./dom.js";
+import { clean, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { waitingHost } from "./hosts.js";
+import { answered, returned, story } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
-import { callName, hubIsThere, openRequests, state, tables } from "./store.js";
-import { ago, left, span } from "./time.js";
+import { callName, hubIsThere, openRequests, see, state, tables } from "./store.js";
+import { ago, left } from "./time.js";
 import { address, visitForm } from "./visit.js";
-import { content } from "./content.js";
 
 // States of a pending request that cannot be claimed.
 const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"]);
 
+/** What a server is told that asks for no form, when a person refuses. */
+export const REFUSAL = "User rejected the request";
+
 export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories" };
 const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
+// A question of up to this length is the heading as it is; of a longer one the beginning.
+const HEADING = 160;
 // Fields of a pending request that change while its page is open.
 const CHANGES = ["state", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
 
@@ -36,7 +41,7 @@ class RequestPage {
     this.sent = null;
     this.answerId = null;
     this.host = null;
-    this.status = h("div", { class: "status" });
+    this.status = h("span", { class: "status" });
     this.reasons = h("div");
     this.ending = h("div", { role: "status" });
     this.claimBar = h("div", { class: "claim" });
@@ -44,13 +49,20 @@ class RequestPage {
     this.takeOver = h("button", { type: "button", hidden: true, text: "Answer it here", on: { click: () => this.take() } });
     put(this.claimBar, this.claimWords, this.takeOver);
     this.trouble = h("p", { class: "problem", role: "alert" });
-    this.body = h("section", { class: "panel" });
-    this.outcome = h("section", { class: "panel outcome", role: "status", "aria-label": "Outcome", hidden: true });
-    refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/inbox", text: "Inbox" })),
-      h("h1", { text: `${whole.server} asks` }), this.status, this.reasons, this.ending, this.claimBar, this.outcome, this.body);
+    this.body = h("section", { class: "panel", "aria-label": "The question" });
+    this.outcome = h("section", { class: "panel outcome", "aria-label": "Outcome", hidden: true });
+    this.returned = returned();
+    const told = clean(whole.request?.message ?? "").trim();
+    this.title = titleOf(told || clean(whole.question).trim(), whole);
+    this.isWhole = this.title === told || !told;
+    this.heading = h("h1", { id: fresh("question"), class: this.isWhole ? "ask" : null, tabindex: "-1", dir: "auto", text: this.title });
+    refill(main, h("div", { class: "eyebrow" }, h("a", { class: "crumbs", href: "#/inbox", text: "Inbox" }),
+      h("span", { class: "chip", dir: "auto", text: whole.server }), h("span", { class: "chip", text: KINDS[whole.kind] ?? whole.kind }), this.status),
+    this.reasons, this.heading, this.ending, this.claimBar, this.outcome, this.body);
   }
 
   started() {
+    see(this.id);
     this.drawStatus();
     this.drawReasons();
     if (this.whole.state === "open") {
@@ -76,6 +88,7 @@ class RequestPage {
     const reached = state.link === "live" && hubIsThere();
     if (reached && !this.reached) this.claiming.happens("back");
     this.reached = reached;
+    if (!this.open) this.returned.update(this.whole.call_id);
     const short = tables.request.get(this.id);
     if (!short) return;
     // The reply to our answer can be ahead of the stream: what is closed never opens again.
@@ -116,23 +129,23 @@ class RequestPage {
 
   drawReasons() {
     const it = this.whole;
-    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that it can be)" : "");
-    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: it.task_id });
-    refill(this.reasons, defect(it), facts(["What", KINDS[it.kind] ?? it.kind], ["Because of", call || candidates(it) || "not known"], ["Called by", it.caller], ["Host", this.host],
-      ["As the task", task], ["Asked", ago(it.created_at)]));
+    const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
+    const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
+    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)]);
+    why.classList.add("folded");
+    refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
       ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` }) : null);
   }
 
   drawStatus() {
     const it = this.whole;
-    refill(this.status, pill(it.state, it.state === "open" ? "waits for an answer" : it.state), it.state === "open" ? left(it.deadline) : null);
+    refill(this.status, it.state === "open" ? left(it.deadline) : pill(it.state));
   }
 
   drawForm() {
     const params = this.whole.request ?? {};
     const send = (answer) => this.answer(answer);
-    const refuse = h("div", { class: "row refuse" });
     const kind = this.whole.kind;
     if (kind === "elicitation_form") {
       this.form = elicitationForm(params, send);
@@ -141,26 +154,42 @@ class RequestPage {
     } else {
       this.form = kind === "sampling" ? replyForm(send) : rootsForm(send);
     }
+    const { bar } = this.form;
     if (kind.startsWith("elicitation")) {
-      put(refuse, h("button", { type: "button", text: "Decline", on: { click: () => send({ decline: true }) } }),
-        h("button", { type: "button", class: "plain", text: "Dismiss without a choice", on: { click: () => send({ cancel: true }) } }));
+      put(bar, h("button", { type: "button", class: "refuse", text: "Decline", on: { click: () => this.decline() } }),
+        h("button", { type: "button", class: "refuse plain", title: "Say neither yes nor no", text: "Dismiss", on: { click: () => send({ cancel: true }) } }));
     } else {
-      put(refuse, h("button", { type: "button", text: "Refuse", on: { click: () => send({ reject: "User rejected the request" }) } }));
+      put(bar, h("button", { type: "button", class: "refuse", text: "Refuse", on: { click: () => this.decline() } }));
     }
+    bar.prepend(this.trouble);
+    this.form.element.setAttribute("aria-label", "Your answer");
+    this.form.element.setAttribute("aria-describedby", this.heading.id);
     this.form.element.addEventListener("input", () => { this.touched = true; });
-    refill(this.body, this.question(), this.form.element, this.trouble, refuse);
+    refill(this.body, this.question(), this.form.element);
+  }
+
+  /** Say no. */
+  decline() {
+    return this.answer(this.whole.kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL });
+  }
+
+  /** Put the keyboard where reading begins; the first field is next. */
+  focus() {
+    this.heading.focus({ preventScroll: true });
   }
 
   drawQuestion() {
     const it = this.whole;
-    refill(this.body, h("h2", { text: "What was asked" }), this.question(), it.kind === "elicitation_url" ? address(String(it.request?.url ?? "")) : null,
+    const asked = [this.question(), it.kind === "elicitation_url" ? address(String(it.request?.url ?? "")) : null].filter(Boolean);
+    refill(this.body, asked.length ? h("h2", { text: "What was asked" }) : null, asked,
       story(it), h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(it.request, "Request as JSON")));
   }
 
+  /** Render what the heading does not say. */
   question() {
     const params = this.whole.request ?? {};
     if (this.whole.kind === "sampling") return conversation(params);
-    if (this.whole.kind === "roots") return h("p", { class: "ask", text: "Which directories may it use?" });
+    if (this.whole.kind === "roots" || this.isWhole) return null;
     return words(params.message, { class: "ask", ...scrolled(params.message, "What is asked") });
   }
 
@@ -198,7 +227,7 @@ class RequestPage {
   /** Disabled buttons keep the focus; `answer` says why they do nothing. */
   drawButtons() {
     const rest = this.sending || (this.open && hinders(this.claiming.state));
-    for (const button of this.body.querySelectorAll("button[type=submit], .refuse button")) {
+    for (const button of this.body.querySelectorAll("button[type=submit], button.refuse")) {
       if (rest) button.setAttribute("aria-disabled", "true");
       else button.removeAttribute("aria-disabled");
     }
@@ -266,7 +295,8 @@ class RequestPage {
     this.drawClaim();
     this.drawOutcome();
     this.drawQuestion();
-    this.outcome.querySelector("h2")?.focus();
+    this.outcome.querySelector("h2")?.focus({ preventScroll: true });
+    window.scrollTo(0, 0);
   }
 
   drawOutcome() {
@@ -275,45 +305,40 @@ class RequestPage {
     const title = it.state === "answered"
       ? this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`
       : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
-    const next = openRequests().find((each) => each.id !== this.id && !each.claim);
+    const next = openRequests().filter((each) => each.id !== this.id && !each.claim).sort((a, b) => (b.call_id === it.call_id) - (a.call_id === it.call_id))[0];
     // Drawing it again, because the answer has arrived, keeps the focus.
     const focused = this.outcome.contains(document.activeElement);
     refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
       this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
-      it.answered_at ? h("p", { class: "help" }, ago(it.answered_at)) : null,
       it.answer ? answered(it) : null,
-      facts(["The answer", DELIVERY[it.delivery]], ["Because", it.reason]),
-      h("div", { class: "row" }, next ? h("a", { class: "button", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next request" }) : null,
-        h("a", { class: "button plain", href: "#/inbox", text: "Back to the inbox" })));
-    if (focused) this.outcome.querySelector("h2").focus();
+      h("p", { class: "help" }, it.answered_at ? ["Answered ", ago(it.answered_at)] : null, DELIVERY[it.delivery] ? `${it.answered_at ? " · " : ""}The answer ${DELIVERY[it.delivery]}.` : null),
+      facts(["Because", it.reason]), this.returned.element,
+      h("div", { class: "row" }, next ? h("a", { class: "button primary", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
+        h("a", { class: next ? "button plain" : "button primary", href: "#/inbox", text: "Back to the inbox" })));
+    this.returned.update(it.state === "answered" ? it.call_id : null);
+    if (focused && !this.outcome.contains(document.activeElement)) this.outcome.querySelector("h2").focus({ preventScroll: true });
   }
 }
 
 function elicitationForm(params, send) {
   const form = schemaForm(params.requestedSchema, "content");
+  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" }));
   const element = h("form", { on: { submit: (event) => {
     event.preventDefault();
     const values = form.values();
     if (values) send({ accept: values });
   } } },
-  form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element,
-  h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" })));
+  form.empty ? h("p", { class: "help", text: "There is nothing to fill in: accept, or decline." }) : null, form.element, bar);
   // The page checks fields itself, and shows problems at the field.
   element.noValidate = true;
-  return { element, show: form.show };
+  return { element, bar, show: form.show };
 }
 
-/** Render the given answer. */
-function answered(it) {
-  const answer = it.answer;
-  if (answer.error) return h("p", { text: `Refused: ${answer.error.message}` });
-  if (it.kind === "sampling") return h("div", {}, content(answer.content), facts(["Model", answer.model], ["Why it ends", answer.stopReason]));
-  if (it.kind === "roots") return json(answer, "The answer");
-  const action = { accept: "Accepted", decline: "Declined", cancel: "Dismissed without a choice" }[answer.action] ?? answer.action;
-  const properties = it.request?.requestedSchema?.properties ?? {};
-  const given = Object.entries(answer.content ?? {}).slice(0, 200);
-  return h("div", {}, h("p", { text: action }),
-    facts(...given.map(([name, value]) => [String(properties[name]?.title ?? name).slice(0, 300), words(Array.isArray(value) ? value.join(", ") : value)])));
+/** Return the heading of a question: all of a short one, else its beginning. */
+function titleOf(text, whole) {
+  if (!text) return `${whole.server} asks`;
+  const [line] = text.split("\n");
+  return line.length <= HEADING ? line : `${line.slice(0, HEADING).replace(/\s+\S*$/, "")}…`;
 }
 
 function callLink(id) {
@@ -328,7 +353,7 @@ function candidates(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return null;
   const named = ids.slice(0, NAMED).map((id, at) => [at ? ", " : "", callLink(id)]);
-  return h("span", {}, ids.length === 1 ? "perhaps " : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
+  return h("span", {}, ids.length === 1 ? null : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
 }
 
 /** The same for a list, in words. */
@@ -337,15 +362,4 @@ export function causeInWords(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return "";
   return `${ids.length === 1 ? "perhaps because of " : "because of one of "}${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
-}
-
-const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by", not_counted: "not counted, of" };
-
-/** Render who was shown it, claimed it and answered it, and how long after it was asked. */
-function story(it) {
-  if (!it.moments.length) return null;
-  const asked = Date.parse(it.created_at);
-  return h("section", { "aria-label": "What happened" }, h("h2", { text: "What happened" }), h("ol", { class: "moments" }, it.moments.map((each) =>
-    h("li", {}, h("span", { class: "quiet", text: span(Date.parse(each.at) - asked) }),
-      h("span", { text: each.what === "delivered" && it.delivery === "late" ? "delivered too late" : each.by && HAPPENED[each.what] ? `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}${each.via ? ` via ${each.via}` : ""}` : each.what ?? "unknown" })))));
 }

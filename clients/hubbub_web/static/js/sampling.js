@@ -72,11 +72,12 @@ export function replyForm(send) {
     return send(model.value === "human" && stop.value === "endTurn" ? { text: text.value } : { result: built() });
   }
 
+  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: "Send reply" }));
   const element = h("form", { on: { submit } },
-    h("div", { class: "field" }, h("label", { for: id, text: "Your reply" }), text, problem), details,
-    h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: "Send reply" })));
+    h("div", { class: "field" }, h("label", { for: id, text: "Your reply" }), text, problem), details, bar);
   return {
     element,
+    bar,
     show(violations) {
       if (!violations.length) return [];
       fail(violations.map(([place, what]) => `${place.replace(/^result\./, "")}: ${what}`).join("; "), raw.value.trim() ? raw : text);
@@ -90,15 +91,16 @@ export function rootsForm(send) {
   const id = fresh("roots");
   const input = h("textarea", { id, rows: 4, class: "code", "aria-describedby": `${id}-help ${id}-problem`, spellcheck: "false", dir: "ltr" });
   const problem = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
+  const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: "Send" }));
   const element = h("form", { on: { submit: (event) => {
     event.preventDefault();
     send({ result: { roots: input.value.split("\n").map((line) => line.trim()).filter(Boolean).map((uri) => ({ uri })) } });
   } } },
   h("div", { class: "field" }, h("label", { for: id, text: "Directories, one a line" }),
-    h("p", { class: "help", id: `${id}-help`, text: "Such as file:///srv/project. None is an answer too." }), input, problem),
-  h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: "Send" })));
+    h("p", { class: "help", id: `${id}-help`, text: "Such as file:///srv/project. None is an answer too." }), input, problem), bar);
   return {
     element,
+    bar,
     show(violations) {
       problem.hidden = !violations.length;
       problem.textContent = violations.map(([place, what]) => `${place.replace(/^result\.roots\.(\d+)\.uri$/, (_, at) => `Line ${Number(at) + 1}`)}: ${what}`).join("; ");

@@ -4,28 +4,31 @@ import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, json, pill, refill, words } from "./dom.js";
 import { fault } from "./content.js";
 import { told } from "./events.js";
-import { cards } from "./list.js";
+import { entry, rows } from "./list.js";
 import { oneAtATime, tables } from "./store.js";
 import { left } from "./time.js";
 
 /** The page of all servers. */
 export function serversPage(main) {
-  const list = cards(serverCard, { name: "Servers", empty: "No servers are configured." });
-  refill(main, h("h1", { text: "Servers" }), list.element);
+  const list = rows(serverRow, { name: "Servers", empty: h("p", {}, "No servers are configured. ", h("a", { href: "#/add", text: "Add one" }), " here, or with ", h("code", { text: "hubbub servers add" }), ".") });
+  const add = h("a", { class: "button primary", href: "#/add", hidden: true, text: "Add a server" });
+  refill(main, h("div", { class: "heading" }, h("h1", { text: "Servers" }), add), list.element);
+  ask("may_add").then(({ may }) => { add.hidden = !may; }, () => {});
   const draw = () => list.show([...tables.server.values()].sort((a, b) => (a.name < b.name ? -1 : 1)));
   draw();
-  return { update: draw, leave() {} };
+  return { update: draw, leave() {}, list };
 }
 
-function serverCard(server) {
+function serverRow(server) {
   const queue = server.queue ?? {};
-  const busy = [["queued", queue.queued], ["in progress", queue.in_progress], ["waiting", queue.waiting_input]].filter(([, count]) => count);
-  return h("a", { class: "card", "data-role": "open", href: `#/server/${encodeURIComponent(server.name)}` },
-    h("span", { class: "line" }, h("strong", { text: server.name }), h("span", { class: "kind", text: server.server_info?.title ?? server.server_info?.name ?? "", dir: "auto" }), defectPill(server), statePill(server)),
-    server.error ? h("span", { class: "what", text: `${server.error.code}: ${server.error.message ?? ""}` }) : null,
-    h("span", { class: "line quiet" }, h("span", { text: [server.transport, server.protocol_version].filter(Boolean).join(" · ") }),
-      h("span", { text: busy.map(([name, count]) => `${count} ${name}`).join(", ") || "idle" }),
-      server.next_retry_at ? h("span", {}, "next attempt: ", left(server.next_retry_at)) : null));
+  const busy = [["queued", queue.queued], ["in progress", queue.in_progress], ["waiting for people", queue.waiting_input]].filter(([, count]) => count);
+  const said = server.server_info?.title ?? server.server_info?.name ?? "";
+  return [entry(`#/server/${encodeURIComponent(server.name)}`, {
+    title: server.name, right: [defectPill(server), statePill(server)], chips: [[server.transport, server.protocol_version].filter(Boolean).join(" · ")],
+    more: [server.error ? h("span", { class: "ended", dir: "auto", text: `${server.error.code}: ${server.error.message ?? ""}` }) : null,
+      server.next_retry_at ? h("span", {}, "next attempt: ", left(server.next_retry_at)) : null,
+      h("span", { text: busy.map(([name, count]) => `${count} ${name}`).join(", ") || "idle" }), said && said !== server.name ? h("span", { text: said, dir: "auto" }) : null],
+  })];
 }
 
 /** Return the state of a connection; one that the hub has given up does not come back by itself. */
@@ -68,7 +71,7 @@ export async function serverPage(main, name) {
       on ? h("button", { type: "button", class: "danger", text: "Disconnect", on: { click: () => want("disconnected") } }) : null,
       on && server.state !== "error" && !server.gave_up ? null : h("button", { type: "button", text: "Connect", on: { click: () => want("connected") } }),
       h("a", { class: "button plain", href: `#/catalog/${encodeURIComponent(name)}`, text: "What it offers" }),
-      h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "What it tells" })),
+      h("a", { class: "button plain", href: `#/events/${encodeURIComponent(name)}`, text: "Its events" })),
     defect(server), givenUp(server),
     facts(["Says it is", [info.title ?? info.name, info.version].filter(Boolean).join(" ")], ["Transport", server.transport], ["MCP revision", server.protocol_version],
       ["Process", server.pid], ["Queued", queue.queued], ["In progress", queue.in_progress], ["Waiting for people", queue.waiting_input],
@@ -88,7 +91,7 @@ export async function serverPage(main, name) {
   }
 
   await draw();
-  return { update: oneAtATime(update), leave() {} };
+  return { update: oneAtATime(update), leave() {}, title: name };
 }
 
 function signs(server) {

@@ -32,6 +32,22 @@ export function openRequests() {
   return open.sort(byAge);
 }
 
+const SEEN = "hubbub-seen";
+let seen = null;
+
+/** Return whether a pending request has been opened in this browser. */
+export function isSeen(id) {
+  seen ??= new Set((localStorage.getItem(SEEN) ?? "").split(" "));
+  return seen.has(id);
+}
+
+/** Remember that a pending request has been opened; those that are not open any more are forgotten. */
+export function see(id) {
+  if (isSeen(id)) return;
+  seen.add(id);
+  localStorage.setItem(SEEN, [...seen].filter((each) => each === id || tables.request.get(each)?.state === "open").join(" "));
+}
+
 /** Return the title of a call, or its id if it is not known. */
 export function callName(id) {
   const call = tables.call.get(id);

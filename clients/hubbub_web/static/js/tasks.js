@@ -3,8 +3,8 @@
 import { ask, Refused } from "./api.js";
 import { defect, defectPill, facts, h, pill, refill } from "./dom.js";
 import { fault, result } from "./content.js";
-import { cards, chooser, searchBox } from "./list.js";
-import { newestFirst, oneAtATime, tables } from "./store.js";
+import { chooser, entry, rows, searchBox } from "./list.js";
+import { callName, newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
 
 // Pending requests of a task that its short form names.
@@ -13,31 +13,38 @@ const ROLES = { receiver: "held by the hub for the server", client: "held by the
 
 /** The page of all tasks. */
 export function tasksPage(main) {
-  const list = cards(taskCard, { name: "Tasks", empty: "There are no tasks." });
+  const list = rows(taskRow, { name: "Tasks", empty: h("p", { text: "There are no tasks. A task is a long request whose result is fetched later." }) });
   const search = searchBox("Search", draw);
   const role = chooser("Both roles", draw);
   role.offer(["receiver", "client"]);
   refill(main, h("h1", { text: "Tasks" }), h("div", { class: "filters", role: "search" }, search.element, role.element), list.element);
   function draw() {
-    list.show(newestFirst(tables.task).filter((task) => (!role.value || task.role === role.value) && search.matches(task.id, task.server, task.status_message)));
+    list.show(newestFirst(tables.task).filter((task) => (!role.value || task.role === role.value) && search.matches(task.id, task.server, task.status_message, nameOf(task))));
   }
   draw();
-  return { update: draw, leave() {} };
+  return { update: draw, leave() {}, list };
 }
 
-function taskCard(task) {
-  return h("a", { class: "card", "data-role": "open", href: `#/task/${encodeURIComponent(task.id)}` },
-    h("span", { class: "line" }, h("strong", { text: task.server, dir: "auto" }), h("span", { class: "kind", text: task.method ?? "task" }), defectPill(task), pill(task.status)),
-    h("span", { class: "what id", text: task.id }),
-    h("span", { class: "line quiet" }, h("span", { text: ROLES[task.role] }), ago(task.created_at), task.status_message ? h("span", { text: task.status_message, dir: "auto" }) : null));
+/** Return what a task is about: its question, else its call, else its method. */
+function nameOf(task) {
+  const asked = task.pending_ids.map((id) => tables.request.get(id)?.question).find(Boolean);
+  return asked ?? (tables.call.has(task.call_id) ? callName(task.call_id) : task.method ?? "Task");
+}
+
+function taskRow(task) {
+  return [entry(`#/task/${encodeURIComponent(task.id)}`, {
+    title: nameOf(task), right: [defectPill(task), pill(task.status)], chips: [task.server, ROLES[task.role]],
+    more: [ago(task.created_at), task.status_message ? h("span", { text: task.status_message, dir: "auto" }) : null],
+  })];
 }
 
 /** The page of one task. */
 export async function taskPage(main, id) {
   let seen = "";
   const box = h("div");
+  const heading = h("h1", { dir: "auto" });
   const trouble = h("p", { class: "problem", role: "alert" });
-  refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/tasks", text: "Tasks" })), h("h1", { text: "Task" }), trouble, box);
+  refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/tasks", text: "Tasks" })), heading, trouble, box);
 
   async function cancel() {
     try {
@@ -51,14 +58,15 @@ export async function taskPage(main, id) {
   async function draw() {
     const { task, result: outcome, error } = await ask("task", { id });
     seen = signs(task);
+    refill(heading, nameOf(task));
     const over = ["completed", "failed", "cancelled"].includes(task.status);
     refill(box, h("div", { class: "status" }, pill(task.status), over ? null : h("button", { type: "button", class: "danger", text: "Cancel task", on: { click: cancel } })),
       defect(task),
       facts(["Id", task.id], ["Server", h("a", { href: `#/server/${encodeURIComponent(task.server)}`, text: task.server })], ["Role", ROLES[task.role]], ["Method", task.method],
         ["Says", task.status_message], ["Made", ago(task.created_at)], ["Last change", ago(task.last_updated_at)], ["Lives", task.ttl_ms && span(task.ttl_ms)],
         ["Polled every", task.poll_interval_ms && span(task.poll_interval_ms)],
-        ["Call", task.call_id && h("a", { href: `#/call/${encodeURIComponent(task.call_id)}`, text: task.call_id })],
-        ["Requests", task.pending_ids.length ? h("span", {}, task.pending_ids.slice(0, 50).map((each) => [h("a", { href: `#/request/${encodeURIComponent(each)}`, text: each }), " "])) : null]),
+        ["Call", task.call_id && h("a", { href: `#/call/${encodeURIComponent(task.call_id)}`, text: callName(task.call_id), dir: "auto" })],
+        ["Questions", task.pending_ids.length ? h("span", {}, task.pending_ids.slice(0, 50).map((each) => [h("a", { href: `#/request/${encodeURIComponent(each)}`, text: tables.request.get(each)?.question || each, dir: "auto" }), " "])) : null]),
       over ? h("section", { class: "panel" }, h("h2", { text: error ? "Why it ended" : "Result" }), error ? fault(error) : result(task.method, outcome)) : null);
   }
 
@@ -68,7 +76,7 @@ export async function taskPage(main, id) {
   }
 
   await draw();
-  return { update: oneAtATime(update), leave() {} };
+  return { update: oneAtATime(update), leave() {}, title: heading.textContent };
 }
 
 function signs(task) {

@@ -24,13 +24,14 @@ async function page(main, server, kind, key) {
   const entry = entries[at];
   const crumbs = h("div", { class: "crumbs" }, h("a", { href: "#/catalog", text: "Catalog" }), " / ", h("a", { href: `#/catalog/${encodeURIComponent(server)}`, text: server }));
   if (!entry) {
-    refill(main, crumbs, h("h1", { text: key }), h("p", { text: "The server does not offer this any more." }));
-    return { update() {}, leave() {} };
+    refill(main, crumbs, h("h1", { text: `No ${kind} “${key}”` }), h("p", { text: "The server does not offer it, or not any more." }),
+      h("div", { class: "row" }, h("a", { class: "button primary", href: `#/catalog/${encodeURIComponent(server)}`, text: "See what it offers" })));
+    return { update() {}, leave() {}, title: "Not found" };
   }
   const trouble = h("p", { class: "problem", role: "alert" });
   const form = schemaForm(schemaOf(kind, entry), "arguments");
   const { plain, task, why } = ways[at] ?? { plain: true, task: false, why: "" };
-  const asTask = h("input", { type: "checkbox", id: fresh("as-task"), checked: !plain, disabled: !plain || !task, "aria-describedby": why ? fresh("why") : null });
+  const asTask = h("input", { type: "checkbox", id: fresh("as-task"), checked: !plain });
   const button = h("button", { class: "primary", type: "submit", text: VERBS[kind] });
 
   async function submit(event) {
@@ -50,15 +51,15 @@ async function page(main, server, kind, key) {
   }
 
   const element = h("form", { on: { submit } }, form.empty ? h("p", { class: "help", text: "It takes no arguments." }) : form.element,
-    kind === "tool" ? h("div", { class: "check" }, asTask, h("label", { for: asTask.id, text: "As a task that the server holds" })) : null,
-    why ? h("p", { class: "help", id: asTask.getAttribute("aria-describedby"), text: why }) : null,
+    kind === "tool" && plain && task ? h("div", { class: "check" }, asTask, h("label", { for: asTask.id, text: "As a task that the server holds" })) : null,
+    plain ? null : h("p", { class: "help", text: why }),
     trouble, h("div", { class: "row" }, button));
   element.noValidate = true;
   const address = entry.uri ?? entry.uriTemplate;
   refill(main, crumbs, h("h1", { text: entry.title ?? entry.name ?? key, dir: "auto" }), address ? h("p", { class: "id", text: address, dir: "ltr" }) : null,
     words(entry.description ?? ""), h("section", { class: "panel" }, element),
     h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(entry, "Entry as JSON")));
-  return { update() {}, leave() {} };
+  return { update() {}, leave() {}, title: String(entry.title ?? entry.name ?? key) };
 }
 
 /** Return the fields that are needed to use an entry. */

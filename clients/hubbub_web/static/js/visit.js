@@ -37,7 +37,8 @@ function parts(url) {
 export function visitForm(params, send) {
   const url = String(params.url ?? "");
   if (!isPage(url)) {
-    return { element: h("p", { class: "warning", text: "This is no page that can be visited. Decline it." }), show: (others) => others };
+    const only = h("div", { class: "row bar" });
+    return { element: h("div", { role: "group" }, h("p", { class: "warning", text: "This is no page that can be visited. Decline it." }), only), bar: only, show: (others) => others };
   }
   const link = h("a", { class: "button", role: "link", "aria-disabled": "true", text: "Open the page in a new tab" });
   const accept = h("button", { type: "button", class: "primary", disabled: true, text: "Accept", on: { click: () => send({ visit: true }) } });
@@ -56,15 +57,16 @@ export function visitForm(params, send) {
   }
   const back = redirectField(send);
   back.element.hidden = !String(params.elicitationId ?? "").startsWith("auth_");
-  const element = h("div", {},
+  const bar = h("div", { class: "row bar" }, accept);
+  const element = h("div", { role: "group" },
     address(url),
     warnings(url).map((text) => h("p", { class: "warning", text })),
     h("div", { class: "check consent" }, consent, h("label", { for: consent.id, text: "I have looked at this address and want to visit it" })),
     h("p", { class: "help", text: "Accepting tells the server that you agree to visit the page. Nothing is opened by itself." }),
-    h("div", { class: "row" }, link, accept),
-    back.element);
+    h("div", { class: "row" }, link), back.element, bar);
   return {
     element,
+    bar,
     show(violations) {
       back.element.hidden = false;
       back.element.setAttribute("open", "");

@@ -1,0 +1,156 @@
+"""Arguments as people type them: `key=value`, `a.b=1`, `list=1 list=2`, `key:=JSON` and `key=@FILE`.
+
+A value is read as its schema says (MCP tools: inputSchema; client/elicitation: requestedSchema).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, cast
+
+from hubbub_client import payload
+from hubbub_client.payload import as_object
+from hubbub_frontend.forms import Field, fields, parse
+
+AS_JSON, FROM_FILE, PART = ":=", "=@", "."
+MAX_NAMED = 20
+"""The most names that an error lists."""
+
+Read = Callable[[str], str]
+"""Returns the text of a file. Raises ValueError with the reason."""
+
+
+class Mistyped(ValueError):
+    """An argument that cannot be read. The message says which, why, and what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One argument as typed: its name, how it is given, and its text."""
+
+    name: str
+    how: str
+    text: str
+
+
+def typed(word: str) -> Typed | None:
+    """Split `key=value`; None if the word is not of that form."""
+    before, equals, text = word.partition("=")
+    if not equals or not before or before.startswith(("{", "[", '"')):
+        return None
+    if before.endswith(":"):
+        return Typed(before[:-1], AS_JSON, text) if before[:-1] else None
+    if text.startswith("@"):
+        return Typed(before, FROM_FILE, text[1:])
+    return Typed(before, "=", text)
+
+
+def is_typed(words: Sequence[str]) -> bool:
+    """Return whether arguments are given as `key=value`, and not as one JSON object."""
+    return bool(words) and (len(words) > 1 or typed(words[0]) is not None)
+
+
+def arguments(words: Sequence[str], schema: object, read: Read) -> dict[str, Any]:
+    """Return the arguments that the words say. Raises Mistyped."""
+    found: dict[str, Any] = {}
+    lists: set[str] = set()
+    for word in words:
+        each = typed(word)
+        if each is None:
+            raise Mistyped(f"{word!r} is not KEY=VALUE; all arguments are, or one JSON object is")
+        place, form, name = _place(found, each, schema)
+        field = next((field for field in fields(form) if field.name == name), None)
+        value = _value(each, field, read)
+        if isinstance(value, list) and each.how != AS_JSON and each.name in lists:
+            place[name] += value
+        elif name in place:
+            raise Mistyped(f"{each.name} is given twice; only a list may be")
+        else:
+            place[name] = value
+            lists.add(each.name)
+    return found
+
+
+def missing(given: Mapping[str, Any], schema: object) -> list[Field]:
+    """Return the fields that are required and not given."""
+    return [field for field in fields(schema) if field.required and field.name not in given]
+
+
+def _place(found: dict[str, Any], each: Typed, schema: object) -> tuple[dict[str, Any], object, str]:
+    """Return the object that a name, with its dots, leads to, the schema of that object, and the name in it."""
+    form: object = schema
+    place = found
+    *parents, last = each.name.split(PART)
+    if not all((*parents, last)):
+        raise Mistyped(f"{each.name!r} is no name of an argument")
+    if parents and each.name in _properties(form):  # a name that has a dot in it
+        parents, last = [], each.name
+    for parent in parents:
+        _require(parent, form, each.how)
+        form = _properties(form).get(parent)
+        inner: object = place.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise Mistyped(f"{parent} is given as a whole, and in parts")
+        place = cast("dict[str, Any]", inner)
+    _require(last, form, each.how)
+    return place, form, last
+
+
+def _require(name: str, form: object, how: str) -> None:
+    """Raise Mistyped for a name that the schema does not have, if it names all that there are."""
+    known = _properties(form)
+    extra = as_object(form).get("additionalProperties")
+    if name in known or not known or extra is True or isinstance(extra, dict) or how == AS_JSON:
+        return
+    near = get_close_matches(name, list(known), 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(list(known)[:MAX_NAMED])}"
+    raise Mistyped(f"there is no argument {name!r}; {hint}")
+
+
+def _properties(form: object) -> Mapping[str, Any]:
+    return as_object(as_object(form).get("properties"))
+
+
+def _value(each: Typed, field: Field | None, read: Read) -> Any:
+    text = each.text
+    try:
+        if each.how == FROM_FILE:
+            text = read(text)
+        if each.how == AS_JSON:
+            return payload.loads(text.encode())
+        if field is None:
+            return text
+        return _read(field, text)
+    except RecursionError:
+        raise Mistyped(f"{each.name}: it nests too deep to be sent") from None
+    except ValueError as error:
+        raise Mistyped(f"{each.name}: {_said(error, each)}") from None
+
+
+def _read(field: Field, text: str) -> Any:
+    if field.nullable and text == "null":
+        return None
+    if field.item is not None:
+        whole = text.startswith("[")
+        return payload.loads(text.encode()) if whole else [_read(field.item, text)]
+    if field.kind == "choices" and text.startswith("["):
+        return payload.loads(text.encode())
+    if field.kind in ("choice", "choices"):
+        # By value or title. A number is a value here, as there is no list to count in.
+        chosen = [_chosen(field, part) for part in (text.split(",") if field.kind == "choices" else [text])]
+        return chosen if field.kind == "choices" else chosen[0]
+    return parse(field, text)
+
+
+def _chosen(field: Field, text: str) -> str:
+    wanted = text.strip()
+    for value, title in (*((value, value) for value, _ in field.choices), *field.choices):
+        if wanted == title:
+            return value
+    raise ValueError(f"{wanted!r} is none of {', '.join(value for value, _ in field.choices[:MAX_NAMED])}")
+
+
+def _said(error: ValueError, each: Typed) -> str:
+    if each.how == AS_JSON:
+        return f"what follows := is not JSON ({error})"
+    return str(error)

@@ -1,0 +1,151 @@
+"""One-time links to the web page, and where the page is: small files below the hub's data directory.
+
+A file of a link has the hash of its secret as its name. So whoever may write into the data directory can make links,
+and whoever may only read it cannot use one. The page needs no door of its own for this, and links outlast its restarts.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MOST = 500
+"""Links that are kept; the oldest beyond that are useless."""
+
+_PLACE = re.compile(r"inbox|request/[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a link leads to: the `to` of the page, and the pending request that it is about, if it is one.
+
+    `expires` is in seconds since 1970.
+    """
+
+    to: str
+    request: str | None
+    expires: float
+
+    @property
+    def expired(self) -> bool:
+        """Return whether its time is over."""
+        return time.time() >= self.expires
+
+
+class Links:
+    """All one-time links below a data directory. Methods raise OSError."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._folder = _folder(data_dir) / "links"
+
+    def new(self, to: str, lasts_s: float, request: str | None = None) -> str:
+        """Make a link and return its secret. Raises ValueError for a place that the page does not have."""
+        if not _PLACE.fullmatch(to):
+            raise ValueError(f"{to!r} is no place of the page")
+        _make(self._folder)
+        self._prune()
+        secret = secrets.token_urlsafe(32)
+        content = json.dumps({"to": to, "request": request, "expires": time.time() + lasts_s})
+        _write(self._file(secret), content)
+        return secret
+
+    def find(self, secret: str) -> Link | None:
+        """Return a link that has not been used; None if there is none with this secret."""
+        try:
+            found: Any = json.loads(self._file(secret).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        match found:
+            case {"to": str(to), "request": str() | None as request, "expires": float(expires)}:
+                return Link(to, request, expires)
+            case _:
+                return None
+
+    def use(self, secret: str) -> bool:
+        """Use a link up. Return whether it was this call that did: of all who try at once, one succeeds."""
+        try:
+            self._file(secret).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _file(self, secret: str) -> Path:
+        return self._folder / hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+    def _prune(self) -> None:
+        """Delete the oldest links, so that there is room for one more."""
+        found: list[tuple[float, Path]] = []
+        for file in self._folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((file.stat().st_mtime, file))
+        found.sort()
+        for _, file in found[: max(0, len(found) - MOST + 1)]:
+            file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def announced(data_dir: Path, url: str) -> Generator[bool]:
+    """Say that the page is at this address while the block runs. Yield False if another page already says so."""
+    folder = _folder(data_dir)
+    _make(folder)
+    with (folder / "page.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        file = folder / "page.json"
+        file.unlink(missing_ok=True)
+        _write(file, json.dumps({"url": url}))
+        try:
+            yield True
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def page(data_dir: Path) -> str | None:
+    """Return the address of the page that runs for this data directory; None if none does."""
+    folder = _folder(data_dir)
+    try:
+        with (folder / "page.lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                found: Any = json.loads((folder / "page.json").read_text())
+                return str(found["url"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    return None
+
+
+def _folder(data_dir: Path) -> Path:
+    return data_dir / "web"
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, and those above it that are not there, each for its owner alone."""
+    for each in (*reversed(folder.parents), folder):
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
+
+
+def _write(file: Path, content: str) -> None:
+    """Write a new file that only its owner can read, whole or not at all."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as output:
+            output.write(content)
+            output.flush()
+            os.fsync(output.fileno())
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

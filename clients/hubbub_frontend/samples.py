@@ -1,0 +1,60 @@
+"""Commands that work when they are pasted: a call of a tool, an answer to a pending request."""
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from hubbub_client.payload import as_object, as_objects
+from hubbub_client.records import PendingRequest
+from hubbub_frontend.forms import Field, example, fields, shown
+
+
+def typed(field: Field) -> str:
+    """Return `key=value` with a value that the field takes."""
+    value = example(field)
+    if isinstance(value, str) and not value.startswith("@"):
+        return f"{field.name}={value}"
+    return f"{field.name}{'' if isinstance(value, bool | int | float) else ':'}={shown(value)}"
+
+
+def use(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
+    """Return the words of a command that uses what a server offers.
+
+    There are none for a template, whose URI has to be filled in first.
+    """
+    name = str(shape.get("name", ""))
+    match kind:
+        case "tool":
+            required = [field for field in fields(shape.get("inputSchema")) if field.required]
+            return ["call", server, name, *map(typed, required)]
+        case "prompt":
+            needed = [each for each in as_objects(shape.get("arguments")) if each.get("required") is True]
+            return ["prompt", server, name, *(f"{each.get('name')}=text" for each in needed)]
+        case "resource":
+            return ["read", server, str(shape.get("uri", ""))]
+        case _:
+            return []
+
+
+def answer(request: PendingRequest) -> list[str]:
+    """Return the words that follow `inbox answer ID` in an answer that the hub takes."""
+    match request.kind:
+        case "elicitation_form":
+            asked = fields(as_object(request.request).get("requestedSchema"))
+            return [typed(each) for each in asked if each.required] or ["--accept"]
+        case "elicitation_url":
+            return ["--accept"]
+        case "sampling":
+            return ["--text", "..."]
+        case _:
+            return ["--result", '{"roots": []}']
+
+
+def ways(request: PendingRequest) -> str:
+    """Return what may follow `inbox answer ID`: an answer that the hub takes, and the others of its kind."""
+    others = {
+        "elicitation_form": "or --accept, --decline, --cancel",
+        "elicitation_url": "or --decline, --cancel",
+        "sampling": "or --result '{...}', --error '...'",
+    }.get(request.kind)
+    return shlex.join(answer(request)) + (f" ({others})" if others else "")

@@ -1,0 +1,142 @@
+"""Web push: browsers as targets. The push service of a browser carries what only that browser can read.
+
+RFC 8030 (delivery), RFC 8188 and 8291 (encryption, by http-ece), RFC 8292 (VAPID).
+"""
+
+import hashlib
+import json
+import os
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import anyio
+import http_ece
+import httpx2
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from hubbub_client.discovery import is_loopback
+from hubbub_notify.target import Said
+from hubbub_notify.words import Notice
+
+LIMIT_S = 30.0
+"""Time limit of one attempt, seconds."""
+
+LASTS_S = 12 * 3600
+"""How long a push service keeps what a browser that is off has not fetched, and a signature is good, seconds."""
+
+PADDED = 3072
+"""Bytes of each message, so that its length says nothing. What a browser must take is a little more."""
+
+NOBODY = "mailto:nobody@example.com"
+AGAIN = frozenset((408, 425, 429))
+GONE = frozenset((404, 410))
+
+
+class Keys:
+    """The keys of this page at push services: `public` is what browsers subscribe with, base64url."""
+
+    def __init__(self, file: Path) -> None:
+        """Read the file, or make it, for its owner alone. Raises OSError, ValueError."""
+        try:
+            found = load_pem_private_key(file.read_bytes(), None)
+        except FileNotFoundError:
+            found = generate_private_key(SECP256R1())
+            pem = found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
+                output.write(pem)
+                output.flush()
+                os.fsync(output.fileno())
+        if not isinstance(found, EllipticCurvePrivateKey):
+            raise ValueError(f"{file} has no key of an elliptic curve; delete it, and browsers subscribe again")
+        self._private = found
+        point = found.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        self.public = urlsafe_b64encode(point).rstrip(b"=").decode()
+
+    def authorization(self, endpoint: str, contact: str | None) -> str:
+        """Return the header that says who pushes."""
+        where = urlsplit(endpoint)
+        claims = {
+            "aud": f"{where.scheme}://{where.netloc}",
+            "exp": int(time.time()) + LASTS_S,
+            "sub": contact or NOBODY,
+        }
+        return f"vapid t={jwt.encode(claims, self._private, 'ES256')}, k={self.public}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Browser:
+    """A browser that has subscribed. `gone` is called when its push service does not know it any more."""
+
+    endpoint: str = field(repr=False)
+    p256dh: bytes = field(repr=False)
+    auth: bytes = field(repr=False)
+    keys: Keys = field(repr=False)
+    contact: str | None
+    gone: Callable[[], None] = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """Return what tells it apart."""
+        return hashlib.sha256(self.endpoint.encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """Return its push service."""
+        return f"a browser by {urlsplit(self.endpoint).hostname}"
+
+    async def send(self, notice: Notice) -> tuple[Said, str]:
+        """Try once. A push that is repeated replaces the first: a browser shows one of each id."""
+        headers = {
+            "Authorization": self.keys.authorization(self.endpoint, self.contact),
+            "Content-Encoding": "aes128gcm",
+            "Content-Type": "application/octet-stream",
+            "TTL": str(LASTS_S),
+            "Urgency": "high",
+            "Topic": notice.id,
+        }
+        loopback = is_loopback(urlsplit(self.endpoint).hostname or "")
+        try:
+            with anyio.fail_after(LIMIT_S):
+                async with (
+                    httpx2.AsyncClient(timeout=None, follow_redirects=False, trust_env=not loopback) as client,
+                    client.stream("POST", self.endpoint, content=self._sealed(notice), headers=headers) as got,
+                ):
+                    status = got.status_code
+        except TimeoutError:
+            return "failed", f"no answer within {LIMIT_S:g} s"
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return "failed", type(error).__name__
+        if 200 <= status < 300:
+            return "sent", ""
+        if status in GONE:
+            self.gone()
+            return "gave_up", "it has unsubscribed"
+        return ("failed" if status in AGAIN or status >= 500 else "gave_up"), f"HTTP status {status}"
+
+    def _sealed(self, notice: Notice) -> bytes:
+        body = notice.body
+        while len(plain := _message(notice, body)) > PADDED:
+            body = f"{body[: len(body) * 3 // 4]}…"
+        encrypt = cast("Callable[..., bytes]", cast("Any", http_ece).encrypt)
+        ephemeral = generate_private_key(SECP256R1())
+        return encrypt(
+            plain.ljust(PADDED), private_key=ephemeral, dh=self.p256dh, auth_secret=self.auth, version="aes128gcm"
+        )
+
+
+def _message(notice: Notice, body: str) -> bytes:
+    return json.dumps({"id": notice.id, "title": notice.title, "body": body, "to": notice.to}).encode()

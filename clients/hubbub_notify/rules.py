@@ -1,0 +1,178 @@
+"""Rules of notifications: who is told, of what, and when. Read from options and from the table `[notify]`."""
+
+import json
+import re
+import tomllib
+from collections.abc import Container, Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, cast
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
+
+from hubbub_client.discovery import is_loopback
+from hubbub_client.records import PendingRequest, RequestKind
+from hubbub_notify.quiet import Quiet, hours
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+DAY_S = 86400.0
+WEEK_S = 7 * DAY_S
+MOST_URLS = 50
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
+_VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+
+
+class ConfigProblem(Exception):
+    """The rules are wrong; the message begins with the key."""
+
+
+class Rules(BaseModel):
+    """Who is told of what, and when. Times in seconds.
+
+    `urls` are those of Apprise, and may hold secrets. `after_s` is how long a pending request is open and unclaimed
+    before anybody is told. Within `digest_s` after a notification, what comes is gathered for the next. `contact` is
+    whom push services may ask about pushes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+    urls: tuple[Text, ...] = Field(default=(), max_length=MOST_URLS, repr=False)
+    servers: tuple[Text, ...] = ("*",)
+    kinds: tuple[RequestKind, ...] = ()
+    after_s: float = Field(default=10.0, ge=0, le=WEEK_S, strict=False)
+    quiet: str | None = None
+    timezone: str | None = None
+    digest_s: float = Field(default=60.0, ge=0, le=DAY_S, strict=False)
+    per_hour: int = Field(default=20, ge=1, le=3600)
+    content: bool = False
+    link: str | None = None
+    login: bool = True
+    contact: str | None = Field(default=None, pattern=r"^(mailto:[^@\s]+@[^@\s]+|https://\S+)$")
+    link_lasts_s: float = Field(default=DAY_S, ge=60, le=WEEK_S, strict=False)
+
+    @field_validator("urls", "servers", "kinds", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        if isinstance(value, list):
+            return tuple(cast("list[object]", value))
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("quiet")
+    @classmethod
+    def _hours(cls, value: str | None) -> str | None:
+        if value is not None:
+            hours(value)
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _zone(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ZoneInfo(value)
+            except (OSError, ValueError, KeyError):
+                raise ValueError(f"{value!r} is no time zone, as for example Europe/Berlin") from None
+        return value
+
+    @field_validator("link")
+    @classmethod
+    def _page(cls, value: str | None) -> str | None:
+        return None if value is None else _base(value)
+
+    @property
+    def silence(self) -> Quiet | None:
+        """Return the quiet hours."""
+        if self.quiet is None:
+            return None
+        return Quiet(*hours(self.quiet), ZoneInfo(self.timezone) if self.timezone else None)
+
+    def fits(self, request: PendingRequest) -> bool:
+        """Return whether people are told of this pending request at all."""
+        wanted = any(fnmatchcase(request.server, pattern) for pattern in self.servers)
+        return wanted and (not self.kinds or request.kind in self.kinds)
+
+
+def rules(content: Mapping[str, Any], where: str = "") -> Rules:
+    """Validate rules. Raises ConfigProblem, which names the key and suggests a similar one. It quotes no url."""
+    try:
+        return Rules.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        why = re.sub(r"^(Value error, )?(Input )?", lambda found: "it " if found[2] else "", first["msg"])
+        if first["type"] == "extra_forbidden":
+            near = get_close_matches(key, Rules.model_fields, n=1)
+            why = f"unknown key; did you mean {near[0]!r}?" if near else f"unknown key; there are {_all()}"
+        raise ConfigProblem(f"{where}{key}: {why}" if key else f"{where}{why}") from None
+
+
+def table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = ()) -> dict[str, Any]:
+    """Return the table `[notify]` of a configuration file of the hub, with `${VAR}` replaced; empty if it has none.
+
+    Keys of `except_` are left out. Raises ConfigProblem.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        content: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigProblem(f"{file}: {why}") from None
+    found: Any = cast("dict[str, Any]", content).get("notify", {}) if isinstance(content, dict) else {}
+    if not isinstance(found, dict):
+        raise ConfigProblem(f"{file}: notify: is not a table")
+    given = cast("dict[str, Any]", found)
+    return {
+        key: _resolved(value, environ, f"{file}: notify.{key}") for key, value in given.items() if key not in except_
+    }
+
+
+def _all() -> str:
+    return ", ".join(Rules.model_fields)
+
+
+def _resolved(value: Any, environ: Mapping[str, str], key: str) -> Any:
+    if isinstance(value, list):
+        return [_resolved(each, environ, f"{key}.{n}") for n, each in enumerate(cast("list[Any]", value))]
+    if not isinstance(value, str):
+        return value
+
+    def replacement(match: re.Match[str]) -> str:
+        if match.group() == "$${":
+            return "${"
+        found = _VARIABLE.fullmatch(match["body"] or "") if match["end"] else None
+        if found is None:
+            raise ConfigProblem(f"{key}: a reference is ${{VAR}}, ${{VAR:-default}} or ${{env:VAR}}")
+        name, default = found["name"], found["default"]
+        known = environ.get(name)
+        if default is not None:
+            return known or default
+        if known is None:
+            problem = f"the environment variable {name} is not set; set it, or give a default: ${{{name}:-...}}"
+            raise ConfigProblem(f"{key}: {problem}")
+        return known
+
+    return _REFERENCE.sub(replacement, value)
+
+
+def _base(link: str) -> str:
+    """Return the address of a page without its last slash. Raises ValueError."""
+    try:
+        where = urlsplit(link)
+        host, _ = where.hostname or "", where.port
+    except ValueError:
+        host, where = "", urlsplit("")
+    if not host or where.scheme not in ("http", "https") or where.query or where.fragment or where.username:
+        raise ValueError("is not the address of a page, as for example https://hub.example:8443")
+    if where.scheme == "http" and not is_loopback(host):
+        raise ValueError("links let people in, so off this machine the page needs https")
+    return link.rstrip("/")

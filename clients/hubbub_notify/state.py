@@ -1,0 +1,125 @@
+"""What was sent to whom, on disk: written before it is sent, so that nobody is told twice, also after a kill.
+
+An attempt is `trying` from before it begins until its outcome is known. One that is still `trying` when the next
+service starts was cut off: it may have arrived, so it is not repeated.
+"""
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+End = Literal["sent", "failed", "gave_up", "unknown"]
+"""failed: it did not arrive, and is tried again; gave_up: not any more; unknown: it may have arrived."""
+
+KEPT_S = 7 * 86400.0
+"""How long entries of pending requests that are gone are kept, seconds."""
+
+_BUSY_S = 10.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS told (
+  request TEXT NOT NULL, target TEXT NOT NULL, notice TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
+  at REAL NOT NULL, PRIMARY KEY (request, target)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS notices (at REAL NOT NULL, owner TEXT NOT NULL);
+"""
+
+
+class StateProblem(Exception):
+    """The file cannot be read or written; the message says why."""
+
+
+class State:
+    """The file, for one `owner`: a name for the service that uses it. Every method raises StateProblem."""
+
+    def __init__(self, file: Path, owner: str) -> None:
+        self._owner = owner
+        self._file = file
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+            self._store = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self._store.execute("PRAGMA synchronous = FULL")
+            self._store.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise self._problem(error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._store.close()
+
+    def cut_off(self, targets: Collection[str]) -> list[str]:
+        """Return the ids of requests whose notification to these targets was cut off by a kill, and say so on disk."""
+        found = self._all(
+            "UPDATE told SET state = 'unknown' WHERE state = 'trying' AND owner = ?"
+            " AND target IN (SELECT value FROM json_each(?)) RETURNING request",
+            (self._owner, json.dumps([*targets])),
+        )
+        return sorted({str(request) for (request,) in found})
+
+    def recent(self, since_s: float) -> list[float]:
+        """Return when notifications were made, since a time, ascending."""
+        found = self._all("SELECT at FROM notices WHERE owner = ? AND at > ? ORDER BY at", (self._owner, since_s))
+        return [at for (at,) in found]
+
+    def told(self, targets: Collection[str]) -> set[str]:
+        """Return the ids of requests that each of these targets has been told of, or never will be."""
+        found = self._all(
+            "SELECT request FROM told WHERE state != 'failed' AND target IN (SELECT value FROM json_each(?))"
+            " GROUP BY request HAVING count(*) = ?",
+            (json.dumps([*targets]), len(targets)),
+        )
+        return {str(request) for (request,) in found} if targets else set()
+
+    def noticed(self, now: float) -> None:
+        """Count one notification."""
+        self._all("INSERT INTO notices VALUES (?, ?)", (now, self._owner))
+        self._all("DELETE FROM notices WHERE at < ?", (now - KEPT_S,))
+
+    def begin(self, notice: str, target: str, requests: Iterable[str]) -> list[str]:
+        """Write the intent to tell a target of these requests; return those that nobody has told it of, nor begun to.
+
+        Durable on return.
+        """
+        now, begun = time.time(), list[str]()
+        self._all("BEGIN IMMEDIATE", ())
+        for request in requests:
+            begun += self._all(
+                "INSERT INTO told VALUES (?, ?, ?, ?, 'trying', ?) ON CONFLICT DO UPDATE"
+                " SET state = 'trying', notice = excluded.notice, owner = excluded.owner, at = excluded.at"
+                " WHERE state = 'failed' RETURNING request",
+                (request, target, notice, self._owner, now),
+            )
+        self._all("COMMIT", ())
+        return [str(request) for (request,) in begun]
+
+    def end(self, notice: str, target: str, state: End) -> None:
+        """Write the outcome of an attempt. Durable on return."""
+        self._all(
+            "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state = 'trying'",
+            (state, time.time(), notice, target),
+        )
+
+    def forget(self, still_open: Collection[str]) -> None:
+        """Delete old entries of requests that are not open any more."""
+        old = self._all("SELECT DISTINCT request FROM told WHERE at < ?", (time.time() - KEPT_S,))
+        gone = [request for (request,) in old if request not in still_open]
+        self._all("BEGIN", ())
+        for request in gone:
+            self._all("DELETE FROM told WHERE request = ?", (request,))
+        self._all("COMMIT", ())
+
+    def _all(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        try:
+            return self._store.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            if self._store.in_transaction:
+                self._store.rollback()
+            raise self._problem(error) from None
+
+    def _problem(self, error: OSError | sqlite3.Error) -> StateProblem:
+        why = error.strerror if isinstance(error, OSError) else error
+        return StateProblem(f"{self._file} cannot be used: {why}")

@@ -1,0 +1,26 @@
+"""What somewhere to send to is."""
+
+from typing import Literal, Protocol
+
+from hubbub_notify.words import Notice
+
+Said = Literal["sent", "failed", "gave_up", "unknown"]
+"""gave_up: it did not arrive, and never will; unknown: it may have arrived, or still may."""
+
+
+class Target(Protocol):
+    """Somewhere to send to. `key` tells it apart on disk, `name` is for people; neither gives a secret away."""
+
+    @property
+    def key(self) -> str:
+        """Return what stays the same over restarts."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Return what people are shown."""
+        ...
+
+    async def send(self, notice: Notice) -> tuple[Said, str]:
+        """Try once, for a bounded time; return what became of it, and why."""
+        ...

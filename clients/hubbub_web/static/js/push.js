@@ -1,0 +1,79 @@
+// Pushes: this browser is told of what waits while the page is closed, if it can be.
+
+import { ask, Refused } from "./api.js";
+import { fresh, h, refill } from "./dom.js";
+
+const WANTED = "hubbub-push";
+const WORKER = "/sw.js";
+// The one policy of trusted types that the page may have. It allows this one script, whatever it is given.
+const RULES = { createScriptURL: () => WORKER };
+const POLICY = window.trustedTypes?.createPolicy("hubbub-worker", RULES) ?? RULES;
+const PLACE = /^#?(?:inbox|request\/[\w-]{1,64})$/;
+
+/** Return whether this browser can be told while the page is closed. */
+export function canPush() {
+  return window.isSecureContext && "serviceWorker" in navigator && "PushManager" in window && "Notification" in window;
+}
+
+/** Start the service worker, and subscribe again if this browser did so before. Failures leave the page as it is. */
+export async function startWorker() {
+  if (!window.isSecureContext || !("serviceWorker" in navigator)) return;
+  try {
+    navigator.serviceWorker.onmessage = ({ data }) => { if (PLACE.test(data?.to)) location.hash = `#/${data.to}`; };
+    await navigator.serviceWorker.register(POLICY.createScriptURL(WORKER));
+    if (canPush() && localStorage.getItem(WANTED) === "yes" && Notification.permission === "granted") await subscribe();
+  } catch {
+    // Without a worker there are no pushes; the page does without.
+  }
+}
+
+/** Stop pushes to this browser, as far as it can be reached. */
+export async function unsubscribe() {
+  localStorage.setItem(WANTED, "no");
+  await ask("push-to", { subscription: null }).catch(() => {});
+  const registration = await navigator.serviceWorker?.getRegistration();
+  await (await registration?.pushManager?.getSubscription())?.unsubscribe().catch(() => {});
+}
+
+/** Render the choice to be told while the page is closed; nothing where that cannot be. */
+export function pushChoice() {
+  if (!canPush()) return null;
+  const said = h("div", { role: "alert" });
+  const box = h("input", { type: "checkbox", id: fresh("push"), checked: localStorage.getItem(WANTED) === "yes", on: { change: choose } });
+  async function choose() {
+    refill(said);
+    if (!box.checked) return unsubscribe();
+    try {
+      if ((await Notification.requestPermission()) !== "granted") throw new Error("This browser does not allow notifications of this page; look at its settings.");
+      await subscribe();
+      localStorage.setItem(WANTED, "yes");
+    } catch (error) {
+      box.checked = false;
+      const why = error instanceof Refused || error.name === "Error" ? error.message : "This browser has no push service, or cannot reach it.";
+      refill(said, h("p", { class: "problem", text: why }));
+    }
+    return undefined;
+  }
+  const choice = h("div", { class: "check" }, box, h("label", { for: box.id, text: "Notify me while this page is closed" }));
+  return h("div", { "data-role": "push" }, choice, said);
+}
+
+async function subscribe() {
+  const { key } = await ask("push-key");
+  if (!key) throw new Error("This page cannot push: its machine needs pip install 'hubbub[notify]'.");
+  const registration = await navigator.serviceWorker.ready;
+  const wanted = bytes(key);
+  const before = await registration.pushManager.getSubscription();
+  // A subscription with another key is of a page that is gone.
+  if (before && !same(new Uint8Array(before.options.applicationServerKey ?? []), wanted)) await before.unsubscribe();
+  const subscription = await registration.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: wanted });
+  await ask("push-to", { subscription: subscription.toJSON() });
+}
+
+function bytes(text) {
+  return Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
+}
+
+function same(one, other) {
+  return one.length === other.length && one.every((value, at) => value === other[at]);
+}

@@ -1,0 +1,220 @@
+"""Writes the pages of this folder from the protos: one for each file of them, with its service and its messages.
+
+    python docs/api/make.py
+
+What the protos say of a part is what its page says. `make gen` calls this; a test fails when a page is not current.
+"""
+
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files as resources
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+    ServiceDescriptorProto,
+)
+from grpc_tools import protoc
+
+from hubbub.v1 import options_pb2
+
+HERE = Path(__file__).resolve().parent
+PROTOS = HERE.parents[1] / "protos"
+PACKAGE = "hubbub.v1"
+MADE = "<!-- Made by docs/api/make.py from the protos. -->\n"
+KINDS = "The names in capitals are reasons or statuses that an RPC may end with: see [errors](../errors/README.md).\n"
+
+Field = FieldDescriptorProto
+Path_ = tuple[int, ...]
+
+
+def read() -> Sequence[FileDescriptorProto]:
+    """The files of the API, with their comments."""
+    names = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.rglob("*.proto"))
+    with tempfile.TemporaryDirectory() as made:
+        out = Path(made) / "api.binpb"
+        known = resources("grpc_tools") / "_proto"
+        words = ["protoc", "-I", str(PROTOS), "-I", str(known), "--include_source_info", f"--descriptor_set_out={out}"]
+        if protoc.main([*words, *names]) != 0:
+            sys.exit("the protos cannot be read")
+        return FileDescriptorSet.FromString(out.read_bytes()).file
+
+
+class Page:
+    """The page of one file."""
+
+    def __init__(self, file: FileDescriptorProto, where: dict[str, str]) -> None:
+        self._file = file
+        self._where = where
+        self._said = {
+            tuple(at.path): at.leading_comments or at.trailing_comments for at in file.source_code_info.location
+        }
+
+    def text(self) -> str:
+        """The whole page."""
+        return MADE + "\n".join([*self._lines()]).rstrip() + "\n"
+
+    def about(self) -> str:
+        """What the page is of, in a sentence."""
+        return self._of((6, 0)) if self._file.service else self._shared()
+
+    def conventions(self) -> str:
+        """What holds for the whole API: the comment of its package."""
+        said = self._of((2,)).partition(":\n")[2].replace("docs/access.md", "[access](../access.md)")
+        return re.sub(r"^  ", "", said, flags=re.MULTILINE)
+
+    def _shared(self) -> str:
+        return "Messages that several services share." if self._file.message_type else "Options of fields."
+
+    def _of(self, path: Path_, *, row: bool = False) -> str:
+        lines = [line.removeprefix(" ") for line in self._said.get(path, "").strip("\n").split("\n")]
+        said = "\n".join(lines).strip()
+        return re.sub(r"\s+", " ", said).replace("|", "\\|") if row else said
+
+    def _lines(self) -> Iterator[str]:
+        title = self._file.service[0].name if self._file.service else stem(self._file).capitalize()
+        yield f"# {title}\n"
+        if not self._file.service:
+            yield f"{self.about()}\n"
+        for at, service in enumerate(self._file.service):
+            yield from self._service(service, (6, at))
+        if self._file.message_type:
+            yield "## Messages\n"
+        for at, message in enumerate(self._file.message_type):
+            yield from self._message(message, message.name, (4, at))
+        if self._file.enum_type:
+            yield "## Enums\n"
+        for at, enum in enumerate(self._file.enum_type):
+            yield from self._enum(enum, enum.name, (5, at))
+        yield from self._extensions()
+
+    def _service(self, service: ServiceDescriptorProto, path: Path_) -> Iterator[str]:
+        yield f"{self._of(path)}\n"
+        yield f"Over Connect it is at `/{PACKAGE}.{service.name}/METHOD` ([connect.md](../connect.md)). {KINDS}"
+        yield "## RPCs\n"
+        for at, method in enumerate(service.method):
+            asked = ("stream of " if method.client_streaming else "") + self._link(method.input_type)
+            given = ("stream of " if method.server_streaming else "") + self._link(method.output_type)
+            yield f"### {service.name}.{method.name}\n"
+            yield f"{self._of((*path, 2, at))}\n"
+            yield f"{asked} → {given}\n"
+
+    def _message(self, message: DescriptorProto, name: str, path: Path_) -> Iterator[str]:
+        yield f"### {name}\n"
+        if said := self._of(path):
+            yield f"{said}\n"
+        maps = {f"{name}.{inner.name}": inner for inner in message.nested_type if inner.options.map_entry}
+        if message.field:
+            yield "| Field | Type | What it says |\n|---|---|---|"
+            for at, field in enumerate(message.field):
+                yield f"| `{field.name}` | {self._type(field, maps)} | {self._field(message, field, (*path, 2, at))} |"
+            yield ""
+        elif not said:
+            yield "It has no fields.\n"
+        for at, inner in enumerate(message.nested_type):
+            if not inner.options.map_entry:
+                yield from self._message(inner, f"{name}.{inner.name}", (*path, 3, at))
+        for at, enum in enumerate(message.enum_type):
+            yield from self._enum(enum, f"{name}.{enum.name}", (*path, 4, at))
+
+    def _field(self, message: DescriptorProto, field: FieldDescriptorProto, path: Path_) -> str:
+        said = self._of(path, row=True)
+        if field.HasField("oneof_index") and not field.proto3_optional:
+            said += f" *One of `{message.oneof_decl[field.oneof_index].name}`.*"
+        if key := field.options.Extensions[options_pb2.config_key]:
+            said += f" In a configuration file: `{key}`."
+        return said.strip()
+
+    def _type(self, field: FieldDescriptorProto, maps: dict[str, DescriptorProto]) -> str:
+        if (entry := maps.get(field.type_name.removeprefix(f".{PACKAGE}."))) is not None:
+            return f"map of {self._single(entry.field[0])} to {self._single(entry.field[1])}"
+        many = "list of " if field.label == Field.LABEL_REPEATED else ""
+        return many + self._single(field) + (", may be unset" if field.proto3_optional else "")
+
+    def _single(self, field: FieldDescriptorProto) -> str:
+        if field.type_name:
+            return self._link(field.type_name)
+        if field.options.Extensions[options_pb2.json_document]:
+            return "JSON, as bytes"
+        return Field.Type.Name(field.type).removeprefix("TYPE_").lower()
+
+    def _link(self, name: str) -> str:
+        short = name.removeprefix(f".{PACKAGE}.")
+        if short == name:
+            return f"`{name.removeprefix('.')}`"
+        page = self._where[short.partition(".")[0]]
+        return f"[{short}]({'' if page == stem(self._file) else f'{page}.md'}#{short.replace('.', '').lower()})"
+
+    def _enum(self, enum: EnumDescriptorProto, name: str, path: Path_) -> Iterator[str]:
+        yield f"### {name}\n"
+        if said := self._of(path):
+            yield f"{said}\n"
+        yield "| Value | What it says |\n|---|---|"
+        for at, value in enumerate(enum.value):
+            yield f"| `{value.name}` | {self._of((*path, 2, at), row=True)} |"
+        yield ""
+
+    def _extensions(self) -> Iterator[str]:
+        if self._file.extension:
+            yield "## Options\n\n| Option | Of | Type | What it says |\n|---|---|---|---|"
+        for at, each in enumerate(self._file.extension):
+            of = each.extendee.removeprefix(".")
+            yield f"| `{each.name}` | `{of}` | {self._single(each)} | {self._of((7, at), row=True)} |"
+
+
+def stem(file: FileDescriptorProto) -> str:
+    """The name of a file's page."""
+    return Path(file.name).stem
+
+
+def contents(files: Iterable[FileDescriptorProto], pages: dict[str, Page]) -> str:
+    """The page that leads to all others."""
+    rows = [
+        f"| [{file.service[0].name if file.service else stem(file).capitalize()}]({stem(file)}.md) |"
+        f" {pages[stem(file)].about().partition(chr(10) * 2)[0].replace(chr(10), ' ')} |"
+        for file in sorted(files, key=lambda file: (not file.service, stem(file)))
+    ]
+    return (
+        f"""{MADE}# The API
+
+The package `hubbub.v1`, as the [protos](../../protos/hubbub/v1/inbox.proto) define it. It only gains: what is here
+stays. [Connect](../connect.md) describes the same API as JSON over HTTP, and a hub that serves Connect has it as
+OpenAPI at `/openapi.json`.
+
+| Page | What it has |
+|---|---|
+"""
+        + "\n".join(rows)
+        + """
+
+
+## What holds everywhere
+
+"""
+        + pages["common"].conventions()
+        + "\n"
+    )
+
+
+def made() -> dict[str, str]:
+    """The text of each page by its name."""
+    files = [file for file in read() if file.package == PACKAGE]
+    where = {each.name: stem(file) for file in files for each in (*file.message_type, *file.enum_type)}
+    pages = {stem(file): Page(file, where) for file in files}
+    return {"README.md": contents(files, pages), **{f"{name}.md": page.text() for name, page in pages.items()}}
+
+
+def main() -> None:
+    """Writes them."""
+    for name, text in made().items():
+        (HERE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What the site has besides the files below docs/: documents of the top level, and source files that documents link to.
+
+A link is written as it works in a checkout. Here it is made to lead to the same document within the site.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from markdown import Markdown
+from markdown.extensions import Extension
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTSIDE = {
+    "ARCHITECTURE.md": "project/architecture.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
+    "benchmarks/README.md": "project/benchmarks.md",
+}
+"""Documents outside of docs/, and where the site has them."""
+ELSEWHERE = {"README.md": "index.md"}
+"""Documents that the site has another one for."""
+SHOWN = (".md", ".png", ".svg")
+"""What the site has of docs/ as it is. Other files that a document links to are sources, and are shown as text."""
+INSIDE = {place: name for name, place in OUTSIDE.items()}
+LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
+
+
+class TwoSpaces(Extension):
+    """What belongs to an item of a list is indented by two spaces, as in the rest of the repository."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - the library's name
+        """Called by Markdown."""
+        md.tab_length = 2
+
+
+def on_config(config: Any) -> Any:
+    """Called by MkDocs before it reads files."""
+    config.markdown_extensions.append(TwoSpaces())
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds what is outside of docs/, and takes back the source files that documents link to."""
+    for name, place in OUTSIDE.items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
+    sources = {name for file in files.documentation_pages() for name in linked(file) if place_of(name) == name}
+    for name in sorted(sources):
+        if files.get_file_from_path(source := f"source/{name}.txt") is None:
+            files.append(File.generated(config, source, abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Makes links lead to where the site has what they name."""
+    here = home(page.file)
+
+    def led(link: re.Match[str]) -> str:
+        start, target, anchor, end = link.groups()
+        name = named(here, target)
+        if name is None:
+            return link[0]
+        place = place_of(name)
+        place = f"source/{name}.txt" if place == name else place
+        return f"{start}{posixpath.relpath(place, posixpath.dirname(page.file.src_uri))}{anchor or ''}{end}"
+
+    return LINK.sub(led, markdown)
+
+
+def home(file: File) -> str:
+    """The path of a page within the repository."""
+    return INSIDE.get(file.src_uri, f"docs/{file.src_uri}")
+
+
+def linked(file: File) -> Iterator[str]:
+    """The files of the repository that a page links to."""
+    here = home(file)
+    for link in LINK.finditer((ROOT / here).read_text(encoding="utf-8")):
+        if (name := named(here, link[2])) is not None:
+            yield name
+
+
+def named(here: str, target: str) -> str | None:
+    """The file of the repository that a link leads to; a folder is its README. None if there is no such file."""
+    name = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
+    if (ROOT / name).is_dir():
+        name += "/README.md"
+    return name if not name.startswith("..") and (ROOT / name).is_file() else None
+
+
+def place_of(name: str) -> str:
+    """Where the site has a file; the file's own name if it has none of its kind."""
+    if name in OUTSIDE or name in ELSEWHERE:
+        return (OUTSIDE | ELSEWHERE)[name]
+    if name.startswith("docs/") and name.endswith(SHOWN):
+        return name.removeprefix("docs/")
+    return name

@@ -1,0 +1,79 @@
+"""Which engine has the store: a file in the data directory, or a database. Each is imported when it is chosen."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from anyio import to_thread
+
+from hubbubd.config.store import StoreSettings
+from hubbubd.errors import ConfigError
+from hubbubd.store import Store
+from hubbubd.store.opening import claim, look_at
+
+FILE: Final = "hubbub.db"
+"""The store of a hub without a database, in its data directory."""
+
+
+@asynccontextmanager
+async def opened(settings: StoreSettings, data_dir: Path) -> AsyncGenerator[Store]:
+    """Open the store for a block, and close it.
+
+    One hub uses a data directory at a time, whatever the engine. Raises StoreLocked, StoreTooNew, StoreDamaged,
+    StoreUnavailable, and ConfigError when the engine is not installed or has no password.
+    """
+    if settings.url is None:
+        from hubbubd.store.sqlite import SqliteStore
+
+        store = await SqliteStore.open(data_dir / FILE)
+        try:
+            yield store
+        finally:
+            await store.close()
+        return
+    _require()
+    from hubbubd.store.postgres import PostgresStore
+
+    held = await to_thread.run_sync(claim, data_dir / FILE)
+    try:
+        database = await PostgresStore.open(
+            settings.url.get_secret_value(),
+            schema=settings.schema_name,
+            password=settings.password(),
+            directory=data_dir,
+            patience_s=settings.unavailable_after_s,
+        )
+        try:
+            yield database
+        finally:
+            await database.close()
+    finally:
+        os.close(held)
+
+
+async def looked_at(settings: StoreSettings, data_dir: Path) -> str:
+    """Check a store without opening or changing it, and return what was found.
+
+    Raises StoreLocked when a hub has its file open, StoreTooNew, StoreDamaged, StoreUnavailable and ConfigError.
+    """
+    if settings.url is not None:
+        _require()
+        from hubbubd.store.postgres_link import reachable
+
+        await reachable(settings.url.get_secret_value(), settings.schema_name, settings.password())
+        return "the database can be used"
+    path = data_dir / FILE
+    if not path.exists():
+        return "it will be made"
+    await to_thread.run_sync(look_at, path)
+    return "it is sound"
+
+
+def _require() -> None:
+    """Raise ConfigError unless what a database needs is installed."""
+    from importlib.util import find_spec
+
+    if find_spec("asyncpg") is None:
+        raise ConfigError("store.url", "PostgreSQL needs more packages: pip install 'hubbub[postgres]'")

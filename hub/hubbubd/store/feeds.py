@@ -1,0 +1,57 @@
+"""What a watcher of the store has not read yet. Called by `grouped`."""
+
+import asyncio
+from collections import deque
+
+from hubbubd.store import Commit
+
+UNREAD_COMMITS = 256
+"""Commits that one watcher may leave unread; it reads from a snapshot after that."""
+
+
+class Feed:
+    """A watcher's bounded buffer of live commits. On overflow it is emptied and `missed` tells the watcher to catch up.
+
+    The watcher has seen all of the prefix up to `position`, or is catching up to it.
+    """
+
+    def __init__(self, prefix: str, position: int) -> None:
+        self.position = position
+        self.missed = False
+        self._prefix = prefix
+        self._unread: deque[Commit] = deque()
+        self._news = asyncio.Event()
+
+    def put(self, commit: Commit) -> None:
+        """Take one more commit."""
+        if self.missed:
+            return
+        writes = tuple(write for write in commit.writes if write.key.startswith(self._prefix))
+        if not writes:
+            if not self._unread:
+                self.position = max(self.position, commit.revision)
+            return
+        if len(self._unread) == UNREAD_COMMITS:
+            self._unread.clear()
+            self.missed = True
+        else:
+            self._unread.append(Commit(commit.revision, writes))
+        self._news.set()
+
+    def take(self) -> Commit | None:
+        """Return the next commit after `position` and advance it; None when there is none."""
+        while self._unread:
+            commit = self._unread.popleft()
+            if commit.revision > self.position:
+                self.position = commit.revision
+                return commit
+        return None
+
+    def wake(self) -> None:
+        """Let the watcher look again."""
+        self._news.set()
+
+    async def news(self) -> None:
+        """Wait until there is something to look at."""
+        await self._news.wait()
+        self._news.clear()

@@ -1,0 +1,161 @@
+"""Connections to a PostgreSQL database, and what their errors mean."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from hubbubd.store import StoreUnavailable
+from hubbubd.store import postgres_sql as sql
+
+ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+"""Whatever goes wrong with a connection, or at its other end."""
+
+CONNECT_S: Final = 5.0
+"""Seconds for a connection to be made."""
+
+OLDEST: Final = 140000
+"""The oldest version of PostgreSQL that is used, as `server_version_num`."""
+
+SESSION: Final = {
+    "application_name": "hubbubd",
+    "synchronous_commit": "on",
+    "lock_timeout": "5s",
+    # A generic plan, or the compiler, would cost more than all the rest of such short statements.
+    "jit": "off",
+    "plan_cache_mode": "force_custom_plan",
+    # A hub that is gone without a word gives up its lock soon.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_CERTAIN: Final = frozenset({"22", "23", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "HB", "P0"})
+"""Classes of errors after which a statement has changed nothing; after others its connection may have just broken."""
+
+_ADVICE: Final = {
+    "25006": "it is a standby and takes no writes; name the primary, or target_session_attrs=read-write",
+    "28P01": "the password is wrong; look at password_file, PGPASSWORD or ~/.pgpass",
+    "28000": "it does not let this user in; look at its pg_hba.conf",
+    "3D000": "there is no such database; make it with `createdb`",
+    "42501": "this user may not do that; let it create and use the schema",
+    "53100": "its disk is full; make room",
+    "53300": "it has no connection left; raise max_connections",
+    "57P03": "it is starting or stopping; it is tried again",
+}
+
+
+class Link(Protocol):
+    """A connection, as far as it is used; the library's own types are incomplete."""
+
+    async def execute(self, query: str, *args: Any) -> str:
+        """Run a statement."""
+        ...
+
+    async def fetch(self, query: str, *args: Any) -> list[Sequence[Any]]:
+        """Return the rows of a query."""
+        ...
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        """Return the first value of the first row; None without one."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """Return a transaction for a block."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Return whether it has ended."""
+        ...
+
+    def terminate(self) -> None:
+        """End it without a word."""
+        ...
+
+    async def close(self, *, timeout: float) -> None:
+        """End it in order."""
+        ...
+
+
+def is_certain(error: BaseException) -> bool:
+    """Return whether the database itself has said that the statement changed nothing."""
+    return (getattr(error, "sqlstate", None) or "")[:2] in _CERTAIN
+
+
+def failed(name: str, error: BaseException) -> StoreUnavailable:
+    """Return the error for people: what happened, and what to do."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    reason = str(error) or type(error).__name__
+    advice = _ADVICE.get(getattr(error, "sqlstate", None) or "")
+    if advice is None and isinstance(error, OSError):
+        advice = "it cannot be reached; look whether it runs, and at [store] url"
+    return StoreUnavailable(
+        f"the store {name} failed: {advice} ({reason})" if advice else f"the store {name} failed: {reason}"
+    )
+
+
+class Database:
+    """Where the store is. `name` is that for people, without what is secret."""
+
+    def __init__(self, url: str, schema: str, password: str | None) -> None:
+        self.schema = schema
+        self._url = url
+        self._password = password
+        self._fresh_id = secrets.token_hex(8)
+        parts = urlsplit(url)
+        user = f"{parts.username}@" if parts.username else ""
+        hosts = parts.netloc.rpartition("@")[2]
+        self.name = f"{parts.scheme}://{user}{hosts}{parts.path}, schema {schema}"
+
+    def sql(self, text: str) -> str:
+        """Return a statement for this schema."""
+        return (
+            text.replace("{schema}", self.schema)
+            .replace("{version}", str(sql.SCHEMA_VERSION))
+            .replace("{replaced}", sql.REPLACED)
+            .replace("$id$", f"'{self._fresh_id}'")
+        )
+
+    async def connected(self) -> Link:
+        """Make a connection. Raises StoreUnavailable."""
+        try:
+            connect = cast("Any", asyncpg).connect
+            link = await connect(self._url, password=self._password, timeout=CONNECT_S, server_settings={**SESSION})
+            return cast("Link", link)
+        except (*ERRORS, ValueError, OverflowError) as error:
+            raise failed(self.name, error) from error
+
+    async def check(self, link: Link) -> None:
+        """Check that the database keeps what it says it keeps. Raises StoreUnavailable."""
+        wrong = await link.fetchval(
+            """SELECT CASE
+            WHEN current_setting('server_version_num')::int < $1 THEN 'it is older than PostgreSQL 14'
+            WHEN pg_is_in_recovery() THEN 'it is a standby; name the primary'
+            WHEN current_setting('fsync') = 'off' THEN 'its fsync is off, so it would lose what it has confirmed'
+            WHEN current_setting('full_page_writes') = 'off' THEN 'its full_page_writes is off'
+            WHEN current_setting('server_encoding') <> 'UTF8' THEN 'its encoding is not UTF8'
+            END""",
+            OLDEST,
+        )
+        if wrong:
+            raise StoreUnavailable(f"the store {self.name} cannot be used: {wrong}")
+
+
+async def reachable(url: str, schema: str, password: str | None) -> str:
+    """Return the name of a database that can be used. Raises StoreUnavailable."""
+    database = Database(url, schema, password)
+    link = await database.connected()
+    try:
+        await database.check(link)
+    except ERRORS as error:
+        raise failed(database.name, error) from error
+    finally:
+        await asyncio.shield(link.close(timeout=CONNECT_S))
+    return database.name

@@ -1,0 +1,89 @@
+"""One-time links to the web page, below the data directory."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from hubbub_frontend.links import MOST, Links, announced, page
+
+
+def test_a_link_is_used_once_whoever_uses_it(tmp_path: Path) -> None:
+    secret = Links(tmp_path).new("request/req_1", 60, "req_1")
+    one, other = Links(tmp_path), Links(tmp_path)
+    found = other.find(secret)
+    assert found is not None
+    assert (found.to, found.request, found.expired) == ("request/req_1", "req_1", False)
+    assert [one.use(secret), other.use(secret), one.use(secret)] == [True, False, False]
+    assert other.find(secret) is None
+
+
+def test_a_link_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    links = Links(tmp_path)
+    secret = links.new("inbox", 60)
+    monkeypatch.setattr("time.time", lambda: 1059.9)
+    assert not links.find(secret).expired  # type: ignore[union-attr]
+    monkeypatch.setattr("time.time", lambda: 1060.0)
+    assert links.find(secret).expired  # type: ignore[union-attr]
+
+
+def test_the_disk_does_not_have_the_secret_and_only_the_owner_reads_it(tmp_path: Path) -> None:
+    secret = Links(tmp_path / "data").new("inbox", 60)
+    files = [each for each in (tmp_path / "data").rglob("*") if each.is_file()]
+    assert len(files) == 1
+    assert secret not in files[0].read_text() + str(files[0])
+    for each in (tmp_path / "data").rglob("*"):
+        assert stat.S_IMODE(each.stat().st_mode) & 0o077 == 0
+
+
+def test_only_so_many_links_are_kept(tmp_path: Path) -> None:
+    links = Links(tmp_path)
+    first = links.new("inbox", 60)
+    made = [links.new("inbox", 60) for _ in range(MOST)]
+    assert links.find(first) is None
+    assert all(links.find(each) for each in made)
+
+
+@pytest.mark.parametrize(
+    "to", ["", "request/", "request/../x", "https://evil.example", "request/a b", "inbox#x", "login"]
+)
+def test_a_link_leads_to_a_place_of_the_page_alone(tmp_path: Path, to: str) -> None:
+    with pytest.raises(ValueError, match="no place"):
+        Links(tmp_path).new(to, 60)
+
+
+@pytest.mark.parametrize("secret", ["", "../links", "x" * 5000, "\ud800", "a/b"])
+def test_what_is_no_secret_finds_nothing(tmp_path: Path, secret: str) -> None:
+    links = Links(tmp_path)
+    links.new("inbox", 60)
+    assert links.find(secret) is None
+    assert links.use(secret) is False
+
+
+def test_a_damaged_link_is_none(tmp_path: Path) -> None:
+    links = Links(tmp_path)
+    secret = links.new("inbox", 60)
+    (file,) = (tmp_path / "web" / "links").iterdir()
+    for damaged in ("", "[]", "{}", '{"to": "inbox", "request": null, "expires": "x"}'):
+        file.write_text(damaged)
+        assert links.find(secret) is None
+
+
+def test_the_page_is_known_while_it_runs_and_the_first_of_two_counts(tmp_path: Path) -> None:
+    assert page(tmp_path) is None
+    with announced(tmp_path, "http://127.0.0.1:1") as first, announced(tmp_path, "http://127.0.0.1:2") as second:
+        assert (first, second) == (True, False)
+        assert page(tmp_path) == "http://127.0.0.1:1"
+    assert page(tmp_path) is None
+    with announced(tmp_path, "http://127.0.0.1:3"):
+        assert page(tmp_path) == "http://127.0.0.1:3"
+
+
+def test_a_page_that_was_killed_is_not_linked_to(tmp_path: Path) -> None:
+    with announced(tmp_path, "http://127.0.0.1:1"):
+        left = (tmp_path / "web" / "page.json").read_text()
+    (tmp_path / "web" / "page.json").write_text(left)
+    assert json.loads(left) == {"url": "http://127.0.0.1:1"}
+    assert page(tmp_path) is None
