@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
-from hubbub_bridge.hosts import NAME
 from hubbub_bridge.messages import REVISION, Message, dumps, member, text, within
+from hubbub_local.hosts import NAME
 
 LIMIT_S: Final = 30.0
 """Seconds for a response: longer than the bridge waits for a hub."""

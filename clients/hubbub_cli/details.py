@@ -31,6 +31,7 @@ SERVER: Mapping[str, Callable[[Server], str | None]] = {
     "calls": lambda it: it.queue and _calls(it),
     "configured": lambda it: _configured(it),
     "revision": lambda it: str(it.revision) if it.revision else None,
+    "trusted": lambda it: "added by the owner of the hub's machine" if it.trusted else None,
     "defect": lambda it: it.defect,
 }
 CALL: Mapping[str, Callable[[Call], str | None]] = {

@@ -86,8 +86,8 @@ def install(
     The bridge finds the hub's token as this command does. Over HTTP the host gets one of its own, with the role
     `caller`.
     """
-    from hubbub_bridge.hosts import HOSTS
     from hubbub_cli import mcp_install
+    from hubbub_local.hosts import HOSTS
 
     _one_endpoint(profile, server)
     if host not in HOSTS:

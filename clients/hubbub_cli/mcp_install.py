@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 import typer
 
-from hubbub_bridge import host_files
-from hubbub_bridge.host_files import Unchangeable
-from hubbub_bridge.hosts import NAME, Bridge, Host, Surroundings, Url
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.session import Settings, Usage, run, settings_of
+from hubbub_local import host_files
+from hubbub_local.host_files import Unchangeable
+from hubbub_local.hosts import NAME, Bridge, Host, Url
+from hubbub_local.places import Surroundings
 
 if TYPE_CHECKING:
     from hubbub_bridge.checking import Trial
@@ -42,7 +43,7 @@ class Wanted:
 def install(context: typer.Context, wanted: Wanted, *, only_print: bool) -> None:
     """Set the entry, or print it. Raises Usage, TyperException."""
     settings = settings_of(context)
-    file = wanted.host.file(Surroundings(platform=sys.platform, home=Path.home(), environ=os.environ))
+    file = wanted.host.file(Surroundings.here())
     if wanted.url is None:
         _put(settings, wanted, file, _bridge_entry(settings, wanted), only_print=only_print)
     elif only_print:

@@ -167,6 +167,13 @@ COMMANDS = (
         "service:app",
         "The hub as a service of yours, which starts when you log in: systemd on Linux, launchd on macOS.",
     ),
+    LazyCommand(
+        "init",
+        "init:init",
+        "Find the MCP servers that you have in other programs, and take those you choose into the hub's configuration.",
+        "init",
+    ),
+    LazyCommand("config", "config:app", "The configuration file of the hub on this machine."),
     LazyCommand("servers", "servers:app", "The configured MCP servers and their connections."),
     LazyCommand("inbox", "inbox:app", "What servers ask, and the answers."),
     LazyCommand("calls", "calls:app", "Calls to servers, and their outcomes."),

@@ -111,6 +111,7 @@ class Server(Record):
     gave_up: bool = False
     defect: str | None = None
     revision: int = 0
+    trusted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
-from hubbub.v1 import call_pb2, inbox_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, task_pb2
 
 
 async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:
@@ -51,14 +51,26 @@ async def test_a_record_for_people_has_local_times_and_leaves_out_what_is_not_th
 async def test_a_record_without_a_page_of_its_own_has_a_line_for_each_field_in_which_something_stands(
     hub: Any, hubbub: Any
 ) -> None:
-    task = task_pb2.Task(id="t1", server="s", role=task_pb2.TASK_ROLE_CLIENT, ttl=Duration(nanos=5_000_000))
+    token = admin_pb2.ApiToken(name="reports")
+    token.created_at.FromSeconds(1_000_000_000)
+    hub.replies["RevokeToken"] = lambda _: admin_pb2.RevokeTokenResponse(token=token)
+    ran = await hubbub("tokens", "revoke", "reports", json=False, env={"TZ": "Europe/Vienna"})
+    shown = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
+    assert shown["created_at"].startswith("2001-09-09 03:46:40, ")
+    assert shown.keys() >= {"name", "created_at"}
+    assert "expires_at" not in shown
+
+
+async def test_a_task_is_told_by_its_facts(hub: Any, hubbub: Any) -> None:
+    task = task_pb2.Task(id="t1", server="s", role=task_pb2.TASK_ROLE_CLIENT, ttl=Duration(seconds=5))
     task.created_at.FromSeconds(1_000_000_000)
     hub.replies["GetTask"] = lambda _: task_pb2.GetTaskResponse(task=task)
     ran = await hubbub("tasks", "get", "t1", json=False, env={"TZ": "Europe/Vienna"})
-    shown = dict(line.split(maxsplit=1) for line in ran.out.splitlines())
-    assert shown["created_at"].startswith("2001-09-09 03:46:40, ")
-    assert shown.keys() >= {"id", "server", "role", "created_at", "ttl_ms"}
-    assert "call_id" not in shown
+    first, *facts = ran.out.splitlines()
+    shown = dict(line.split(maxsplit=1) for line in facts)
+    assert first == "a task on s: unknown"
+    assert shown["came"].startswith("2001-09-09 03:46:40, ")
+    assert "call" not in shown
 
 
 async def test_a_request_for_people_is_a_form_to_read(hub: Any, hubbub: Any) -> None:

@@ -233,6 +233,7 @@ KNOWN: dict[str, Any] = {
     "result": {"content": [{"type": "text", "text": "the outcome"}]},
 }
 SHOWN = {
+    "trusted": ["the owner of the hub"],
     "server_info": ["introduced", "1.2"],
     "capabilities": ["prompts"],
     "error": ["FAULT_CODE", "the reason", "help.test/x"],

@@ -13,10 +13,11 @@ import yaml
 
 from hubbub.v1 import admin_pb2
 from hubbub_bridge import checking
-from hubbub_bridge.host_files import Unchangeable, change
-from hubbub_bridge.hosts import HOSTS, Bridge, Host, Surroundings, Url
 from hubbub_cli.mcp_install import show_trial
 from hubbub_client.legible import is_clean
+from hubbub_local.host_files import Unchangeable, change
+from hubbub_local.hosts import HOSTS, Bridge, Host, Url
+from hubbub_local.places import Surroundings
 
 from .host_shapes import SHAPES
 

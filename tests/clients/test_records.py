@@ -198,6 +198,7 @@ def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> No
         "gave_up": False,
         "defect": None,
         "revision": 0,
+        "trusted": False,
     }
 
 
@@ -245,6 +246,7 @@ def test_a_full_server_is_written_as_scripts_read_it() -> None:
         "gave_up": False,
         "defect": None,
         "revision": 0,
+        "trusted": False,
     }
 
 

@@ -135,7 +135,7 @@ def test_a_mistake_in_toml_is_named_by_file_and_key(tmp_path: Path, text: str, m
         ({"mcpServers": {}, "servers": {}}, "servers: stands beside mcpServers"),
         ({"mcpServers": {"a": {"type": "ws", "url": "ws://x"}}}, "mcpServers.a.type: must be one of stdio, http"),
         ({"mcpServers": {"a": {"type": 1}}}, "mcpServers.a.type: must be one of"),
-        ({"mcpServers": {"a": {"command": "x", "envFile": ".env"}}}, "mcpServers.a.envFile: unknown key"),
+        ({"mcpServers": {"a": {"command": "x", "envfile": ".env"}}}, "mcpServers.a.envfile: unknown key"),
         ({"servers": {"a": {"command": "x", "arg": []}}}, "servers.a.arg: unknown key; did you mean 'args'?"),
         ({"hub": {"listen_": 1}}, "hub.listen_: unknown key; did you mean 'listen'?"),
     ],
@@ -171,3 +171,33 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
 def test_a_path_that_no_file_can_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_file(Path("a\x00b.toml"))
+
+
+def test_the_variables_of_an_env_file_are_those_of_the_server_and_its_own_come_after(tmp_path: Path) -> None:
+    (tmp_path / "keys.env").write_text("# c\nA=1\nB='two words'\nexport C=${A}\nNOTHING\n")
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"servers": {"x": {"command": "x", "envFile": "keys.env", "env": {"A": "own"}}}}))
+    (server,) = read_file(file).servers
+    shown = {name: value.get_secret_value() for name, value in server.env.items()}
+    assert shown == {"A": "own", "B": "two words", "C": "$${A}"}  # it stands for itself
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [("none.env", "cannot be read: No such file"), (7, "must be the path of a file"), (".", "is not a file")],
+)
+def test_an_env_file_that_cannot_be_read_is_named(tmp_path: Path, given: object, why: str) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"x": {"command": "x", "envFile": given}}}))
+    with pytest.raises(ConfigError, match=why) as caught:
+        read_file(file)
+    assert caught.value.key == f"{file}: mcpServers.x.envFile"
+
+
+@pytest.mark.parametrize("text", ["${input:key}", "a/${workspaceFolder}/b", "${userHome}", "${command:x}"])
+def test_what_only_an_editor_knows_names_the_command_that_resolves_it(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"servers": {"x": {"command": "x", "args": ["a", text]}}}))
+    with pytest.raises(ConfigError, match="hubbub config import FILE") as caught:
+        read_file(file)
+    assert caught.value.key == f"{file}: servers.x.args.1"

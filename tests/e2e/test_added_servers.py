@@ -50,7 +50,7 @@ async def yard(start_shared_hub: Any, peer_scripts: Path, tmp_path_factory: pyte
     script = str(peer_scripts / "plain_server.py")
     directory = tmp_path_factory.mktemp("yard")
     allowed = {"command": sys.executable, "args": [script, "*"], "env": ["APP_*"], "cwd": [str(directory)]}
-    hub = await start_shared_hub(hub={"allow_commands": [allowed], "allow_variables": ["HOME"]})
+    hub = await start_shared_hub(hub={"trust_local": False, "allow_commands": [allowed], "allow_variables": ["HOME"]})
     await hub.client.servers.add(ServerSpec(name="good", command=sys.executable, args=[script, "stdio"]))
     await hub.connected("good")
     return Yard(hub, script, directory / "canary")
@@ -194,7 +194,7 @@ async def test_a_link_that_was_swapped_after_the_start_is_not_followed(
     script.write_text(f"#!/bin/sh\nexec {sys.executable} {peer_scripts / 'plain_server.py'}\n")
     script.chmod(0o755)
     link.symlink_to(script)
-    hub = await start_hub(hub={"allow_commands": [str(link)]})
+    hub = await start_hub(hub={"trust_local": False, "allow_commands": [str(link)]})
     await hub.client.servers.add(ServerSpec(name="tool", command=str(link)))
     await hub.connected("tool")
     evil = tmp_path / "evil"
@@ -217,12 +217,12 @@ async def test_a_server_that_is_no_longer_allowed_is_not_started_by_the_next_hub
     out = tmp_path / "out.json"
     allowed = {"command": sys.executable, "args": ["**"]}
     spec = ServerSpec(name="old", command=sys.executable, args=["-c", WRITER, str(out)])
-    hub = await start_hub(hub={"allow_commands": [allowed]})
+    hub = await start_hub(hub={"trust_local": False, "allow_commands": [allowed]})
     await hub.client.servers.add(spec)
     await appears(out)
     await hub.terminate()
     out.unlink()
-    hub = await start_hub(hub={"allow_commands": [sys.executable]})
+    hub = await start_hub(hub={"trust_local": False, "allow_commands": [sys.executable]})
     (old,) = await hub.watched(hub.client.servers.watch(["old"]), lambda s: s.error is not None, 1)
     assert old.error.code == "COMMAND_NOT_ALLOWED"
     assert not out.exists()
@@ -239,12 +239,12 @@ async def test_an_added_server_keeps_its_variables_and_headers_over_a_restart_an
         args=["-c", WRITER, str(out), "; $(id)"],
         env={"APP_KEY": "canary-of-the-api"},
     )
-    hub = await start_hub(hub={"allow_commands": [allowed]})
+    hub = await start_hub(hub={"trust_local": False, "allow_commands": [allowed]})
     await hub.client.servers.add(spec)
     await appears(out)
     await hub.terminate()
     out.unlink()
-    hub = await start_hub(hub={"allow_commands": [allowed]})
+    hub = await start_hub(hub={"trust_local": False, "allow_commands": [allowed]})
     args, environ, cwd = await appears(out)
     assert (args, environ["APP_KEY"], cwd) == (["; $(id)"], "canary-of-the-api", str(Path.cwd()))
     assert not [path for path in hub.data_dir.glob("hubbub.db*") if b"canary-of-the-api" in path.read_bytes()]

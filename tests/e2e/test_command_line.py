@@ -24,7 +24,11 @@ async def hub(start_shared_hub: Any, peer_scripts: Path) -> Any:
     asking = {"command": sys.executable, "args": [str(peer_scripts / "asking_server.py"), "stdio"]}
     hub = await start_shared_hub(
         {"asking": asking | {"protocol": "2025-11-25"}},
-        hub={"allow_commands": [{"command": sys.executable, "args": ["**"]}], "allow_hosts": ["127.0.0.1"]},
+        hub={
+            "allow_commands": [{"command": sys.executable, "args": ["**"]}],
+            "allow_hosts": ["127.0.0.1"],
+            "trust_local": False,
+        },
     )
     await hub.connected("asking")
     return hub

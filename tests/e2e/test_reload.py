@@ -248,7 +248,7 @@ async def test_a_server_of_the_api_follows_what_is_allowed_and_gives_its_name_to
     start: Any, files: Files, peer_scripts: Path
 ) -> None:
     script = str(peer_scripts / "plain_server.py")
-    by_hand = {"watch_config": False}
+    by_hand = {"watch_config": False, "trust_local": False}
     allowed = by_hand | {"allow_commands": [{"command": sys.executable, "args": [script]}]}
     files.write(files.text(hub=allowed))
     hub = await start()

@@ -133,6 +133,7 @@ def configuration(path: Path, far: str) -> Path:
     hub_settings = {
         "log_level": "debug",
         "trace_content": True,
+        "trust_local": False,
         "allow_commands": [allowed],
         "allow_hosts": ["127.0.0.1"],
         "shutdown_grace_s": 1,

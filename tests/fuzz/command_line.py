@@ -70,6 +70,9 @@ FILES_OF_HUB: list[bytes] = []
 # These serve until they are told to end, or take the screen: tried until they would. tests/web and tests/tui go on.
 LASTING = ("web", "tui", "agent")
 # Their exit status is what they found, which stands on stdout.
+OF_THE_PERSON = {"config", "init"}
+"""What works on files of the person, and starts an editor and the hub's own check: tests/e2e/test_init.py has it."""
+
 VERDICTS = {("doctor",), ("health",), ("mcp", "check"), ("calls", "watch")}
 GROUP = "commands"
 # A command that waits for a hub to come would wait five seconds for one that never comes.
@@ -85,7 +88,7 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     FILES_OF_HUB[:] = [(directory / "client.json").read_bytes()]
     root = whole()
-    commands = list(_commands(root, ()))
+    commands = [each for each in _commands(root, ()) if each[0][0] not in OF_THE_PERSON]
 
     def one(number: int) -> str:
         chance = hub.chance = Chance(seed, "command_line", number)
@@ -192,7 +195,9 @@ def possible(text: str) -> str:
 
 
 def _surroundings(chance: Chance, data: Path) -> dict[str, str]:
-    environ = {"HOME": str(data.parent), "PATH": os.environ["PATH"]}
+    # What a command writes for the person stays below the directory, also without a home.
+    own = {"XDG_CONFIG_HOME": str(data.parent / "config"), "HUBBUBD_CONFIG": str(data.parent / "hubbub.toml")}
+    environ = {"HOME": str(data.parent), "PATH": os.environ["PATH"], **own}
     for name, values in (("HUBBUB_ADDRESS", ADDRESSES), ("HUBBUB_TOKEN", TOKENS), ("COLUMNS", NUMBERS)):
         if chance.one_in(10):
             environ[name] = chance.of(values)

@@ -30,6 +30,7 @@ SPARE = 12
 
 SHOWN = 2000
 KEPT = {"call_history_count": 300, "request_history_count": 300, "task_history_count": 100, "shutdown_grace_s": 1}
+KEPT["trust_local"] = False  # no command that chance makes up is started
 
 
 PEER = Path(__file__).with_name("hostile_peer.py")

@@ -150,11 +150,13 @@ class Caller:
 
 
 @asynccontextmanager
-async def _hub(directory: Path) -> AsyncIterator[Hub]:
+async def opened(directory: Path, **settings: Any) -> AsyncIterator[Hub]:
+    """A hub in memory. It trusts nobody, the owner included, so that all are held to its lists."""
     store = await SqliteStore.open(":memory:")
     away = ServerConfig(name="away", transport="http", url="http://127.0.0.1:9/mcp")
-    settings = HubSettings(data_dir=directory, allow_commands=(ANY_PYTHON,), allow_hosts=("127.0.0.1",))
-    async with settled(), Hub.open(store, McpConnector(TokenFile.open(directory)), {"away": away}, settings) as hub:
+    lists = {"allow_commands": (ANY_PYTHON,), "allow_hosts": ("127.0.0.1",), "trust_local": False}
+    given = HubSettings.model_validate({"data_dir": directory, **lists, **settings})
+    async with settled(), Hub.open(store, McpConnector(TokenFile.open(directory)), {"away": away}, given) as hub:
         yield hub
     await store.close()
 
@@ -166,7 +168,7 @@ def _served(hub: Hub) -> AbstractAsyncContextManager[str]:
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
     """A hub in memory that knows one server, which nobody has started."""
-    async with _hub(tmp_path) as hub:
+    async with opened(tmp_path) as hub:
         yield hub
 
 
@@ -187,7 +189,7 @@ async def api(address: str) -> AsyncIterator[Caller]:
 @pytest.fixture(scope="module")
 async def shared_hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hub]:
     """As `hub`, for all tests of a module: none of them changes it."""
-    async with _hub(tmp_path_factory.mktemp("hub")) as hub:
+    async with opened(tmp_path_factory.mktemp("hub")) as hub:
         yield hub
 
 

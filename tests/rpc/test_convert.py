@@ -41,6 +41,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             capabilities=b'"can"',
             revision=6,
             defect="defect",
+            trusted=True,
         ),
         {
             "name": "one",
@@ -57,6 +58,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "queue": {},
             "gave_up": True,
             "revision": 6,
+            "trusted": True,
             "defect": "defect",
         },
     ),

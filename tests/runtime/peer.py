@@ -313,11 +313,14 @@ class Peers:
     def __init__(self) -> None:
         self._peers: dict[str, Peer] = {}
         self.secrets: dict[str, dict[str, Any] | None] = {}
+        self.confinements: dict[str, Confinement | None] = {}
+        """What each server was held to when it was connected last."""
 
     def __getitem__(self, name: str) -> Peer:
         return self._peers.setdefault(name, Peer())
 
     def open(self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None) -> Any:
+        self.confinements[config.name] = confinement
         return self[config.name].open(config, inbound, era)
 
     async def forget(self, server: str) -> None:

@@ -5,11 +5,12 @@ is the check that counts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import httpx2
 
+from hubbubd.config.advice import allowing
 from hubbubd.config.allowances import problems
 from hubbubd.config.commands import Commands
 from hubbubd.config.hosts import Hosts
@@ -27,6 +28,8 @@ class Confinement:
     hosts: Hosts
     variables: frozenset[str]
     hub: HubSettings
+    trusted: bool = False
+    """Whether it is for a server of the owner: any command, any reference, and its own host at private addresses."""
 
     @classmethod
     def of(cls, settings: HubSettings, environ: Mapping[str, str]) -> Self:
@@ -35,10 +38,21 @@ class Confinement:
         hosts = Hosts(settings.allow_hosts, settings.deny_hosts)
         return cls(commands, hosts, frozenset(settings.allow_variables), settings)
 
+    def trusting(self, trusted: bool) -> "Confinement":
+        """Return the policy for a server that the owner of the hub's machine added, or did not."""
+        return replace(self, trusted=trusted and self.hub.trust_local)
+
+    def hosts_for(self, resolved: ServerConfig) -> Hosts:
+        """Return the rules for the hosts that a server may lead to."""
+        if not self.trusted or resolved.url is None:
+            return self.hosts
+        return self.hosts.with_private(httpx2.URL(resolved.url).host)
+
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
         """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
 
-        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED) and InvalidServerConfig.
+        Raises PermissionDenied (COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED; with `toml`, a setting
+        that would allow it, where one would) and InvalidServerConfig.
         """
         if wrong := tuple(problems(config, self.hub)):
             raise InvalidServerConfig.fields(wrong)
@@ -46,6 +60,10 @@ class Confinement:
             self.resolve(config, environ)
         except VariableNotSet:
             return
+        except PermissionDenied as exc:
+            if advice := allowing(exc, config, self.hub):
+                exc.metadata["toml"] = advice
+            raise
         except ConfigError as exc:
             raise InvalidServerConfig.field(exc.key.removeprefix(f"servers.{config.name}")[1:], exc.problem) from None
 
@@ -65,7 +83,7 @@ class Confinement:
         if config.lacks_secrets:
             raise ConfigError(f"servers.{config.name}", "its secrets are lost; update it with them")
         for key, reference in named(config):
-            if reference not in self.variables:
+            if not self.trusted and reference not in self.variables:
                 raise PermissionDenied(
                     f"{key}: {reference} is not in allow_variables of the hub's configuration",
                     reason="VARIABLE_NOT_ALLOWED",
@@ -75,6 +93,8 @@ class Confinement:
         for field, problem in problems(resolved, self.hub):
             raise ConfigError(f"servers.{config.name}.{field}", problem)
         if resolved.url is not None:
-            self.hosts.check_host(httpx2.URL(resolved.url).host)
+            self.hosts_for(resolved).check_host(httpx2.URL(resolved.url).host)
+            return resolved
+        if self.trusted:
             return resolved
         return resolved.model_copy(update={"command": self.commands.admit(resolved)})

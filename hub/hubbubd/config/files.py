@@ -1,11 +1,14 @@
 """Configuration files: the hub's own TOML, and the JSON files of MCP clients."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
+from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from hubbubd import payload
@@ -28,6 +31,15 @@ FOREIGN_TRANSPORTS = {
     "streamable_http": "http",
     "sse": "sse",
 }
+
+
+MAX_VARIABLES_BYTES: Final = 1024 * 1024
+"""The largest file that an `envFile` names."""
+
+# As VS Code and Cursor have them.
+_OF_EDITORS: Final = re.compile(
+    r"(?<!\$)\$\{((input|command|config):[^}]*|workspaceFolder(:[^}]*|Basename)?|userHome|pathSeparator|/)\}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,9 @@ def read_file(path: Path) -> FileContent:
             mcp = cast("dict[str, Any]", mcp) if isinstance(mcp, dict) and "profiles" in mcp else {}
             if section not in root and "hub" not in root and not mcp:
                 raise ConfigError(where, "has none of mcpServers, servers and hub")
-            servers = _adopt(_table(root, section, f"{where}: {section}"), f"{where}: {section}")
+            servers = _adopt(
+                _table(root, section, f"{where}: {section}"), f"{where}: {section}", path.absolute().parent
+            )
         case ending:
             raise ConfigError(where, f"a configuration file ends in .toml or .json, not {ending!r}")
     hub = _table(root, "hub", f"{where}: hub")
@@ -136,14 +150,23 @@ def _profiles(mcp: Mapping[str, Any], key: str) -> Iterable[tuple[str, ProfileSe
             raise config_error(exc, options, where, ProfileSettings.model_fields) from None
 
 
-def _adopt(table: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Translate the servers of another program's file to the hub's keys, without the disabled ones."""
+def _adopt(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any]:
+    """Translate the servers of another program's file to the hub's keys, without the disabled ones.
+
+    `directory` is that of the file, which an `envFile` is relative to.
+    """
     adopted: dict[str, Any] = {}
     for name in table:
         options = _table(table, name, f"{key}.{name}")
         if options.get("disabled") is True:
             continue
-        ours = {k: v for k, v in options.items() if k not in FOREIGN_KEYS | {"disabled", "type"}}
+        _refuse_editors(options, f"{key}.{name}")
+        ours = {k: v for k, v in options.items() if k not in FOREIGN_KEYS | {"disabled", "type", "envFile"}}
+        if "envFile" in options:
+            # What the entry itself has comes after what the file has.
+            ours["env"] = _variables(options["envFile"], f"{key}.{name}.envFile", directory) | _table(
+                options, "env", f"{key}.{name}.env"
+            )
         if "type" in options:
             kind = options["type"]
             if not isinstance(kind, str) or kind not in FOREIGN_TRANSPORTS:
@@ -151,3 +174,37 @@ def _adopt(table: Mapping[str, Any], key: str) -> dict[str, Any]:
             ours["transport"] = FOREIGN_TRANSPORTS[kind]
         adopted[name] = ours
     return adopted
+
+
+def _refuse_editors(value: object, key: str) -> None:
+    """Raise ConfigError for a reference that only an editor can resolve, and name the command that can."""
+    if isinstance(value, str):
+        if found := _OF_EDITORS.search(value):
+            raise ConfigError(key, f"{found[0]} is known to an editor alone; `hubbub config import FILE` resolves it")
+    elif isinstance(value, dict):
+        for name, each in cast("dict[str, object]", value).items():
+            _refuse_editors(each, f"{key}.{name}")
+    elif isinstance(value, list):
+        for number, each in enumerate(cast("list[object]", value)):
+            _refuse_editors(each, f"{key}.{number}")
+
+
+def _variables(given: object, key: str, directory: Path) -> dict[str, str]:
+    """Return the variables of a file with lines NAME=VALUE; their values stand for themselves. Raises ConfigError."""
+    if not isinstance(given, str) or "\0" in given:
+        raise ConfigError(key, "must be the path of a file")
+    path = directory / Path(given).expanduser()
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would block
+            raise ConfigError(key, f"{path} is not a file")
+        with path.open("rb") as file:
+            raw = file.read(MAX_VARIABLES_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except OSError as exc:
+        raise ConfigError(key, f"{path} cannot be read: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(key, f"{path} is not text in UTF-8") from None
+    if len(raw) > MAX_VARIABLES_BYTES:
+        raise ConfigError(key, f"{path} has more than {MAX_VARIABLES_BYTES} bytes")
+    found = dotenv_values(stream=StringIO(text), interpolate=False)
+    return {name: value.replace("${", "$${") for name, value in found.items() if value is not None}

@@ -6,6 +6,7 @@ applies it after name resolution, against DNS rebinding.
 
 import re
 from collections.abc import Iterable, Iterator
+from copy import copy
 from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -27,6 +28,17 @@ _IETF: Final = IPv4Network("192.0.0.0/24")
 
 # Azure's virtual public address: serves metadata and secrets to virtual machines.
 _AZURE: Final = IPv4Network("168.63.129.16/32")
+
+# Loopback, and networks that are private by RFC 1918, RFC 4193 and RFC 6598. Link-local ones are not among them: there
+# clouds serve credentials to whatever runs on a machine.
+_PRIVATE: Final = tuple(
+    map(
+        ip_network,
+        ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "::1/128", "fc00::/7"),
+    )
+)
+# Where clouds serve credentials on addresses that are private otherwise: AWS, Google, Alibaba.
+_CREDENTIALS: Final = tuple(map(ip_network, ("fd00:ec2::/32", "fd20:ce::/32", "100.100.100.200/32")))
 
 _NAME: Final = re.compile(r"[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?(\.[a-z0-9_*?]([a-z0-9_*?-]*[a-z0-9_*?])?)*")
 _WILDCARD: Final = re.compile(r"[*?\[\]%]")
@@ -54,6 +66,13 @@ class Hosts:
         self._networks, self._names = _sorted(allow)
         self._denied_networks, self._denied_names = _sorted(deny)
         self._literal = frozenset(name for name in self._names if name != PUBLIC and not _WILDCARD.search(name))
+        self._private_for = ""
+
+    def with_private(self, host: str) -> "Hosts":
+        """Return these rules for a trusted server: its own host may also be at private addresses, and on loopback."""
+        wider = copy(self)
+        wider._private_for = _name(host)
+        return wider
 
     def check_host(self, host: str) -> None:
         """Check a URL's host by its text; its addresses are checked by `check` once they are resolved.
@@ -69,7 +88,7 @@ class Hosts:
             raise _refused(host, "it is an address in an unusual spelling")
         elif name == "localhost" or name.endswith(".localhost"):
             self.check(host, [IPv4Address("127.0.0.1")])
-        elif self._denies_name(name) or not (self._networks or PUBLIC in self._names or self._allows_name(name)):
+        elif self._denies_name(name) or not (self._networks or PUBLIC in self._names or self._may_be_somewhere(name)):
             raise _refused(host)
 
     def check(self, host: str, addresses: Iterable[Address]) -> None:
@@ -89,11 +108,16 @@ class Hosts:
     def _denies(self, address: Address) -> bool:
         return _within(address, self._denied_networks) or (PUBLIC in self._denied_names and is_public(address))
 
+    def _may_be_somewhere(self, name: str) -> bool:
+        return self._allows_name(name) or name == self._private_for
+
     def _allows_name(self, name: str) -> bool:
         return any(fnmatchcase(name, each) for each in self._names)
 
     def _allows(self, name: str, address: Address) -> bool:
         if _within(address, self._networks) or name in self._literal:
+            return True
+        if name == self._private_for and is_private(address):
             return True
         return (PUBLIC in self._names or self._allows_name(name)) and is_public(address)
 
@@ -105,6 +129,16 @@ def is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address):
         return address in _UNICAST or address in _NAT64
     return not _within(address, (_SIX_TO_FOUR_RELAY, _IETF, _AZURE))
+
+
+def is_private(address: Address) -> bool:
+    """Return whether an address is on loopback or in a private network, and not known to serve a cloud's secrets."""
+    return _within(address, _PRIVATE) and not _within(address, _CREDENTIALS)
+
+
+def serves_no_secrets(address: Address) -> bool:
+    """Return whether an address can be advised to allow: it is public or private, and no other is inside it."""
+    return [*_meant(address)] == [address] and (is_public(address) or is_private(address))
 
 
 def _meant(address: Address) -> Iterator[Address]:

@@ -27,7 +27,7 @@ from hubbubd.config.tls import TlsFiles
 
 ENV_PREFIX = "HUBBUBD_"
 
-CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", PROFILES)
+CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", "trust_local", PROFILES)
 """The settings that make up `Confinement`: what servers added over the API may do, and what they may be called."""
 
 LIVE = frozenset(
@@ -195,6 +195,9 @@ class HubSettings(BaseSettings):
 
     allow_variables: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
     """Environment variables of the hub that `${VAR}` in a server added over the API may refer to."""
+
+    trust_local: bool = True
+    """Whether the owner, by the token in the data directory, may add any command and servers at private addresses."""
 
     max_servers: Count = 1000
     """The most servers that may be registered."""

@@ -30,7 +30,8 @@ class ServerRecord:
     `instructions` are what it tells models about its use.
 
     `wanted` says whether it should be connected. `roots` override the configured ones when not None. `revision` grows
-    with each change of `config` or `roots`. `defect` names what could not be loaded from the store.
+    with each change of `config` or `roots`. `defect` names what could not be loaded from the store. `trusted` says that
+    the owner of the hub's machine configured it over the API (`Confinement.trusting`).
     """
 
     name: str
@@ -48,6 +49,7 @@ class ServerRecord:
     pid: Count | None = None
     counts: QueueCounts = field(default_factory=QueueCounts)
     defect: str = ""
+    trusted: bool = False
 
     @property
     def effective(self) -> ServerConfig:

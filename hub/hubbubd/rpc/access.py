@@ -52,6 +52,15 @@ def configure(server: str) -> None:
         raise denied(Permission.ADMINISTER, server)
 
 
+def is_owner() -> bool:
+    """Return whether the caller shows the token in the hub's data directory, and calls for nobody else.
+
+    That file is for the owner of the hub's machine alone, who may start any program without the hub, too.
+    """
+    caller = principal()
+    return caller.credential == caller.name == LOCAL
+
+
 def call(record: Call, permission: Permission = Permission.SEE) -> Call:
     """Return the call if it is the caller's own, or on a server with this permission.
 

@@ -143,6 +143,7 @@ def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
         gave_up=connection.gave_up,
         defect=text(record.defect),
         revision=record.revision,
+        trusted=record.trusted,
     )
 
 

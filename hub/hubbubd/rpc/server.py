@@ -125,7 +125,7 @@ def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) ->
         "EventService": EventService(hub.events, hub.subscriptions),
         "InboxService": InboxService(hub.inbox, hub.work),
         "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
-        "ServerService": ServerService(hub.servers),
+        "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),
         "TaskService": TaskService(hub.tasks),
     }
     names = [service.full_name for service in SERVICES.values()]

@@ -1,13 +1,15 @@
 """ServerService: the configured servers."""
 
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from hubbub.v1 import common_pb2
 from hubbub.v1 import server_pb2 as pb
 from hubbubd.core.access import Permission
 from hubbubd.core.server import ServerRecord
+from hubbubd.errors import PermissionDenied
 from hubbubd.rpc import access, convert, pages, requests, specs, watch
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.status import Detailed
@@ -17,14 +19,30 @@ from hubbubd.runtime.servers import Servers, Stale
 class ServerService:
     """Implements hubbub.v1.ServerService."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, files: Callable[[], Sequence[Path]]) -> None:
+        """`files` returns those of the configuration, for advice on what to change in them."""
         self._servers = servers
+        self._files = files
+
+    @contextmanager
+    def _advised(self) -> Generator[None]:
+        """Say in a refusal what would allow it, and in which file."""
+        try:
+            yield
+        except PermissionDenied as exc:
+            if (advice := exc.metadata.get("toml")) is None:
+                raise
+            file = next(iter(self._files()), None)
+            where = str(file) if file is not None else "a configuration file"
+            message = f"{exc.message}. To allow it, have this in {where}, then `hubbub reload`:\n\n{advice}\n"
+            about = {**exc.metadata, **({"file": where} if file is not None else {})}
+            raise PermissionDenied(message, reason=exc.reason, metadata=about) from None
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
         config = specs.config(request.spec)
         access.configure(config.name)
-        with specs.by_path():
-            record = await self._servers.add(config)
+        with specs.by_path(), self._advised():
+            record = await self._servers.add(config, trusted=access.is_owner())
         return pb.AddServerResponse(server=_shown(record))
 
     async def update_server(self, request: pb.UpdateServerRequest) -> pb.UpdateServerResponse:
@@ -34,9 +52,14 @@ class ServerService:
         mask = request.update_mask if request.HasField("update_mask") else None
         if mask is None:
             specs.check(request.spec)
-        with _told(), specs.by_path():
+        owner = access.is_owner()
+        with _told(), specs.by_path(), self._advised():
             record = await self._servers.change(
-                name, lambda before: specs.changed(before, request.spec, mask), expected=_expected(request)
+                name,
+                lambda before: specs.changed(before, request.spec, mask),
+                expected=_expected(request),
+                # What the owner changes only in part may have been somebody else's.
+                trusted=lambda before: owner and (before or mask is None),
             )
         return pb.UpdateServerResponse(server=_shown(record))
 

@@ -60,7 +60,7 @@ class Opening:
             resolved = await to_thread.run_sync(_resolved, config, confinement, origin)
         REDACTION.learn(config.name, resolved.known_secrets())
         patience = Patience()
-        hosts = confinement.hosts if confinement is not None else None
+        hosts = confinement.hosts_for(resolved) if confinement is not None else None
         transport = await self._transport(resolved, inbound, patience, hosts)
         instrumentation = Instrumentation(resolved, self.tracer, self.meter)
         link = ServerLink(resolved, inbound, transport, patience, instrumentation)

@@ -174,6 +174,7 @@ class Server(_message.Message):
     GAVE_UP_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    TRUSTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name."""
     transport: Global___Transport.ValueType
@@ -198,6 +199,8 @@ class Server(_message.Message):
     """What of the record is damaged and left out here; empty if it is whole."""
     revision: _builtins.int
     """Grows with each change of its configuration or roots; pass it as `expected_revision`."""
+    trusted: _builtins.bool
+    """Whether the owner of the hub's machine configured it over the API; `trust_local` says what it may do then."""
     @_builtins.property
     def error(self) -> _common_pb2.Fault:
         """Why the state is ERROR, or why the hub gave up."""
@@ -228,10 +231,11 @@ class Server(_message.Message):
         gave_up: _builtins.bool = ...,
         defect: _builtins.str = ...,
         revision: _builtins.int = ...,
+        trusted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "error", b"error", "next_retry_at", b"next_retry_at", "pid", b"pid", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "revision", b"revision", "server_info", b"server_info", "state", b"state", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "revision", b"revision", "server_info", b"server_info", "state", b"state", "transport", b"transport", "trusted", b"trusted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pid: _TypeAlias = _typing.Literal["pid"]  # noqa: Y015
     _WhichOneofArgType__pid: _TypeAlias = _typing.Literal["_pid", b"_pid"]  # noqa: Y015

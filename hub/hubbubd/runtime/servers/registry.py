@@ -22,13 +22,14 @@ from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.filters import ServerFilter
-from hubbubd.core.server import ServerRecord, Source
+from hubbubd.core.server import ServerRecord
 from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.records import Change, Ledger, Table, Watch
+from hubbubd.runtime.servers.configured import lasting_roots, new_record
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.revisions import expect, following, kept_revision
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
@@ -162,23 +163,29 @@ class Servers:
             raise troubles[0]
         return diff
 
-    async def add(self, config: ServerConfig) -> ServerRecord:
-        """Add a server and start connecting.
+    async def add(self, config: ServerConfig, *, trusted: bool = False) -> ServerRecord:
+        """Add a server and start connecting; `trusted` if the owner of the hub's machine adds it.
 
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
-        self._confinement.check(config, os.environ)
-        return await self._one_at_a_time(config.name, self._add, config)
+        self._confinement.trusting(trusted).check(config, os.environ)
+        return await self._one_at_a_time(config.name, self._add, (config, trusted))
 
     async def change(
-        self, name: str, how: Callable[[ServerConfig], ServerConfig], *, expected: int | None = None
+        self,
+        name: str,
+        how: Callable[[ServerConfig], ServerConfig],
+        *,
+        expected: int | None = None,
+        trusted: Callable[[bool], bool] = lambda _: False,
     ) -> ServerRecord:
         """Change a server's configuration, and reconnect where needed. `how` maps the current one to the new one.
 
+        `trusted` maps whether it was trusted to whether it is; by default it is no more, so it must be allowed anew.
         With `expected` the change is guarded by that revision (optimistic concurrency). Raises NotFound,
         FailedPrecondition, Stale, what `how` raises, and as `add`.
         """
-        return await self._one_at_a_time(name, self._update, (name, how, expected))
+        return await self._one_at_a_time(name, self._update, (name, how, expected, trusted))
 
     async def remove(self, name: str, *, expected: int | None = None) -> None:
         """Disconnect and forget a server. Raises NotFound, FailedPrecondition and Stale."""
@@ -206,12 +213,14 @@ class Servers:
 
         return await self._background.finish(in_turn)
 
-    async def _add(self, config: ServerConfig) -> ServerRecord:
+    async def _add(self, about: tuple[ServerConfig, bool]) -> ServerRecord:
+        config, trusted = about
         if config.name in self._kept:
             raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
         if len(self._kept) >= self._settings.max_servers:
             raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
-        record = _record(config, "api", wanted=True, revision=following(self._table.feed.revision))
+        revision = following(self._table.feed.revision)
+        record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted)
         await self._secrets.keep(config)
         try:
             await self._ledger.commit([Change(self._table, record.name, record)])
@@ -221,21 +230,26 @@ class Servers:
         self._keep(record)
         return self.get(config.name)
 
-    async def _update(self, about: tuple[str, Callable[[ServerConfig], ServerConfig], int | None]) -> ServerRecord:
-        name, how, expected = about
+    async def _update(
+        self, about: tuple[str, Callable[[ServerConfig], ServerConfig], int | None, Callable[[bool], bool]]
+    ) -> ServerRecord:
+        name, how, expected, trust = about
         before = self._changeable(name, expected)
         config = how(before.config)
-        self._confinement.check(config, os.environ)
-        roots = _lasting_roots(before, config)
+        trusted = trust(before.trusted)
+        self._confinement.trusting(trusted).check(config, os.environ)
+        roots = lasting_roots(before, config)
         revision = following(self._table.feed.revision, before)
         await self._secrets.keep(config)
         try:
-            await self._write(name, config=config, fingerprint=config.fingerprint, roots=roots, revision=revision)
+            changes = {"config": config, "fingerprint": config.fingerprint, "roots": roots, "trusted": trusted}
+            await self._write(name, revision=revision, **changes)
         except HubError:
             await self._secrets.keep(before.config)
             raise
-        record = replace(_record(config, "api", wanted=before.wanted, revision=revision), roots=roots)
-        await self._become(record, "its configuration was changed")
+        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted)
+        moved = trusted is not before.trusted and config.url is not None  # other hosts may be reached
+        await self._become(replace(record, roots=roots), "its configuration was changed", anew=moved)
         return self.get(name)
 
     async def _remove(self, about: tuple[str, int | None]) -> None:
@@ -259,8 +273,8 @@ class Servers:
             self._audit.note("TakeOverServer", name)
             await self._secrets.drop(name)
         wanted = before.wanted if before is not None else True
-        roots = _lasting_roots(before, config) if before is not None else None
-        record = replace(_record(config, "file", wanted=wanted), roots=roots)
+        roots = lasting_roots(before, config) if before is not None else None
+        record = replace(new_record(config, "file", wanted=wanted), roots=roots)
         newest = self._table.feed.revision
         revision = following(newest, before) if self._differs(config) else kept_revision(before, record, newest)
         await self._become(replace(record, revision=revision), "its configuration was changed")
@@ -295,14 +309,15 @@ class Servers:
         kept = self._kept.get(name)
         if kept is None or kept.record.source != "api":
             return
-        config, before = kept.record.config, kept.shell.confinement
-        moved = config.url is not None and changed & {"allow_hosts", "deny_hosts"}
-        if before and not moved and before.refusal(config, os.environ) == self._confinement.refusal(config, os.environ):
-            kept.shell.confinement = self._confinement
+        known, before = kept.record, kept.shell.confinement
+        config, now = known.config, self._confinement.trusting(known.trusted)
+        rules = {"allow_hosts", "deny_hosts", *(("trust_local",) if known.trusted else ())}
+        moved = config.url is not None and changed & rules
+        if before and not moved and before.refusal(config, os.environ) == now.refusal(config, os.environ):
+            kept.shell.confinement = now
             return
-        known = kept.record
-        record = replace(_record(config, "api", wanted=known.wanted, revision=known.revision), roots=known.roots)
-        await self._become(record, "what it may do was changed", anew=True)
+        record = new_record(config, "api", wanted=known.wanted, revision=known.revision, trusted=known.trusted)
+        await self._become(replace(record, roots=known.roots), "what it may do was changed", anew=True)
 
     def _warn_of_missing_commands(self) -> None:
         for command in self._confinement.commands.missing:
@@ -368,7 +383,7 @@ class Servers:
 
     def _keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
         name = record.name
-        confined = self._confinement if record.source == "api" else None
+        confined = self._confinement.trusting(record.trusted) if record.source == "api" else None
         kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue)
         self._show(name)
         self._background.start_soon(kept.run)
@@ -430,19 +445,3 @@ class Servers:
                 self._show(name)
 
             self._alarms.after(Due.COUNTS, name, COUNTS_S, count)
-
-
-def _record(config: ServerConfig, source: Source, *, wanted: bool, revision: int = 0) -> ServerRecord:
-    return ServerRecord(
-        name=config.name,
-        config=config,
-        source=source,
-        wanted=wanted,
-        fingerprint=config.fingerprint,
-        revision=revision,
-    )
-
-
-def _lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
-    """Return the overriding roots, unless the configuration changed its own roots."""
-    return before.roots if before.config.roots == config.roots else None

@@ -5,14 +5,13 @@ YAML cannot be read here, so only the plainest form of it is changed.
 """
 
 import json
-import os
 import re
-import shutil
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
+
+from hubbub_local import saving
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is changed."""
@@ -44,19 +43,7 @@ def change(file: Path, section: str, name: str, entry: Entry) -> tuple[bool, Pat
     after = _CHANGES[file.suffix](before or "", section, name, entry)
     if after == before:
         return False, None
-    backup = _backup(file) if before is not None else None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, fresh = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as output:
-            output.write(after)
-        if before is not None:
-            shutil.copymode(file, fresh)
-        Path(fresh).replace(file)
-    except OSError:
-        Path(fresh).unlink(missing_ok=True)
-        raise
-    return True, backup
+    return True, saving.put(file, after)
 
 
 def _content(file: Path) -> str | None:
@@ -68,15 +55,6 @@ def _content(file: Path) -> str | None:
         return None
     except UnicodeDecodeError:
         raise Unchangeable("it is not UTF-8") from None
-
-
-def _backup(file: Path) -> Path:
-    """Copy a file to a name beside it that is free."""
-    number = 0
-    while (backup := file.with_name(f"{file.name}.bak{number or ''}")).exists():
-        number += 1
-    shutil.copy2(file, backup)
-    return backup
 
 
 # JSON

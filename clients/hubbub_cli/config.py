@@ -1,0 +1,223 @@
+"""`hubbub config`: the configuration file of the hub on this machine."""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.group import Commands
+from hubbub_cli.output import note, print_json, say
+from hubbub_cli.params import example
+from hubbub_cli.session import Settings, Usage, settings_of
+from hubbub_local.places import Surroundings, config_file
+
+if TYPE_CHECKING:
+    from hubbub_client.admin import ConfigStatus
+
+app = Commands("The configuration file of the hub on this machine.")
+
+FILES = "HUBBUBD_CONFIG"
+
+File = Annotated[str | None, typer.Option("--file", metavar="FILE", help="Another file than the hub's default one.")]
+
+
+def chosen_file(given: str | None) -> Path:
+    """Return the file: as given, else the first TOML of HUBBUBD_CONFIG, else the default one."""
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    listed = [Path(each).expanduser() for each in os.environ.get(FILES, "").split(os.pathsep) if each]
+    tomls = [each.absolute() for each in listed if each.suffix.lower() == ".toml"]
+    return tomls[0] if tomls else config_file(Surroundings.here())
+
+
+@app.command(epilog=example("config path"))
+def path(context: typer.Context) -> None:
+    """Show where the configuration file is."""
+    file = chosen_file(None)
+    status = hub_config(settings_of(context))
+    read = list(status.files) if status is not None else None
+    if settings_of(context).json:
+        print_json({"file": str(file), "exists": file.exists(), "hub_reads": read})
+        return
+    say(str(file))
+    if not file.exists():
+        note("it is not there yet; `hubbub init` or `hubbub config set` makes it")
+    if read is not None and not _is_among(file, read):
+        note(f"the hub that runs reads {', '.join(read) or 'no file'}")
+
+
+@app.command(epilog=example("config show"))
+def show(context: typer.Context, file: File = None) -> None:
+    """Show the configuration file as the hub reads it, without secrets."""
+    from hubbub_cli.taking import read
+    from hubbub_local import config_file as files
+
+    chosen = chosen_file(file)
+    try:
+        shown = files.masked(read(chosen))
+    except files.Unchangeable as exc:
+        raise typer.TyperException(f"{chosen}: {exc}") from None
+    if settings_of(context).json:
+        print_json({"file": str(chosen), "configuration": shown})
+        return
+    note(f"# {chosen}" + ("" if chosen.exists() else ": it is not there yet"))
+    if shown:
+        say(files.dumps(shown).rstrip("\n"))
+
+
+@app.command("set", epilog=example("config set hub.log_level debug"))
+def set_(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Such as hub.log_level or servers.NAME.call_timeout_s.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As TOML has it; text needs no quotes.")],
+    file: File = None,
+) -> None:
+    """Set one value of the configuration file, if the hub takes it."""
+    from hubbub_cli.taking import put, read
+    from hubbub_local import config_file as files
+
+    chosen = chosen_file(file)
+    before = read(chosen)
+    try:
+        after = files.with_value(before, key, files.value_of(value))
+    except files.Unchangeable as exc:
+        raise Usage(f"{chosen} is left as it was: {exc}") from None
+    if after == before:
+        backup = None
+        note(f"{chosen} has it already")
+    else:
+        backup = put(chosen, after)
+    if settings_of(context).json:
+        changed = after != before
+        print_json({"file": str(chosen), "changed": changed, "backup": backup and str(backup)})
+    elif after != before:
+        say(f"{chosen}: {key} is set")
+        told(settings_of(context), chosen)
+
+
+@app.command(epilog=example("config edit"))
+def edit(context: typer.Context, file: File = None) -> None:
+    """Open the configuration file in your editor (VISUAL, EDITOR), and take it if the hub does."""
+    from hubbub_cli.taking import read
+    from hubbub_local import saving, trial
+    from hubbub_local.config_file import HEADER
+
+    settings = settings_of(context)
+    chosen = chosen_file(file)
+    before = read(chosen)
+    with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:  # for its owner alone
+        copy = Path(directory) / chosen.name
+        copy.write_text(before or HEADER, encoding="utf-8", newline="")
+        while True:
+            _open_editor(copy)
+            try:
+                after = copy.read_bytes().decode()
+            except (OSError, ValueError) as exc:
+                raise typer.TyperException(f"{chosen} is left as it was: {exc}") from None
+            if after in (before, HEADER):
+                note(f"{chosen} is as it was")
+                return
+            problem = trial.problem(after, chosen, os.environ)
+            if problem is None:
+                break
+            note(f"the hub does not take it: {problem}")
+            if not settings.interactive or not _again():
+                raise typer.TyperException(f"{chosen} is left as it was")
+        backup = saving.put(chosen, after, private=True)
+    if settings.json:
+        print_json({"file": str(chosen), "changed": True, "backup": backup and str(backup)})
+        return
+    say(f"{chosen} is changed")
+    told(settings, chosen)
+
+
+@app.command("import", epilog=example("config import claude-code --dry-run"))
+def import_(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A host such as cursor, or a file of one.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Take all that are new, and ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what there is.")] = False,
+    file: File = None,
+) -> None:
+    """Take servers of a host, or of a file of one, into the configuration file."""
+    from hubbub_cli import taking
+    from hubbub_local.host_servers import TITLES, places, servers
+    from hubbub_local.offers import of_file
+
+    settings = settings_of(context)
+    if source in TITLES:
+        here = [place for place in places(Surroundings.here(), Path.cwd()) if place.host == source]
+        found = [each for place in here for each in servers(place)]
+        if not found:
+            where = " or ".join(str(place.file) for place in here)
+            raise typer.TyperException(f"{TITLES[source]} has no servers: there are none in {where}")
+    elif not ("/" in source or "." in source or Path(source).exists()):
+        raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
+    else:
+        found = of_file(Path(source).expanduser())
+    again = f"hubbub config import {shlex.quote(source)} --yes"
+    how = taking.Taking(settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, again=again)
+    outcome = taking.take(how, found)
+    if outcome is not None:
+        taking.report(how, outcome)
+        if outcome.taken and not settings.json:
+            told(settings, how.file)
+    elif all(hasattr(each, "why") for each in found):
+        raise typer.Exit(1)
+    elif not dry_run and not settings.json:
+        note("nothing to do")
+
+
+def hub_config(settings: Settings) -> "ConfigStatus | None":
+    """Return what the hub that runs says of its configuration; None if none runs, or it does not say."""
+    import asyncio
+
+    from hubbub_client.errors import HubbubError
+
+    async def ask() -> "ConfigStatus | None":
+        async with settings.connect(patient=False) as hub:
+            return (await hub.admin.status()).config
+
+    try:
+        return asyncio.run(ask())
+    except HubbubError:
+        return None
+
+
+def told(settings: Settings, file: Path) -> None:
+    """Say when a changed file counts."""
+    status = hub_config(settings)
+    if status is None:
+        note("no hub runs; start one: hubbub up -d")
+    elif not _is_among(file, status.files):
+        read = ", ".join(status.files) or "no file"
+        note(f"the hub that runs does not read this file: it reads {read}. Start it with --config {file}")
+    elif status.watched:
+        note("the hub that runs reads it within a few seconds; `hubbub reload` does it now, and shows what comes of it")
+    else:
+        note("have the hub that runs read it: hubbub reload")
+
+
+def _is_among(file: Path, files: Iterable[str]) -> bool:
+    return any(Path(each).resolve() == file.resolve() for each in files)
+
+
+def _open_editor(copy: Path) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(copy)], check=False)  # noqa: S603 - the person's own editor
+    except (OSError, ValueError) as exc:
+        raise typer.TyperException(f"the editor {editor!r} cannot be started: {exc}; set EDITOR") from None
+    if done.returncode:
+        raise typer.TyperException(f"the editor ended with {done.returncode}; nothing is changed")
+
+
+def _again() -> bool:
+    note("Edit it again? (Enter: yes, or no) ", end="")
+    return not sys.stdin.readline().strip().lower().startswith("n")

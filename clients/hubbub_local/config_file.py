@@ -1,0 +1,233 @@
+"""The configuration file of the hub, changed in one place and kept in all others, comments and spaces included.
+
+Each change is made to the text, and then read: unless it says what it did before, with the change, it is refused.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from hubbub_local.secrecy import secrets
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest configuration file that is changed."""
+
+MASK: Final = "**********"
+"""What is shown of a secret."""
+
+HEADER: Final = (
+    "# The configuration of Hubbub. docs/configuration.md says what can be here; `hubbub config edit` checks it.\n"
+)
+
+_SECRET_TABLES: Final = ("env", "headers")
+
+
+class Unchangeable(Exception):
+    """The file cannot be changed; the message says why."""
+
+
+def read(file: Path) -> str:
+    """Return the text of a file, empty if there is none. Raises Unchangeable, OSError."""
+    if not file.exists():
+        return ""
+    if not file.is_file():  # reading a pipe would block
+        raise Unchangeable("it is no file")
+    if file.suffix.lower() != ".toml":
+        raise Unchangeable("only a file of TOML can be changed here")
+    with file.open("rb") as stream:
+        raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise Unchangeable("it is too large")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Unchangeable("it is not text in UTF-8") from None
+
+
+def loaded(text: str) -> dict[str, Any]:
+    """Return what a text says. Raises Unchangeable."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise Unchangeable(f"it is not TOML: {exc}") from None
+
+
+def servers(text: str) -> dict[str, Mapping[str, Any]]:
+    """Return the servers of a text, by name. Raises Unchangeable."""
+    found = loaded(text).get("servers", {})
+    if not isinstance(found, dict):
+        raise Unchangeable("its `servers` is no table")
+    table = cast("dict[str, Any]", found)
+    return {name: cast("Mapping[str, Any]", each) for name, each in table.items() if isinstance(each, dict)}
+
+
+def with_server(text: str, name: str, spec: Mapping[str, Any], comment: str = "") -> str:
+    """Return the text with another server at its end. Raises Unchangeable, also if there is one of that name."""
+    before = loaded(text)
+    if name in servers(text):
+        raise Unchangeable(f"it has a server {name!r} already")
+    table: dict[str, Any] = {key: _plain(value) for key, value in spec.items()}
+    lines = [f"# {' '.join(comment.split())}\n"] if comment else []
+    own = text if text.strip() else HEADER
+    own = own if own.endswith("\n") else f"{own}\n"
+    try:
+        after = f"{own}\n{''.join(lines)}{_dumped(name, table)}"
+        _check(after, {**before, "servers": {**before.get("servers", {}), name: table}})
+    except Unchangeable:  # `servers` is written as one value: then the server goes into it
+        after = _put(text, ("servers", name), table)
+        _check(after, {**before, "servers": {**before.get("servers", {}), name: table}})
+    return after
+
+
+def with_value(text: str, key: str, value: Any) -> str:
+    """Return the text with one value set, by its dotted key. Raises Unchangeable."""
+    way = parts(key)
+    wanted = _set(loaded(text), way, value, key)
+    after = _put(text if text.strip() else HEADER, way, value)
+    _check(after, wanted)
+    return after
+
+
+def parts(key: str) -> tuple[str, ...]:
+    """Return the parts of a dotted key, as TOML divides it. Raises Unchangeable."""
+    try:
+        found: object = tomllib.loads(f"{key} = 0")
+    except (ValueError, RecursionError):
+        found = None
+    way: list[str] = []
+    while isinstance(found, dict) and len(cast("dict[str, object]", found)) == 1:
+        ((name, found),) = cast("dict[str, object]", found).items()
+        way.append(name)
+    if found != 0 or "\n" in key:
+        raise Unchangeable(f"{key!r} is no key, such as hub.log_level or servers.NAME.call_timeout_s")
+    return tuple(way)
+
+
+def value_of(text: str) -> Any:
+    """Return what is meant by a value that somebody typed: as TOML has it, else the text itself."""
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return found["value"] if len(found) == 1 else text
+
+
+def masked(text: str) -> dict[str, Any]:
+    """Return what a text says, without secrets; references stay, as they give nothing away. Raises Unchangeable."""
+    return cast("dict[str, Any]", _masked(loaded(text), ()))
+
+
+def _masked(value: object, way: tuple[str, ...]) -> object:
+    if isinstance(value, list):
+        return [_masked(each, way) for each in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    table = {key: _masked(each, (*way, key)) for key, each in cast("dict[str, object]", value).items()}
+    if len(way) == 2 and way[0] == "servers":
+        return _without_secrets(table)
+    return {key: MASK if _is_secret(key, each) else each for key, each in table.items()}
+
+
+def _is_secret(key: str, value: object) -> bool:
+    return isinstance(value, str) and key in ("client_secret", "private_key") and "${" not in value
+
+
+def _without_secrets(spec: dict[str, object]) -> dict[str, object]:
+    """Mask all values of variables and headers but references, and elsewhere what looks like a secret."""
+    shown = dict(spec)
+    for key in _SECRET_TABLES:
+        if isinstance(table := shown.get(key), dict):
+            shown[key] = {
+                name: each if isinstance(each, str) and _only_refers(each) else MASK
+                for name, each in cast("dict[str, object]", table).items()
+            }
+    texts: dict[str, Any] = {"url": shown.get("url") if isinstance(shown.get("url"), str) else ""}
+    if isinstance(args := shown.get("args"), list):
+        texts["args"] = [each if isinstance(each, str) else "" for each in cast("list[object]", args)]
+    for secret in secrets(texts):
+        if secret.way[0] == "args":
+            listed = cast("list[object]", shown["args"])
+            shown["args"] = [
+                secret.before + MASK if number == secret.way[1] else each for number, each in enumerate(listed)
+            ]
+        else:
+            shown["url"] = secret.before + MASK
+    return shown
+
+
+def _only_refers(value: str) -> bool:
+    return value.startswith("${") and value.endswith("}") and value.count("${") == 1
+
+
+def _check(text: str, wanted: Mapping[str, Any]) -> None:
+    try:
+        same = tomllib.loads(text) == wanted
+    except (ValueError, RecursionError):
+        same = False
+    if not same:
+        raise Unchangeable("it is written in a way that cannot be changed here; `hubbub config edit` opens it")
+
+
+def _set(table: Mapping[str, Any], way: Sequence[str], value: Any, key: str) -> dict[str, Any]:
+    first, *rest = way
+    if not rest:
+        return {**table, first: value}
+    within = table.get(first, {})
+    if not isinstance(within, dict):
+        raise Unchangeable(f"{key}: {first} is a value, with nothing in it")
+    return {**table, first: _set(cast("dict[str, Any]", within), rest, value, key)}
+
+
+def _put(text: str, way: Sequence[str], value: Any) -> str:
+    """Return the text with a value at a place, as tomlkit writes it. Raises Unchangeable."""
+    import tomlkit  # imported late: only changes need it
+    from tomlkit.exceptions import TOMLKitError
+
+    dumps = cast("Callable[[Any], str]", tomlkit.dumps)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        document = tomlkit.parse(text)
+        table: Any = document
+        for number, name in enumerate(way[:-1]):
+            if name not in table:
+                table[name] = tomlkit.table(is_super_table=number < len(way) - 2)
+            table = table[name]
+        table[way[-1]] = value
+        return dumps(document)
+    except (TOMLKitError, TypeError, KeyError, AttributeError, ValueError, RecursionError) as exc:
+        raise Unchangeable(f"it cannot be changed here: {exc}") from None
+
+
+def _dumped(name: str, spec: Mapping[str, Any]) -> str:
+    import tomlkit  # imported late, as above
+
+    dumps = cast("Callable[[Any], str]", tomlkit.dumps)  # pyright: ignore[reportUnknownMemberType]
+    table: Any = tomlkit.table()
+    for key, value in spec.items():
+        if isinstance(value, dict):
+            inline: Any = tomlkit.inline_table()
+            inline.update(value)
+            table[key] = inline
+        else:
+            table[key] = value
+    outer: Any = tomlkit.table(is_super_table=True)
+    outer[name] = table
+    document: Any = tomlkit.document()
+    document["servers"] = outer
+    return dumps(document)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as lists and dicts."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in cast("Mapping[object, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in cast("Sequence[Any]", value)]
+    return value
+
+
+def dumps(value: Mapping[str, Any]) -> str:
+    """Return a configuration as TOML."""
+    import tomlkit  # imported late, as above
+
+    return cast("Callable[[Any], str]", tomlkit.dumps)(value)  # pyright: ignore[reportUnknownMemberType]

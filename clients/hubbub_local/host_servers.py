@@ -1,0 +1,319 @@
+"""The MCP servers that a person already has: which files of hosts have them, and what is written there.
+
+Files are only read. One that is broken is reported, and hides nothing of the others.
+"""
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from hubbub_local.hosts import HOSTS
+from hubbub_local.places import Surroundings
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest file that is read."""
+
+MAX_SLOW_BYTES: Final = 256 * 1024
+"""The largest file of YAML, or of JSON with comments: reading one takes seconds."""
+
+MAX_SERVERS: Final = 1000
+"""The most servers of a file that are taken."""
+
+References = Literal["none", "shell", "editor"]
+"""What a host replaces in texts: nothing; `${VAR}`; or `${env:VAR}`, `${input:ID}`, `${workspaceFolder}`."""
+
+Entry = Mapping[str, Any]
+
+
+class Unreadable(Exception):
+    """A file cannot be read; the message says why, with the line where there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A table of servers in a file of a host: `section` leads to it, and `inputs` to what the host asks for."""
+
+    host: str
+    title: str
+    file: Path
+    section: tuple[str, ...]
+    inputs: tuple[str, ...] = ("inputs",)
+    folder: Path | None = None
+    """The folder that the file is about; None if it is about all."""
+
+    references: References = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A server as a host has it. `inputs` are those of the file, by id."""
+
+    place: Place
+    name: str
+    entry: Entry
+    inputs: Mapping[str, Entry] = field(default_factory=dict[str, Entry])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A file that cannot be read, or has something else where servers should be."""
+
+    place: Place
+    why: str
+
+
+def places(at: Surroundings, folder: Path) -> list[Place]:
+    """Return where hosts keep their servers: for the person, then for a folder."""
+
+    def own(host: str, references: References = "none") -> Place:
+        known = HOSTS[host]
+        return Place(host=host, title=known.title, file=known.file(at), section=(known.section,), references=references)
+
+    def editor(host: str, file: Path, *section: str, folder: Path | None = None) -> Place:
+        title = TITLES[host]
+        inputs = (*section[:-1], "inputs")
+        return Place(
+            host=host,
+            title=title,
+            file=file,
+            section=section,
+            inputs=inputs,
+            folder=folder,
+            references="editor",
+        )
+
+    codex = own("codex")
+    code = at.applications("Code") / "User"
+    return [
+        own("claude-desktop"),
+        own("claude-code", "shell"),
+        editor("vscode", code / "mcp.json", "servers"),
+        editor("vscode", code / "settings.json", "mcp", "servers"),
+        editor("cursor", at.home / ".cursor" / "mcp.json", "mcpServers"),
+        editor("windsurf", at.home / ".codeium" / "windsurf" / "mcp_config.json", "mcpServers"),
+        Place(host="zed", title=TITLES["zed"], file=_zed_file(at), section=("context_servers",)),
+        codex,
+        own("goose", "shell"),
+        Place(
+            host="folder",
+            title=TITLES["folder"],
+            file=folder / ".mcp.json",
+            section=("mcpServers",),
+            folder=folder,
+            references="shell",
+        ),
+        editor("vscode", folder / ".vscode" / "mcp.json", "servers", folder=folder),
+        editor("cursor", folder / ".cursor" / "mcp.json", "mcpServers", folder=folder),
+        Place(
+            host="zed",
+            title=TITLES["zed"],
+            file=folder / ".zed" / "settings.json",
+            section=("context_servers",),
+            folder=folder,
+        ),
+        Place(
+            host="codex",
+            title=TITLES["codex"],
+            file=folder / ".codex" / "config.toml",
+            section=codex.section,
+            folder=folder,
+        ),
+    ]
+
+
+TITLES: Final[Mapping[str, str]] = {
+    **{name: host.title for name, host in HOSTS.items()},
+    "windsurf": "Windsurf",
+    "zed": "Zed",
+    "folder": "this folder",
+}
+"""Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
+
+
+def place_of(file: Path) -> list[Place]:
+    """Return the places that a file of any host may have, whichever host it is of; they are tried in this order."""
+    title, folder = file.name, file.absolute().parent
+    if folder.name in (".vscode", ".cursor", ".zed", ".codex"):
+        folder = folder.parent
+    match file.suffix.lower():
+        case ".toml":
+            kinds: list[tuple[str, tuple[str, ...], References]] = [("codex", ("mcp_servers",), "none")]
+        case ".yaml" | ".yml":
+            kinds = [("goose", ("extensions",), "shell")]
+        case _:
+            kinds = [
+                ("folder", ("mcpServers",), "editor" if file.parent.name in (".cursor", "windsurf") else "shell"),
+                ("vscode", ("servers",), "editor"),
+                ("vscode", ("mcp", "servers"), "editor"),
+                ("zed", ("context_servers",), "none"),
+            ]
+    return [
+        Place(
+            host=host,
+            title=title,
+            file=file,
+            section=section,
+            inputs=(*section[:-1], "inputs"),
+            folder=folder,
+            references=references,
+        )
+        for host, section, references in kinds
+    ]
+
+
+def servers(place: Place) -> list[Found | Trouble]:
+    """Return the servers of a place; none if its file is not there. What is wrong with it is a Trouble, at the end."""
+    try:
+        root = content(place.file)
+    except Unreadable as exc:
+        return [Trouble(place=place, why=str(exc))]
+    if root is None:
+        return []
+    found: list[Found | Trouble] = list(_servers(place, root))
+    if place.host == "claude-code":
+        found += _of_projects(place, root)
+    if len(found) > MAX_SERVERS:
+        why = f"it has {len(found)} servers; those after the first {MAX_SERVERS} are left out"
+        found = [*found[:MAX_SERVERS], Trouble(place=place, why=why)]
+    return found
+
+
+def content(file: Path) -> dict[str, Any] | None:
+    """Return what a file has, by its ending (JSON with or without comments, TOML, YAML); None if it is not there.
+
+    Raises Unreadable.
+    """
+    try:
+        if not file.exists():
+            return None
+        if not file.is_file():  # reading a pipe would block
+            raise Unreadable("it is no file")
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as exc:
+        raise Unreadable(f"it cannot be read: {exc.strerror}") from None
+    except ValueError:  # a NUL in the path
+        return None
+    if len(raw) > MAX_BYTES:
+        raise Unreadable(f"it has more than {MAX_BYTES // 1024 // 1024} MiB")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = raw[: exc.start].count(b"\n") + 1
+        raise Unreadable(f"line {line}: it is not text in UTF-8") from None
+    return parsed(text, file.suffix.lower())
+
+
+def parsed(text: str, ending: str) -> dict[str, Any]:
+    """Return the object that a text is, by the ending of its file; an empty text is an empty one. Raises Unreadable."""
+    if not text.strip():
+        return {}
+    parse = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}.get(ending, _json)
+    try:
+        root = parse(text)
+    except RecursionError:
+        raise Unreadable("it nests too deep") from None
+    if root is None:  # YAML that has only comments
+        return {}
+    if not isinstance(root, dict):
+        raise Unreadable("it is no object with names and values")
+    return cast("dict[str, Any]", root)
+
+
+def _toml(text: str) -> object:
+    try:
+        return tomllib.loads(text)
+    except ValueError as exc:
+        raise Unreadable(f"it is not TOML: {exc}") from None
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as exc:
+        first = f"line {exc.lineno}, column {exc.colno}: it is not JSON: {exc.msg}"
+    except ValueError as exc:  # a number of too many digits
+        raise Unreadable(f"it is not JSON: {exc}") from None
+    if len(text) > MAX_SLOW_BYTES:
+        raise Unreadable(f"{first}; with comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
+    import json5  # imported late: few files have comments
+
+    try:
+        return cast("Callable[[str], object]", json5.loads)(text)
+    except ValueError:
+        raise Unreadable(first) from None
+
+
+def _yaml(text: str) -> object:
+    if len(text) > MAX_SLOW_BYTES:
+        raise Unreadable(f"it has more than {MAX_SLOW_BYTES // 1024} KiB")
+    import yaml  # imported late: only one host has it
+
+    try:
+        return cast("object", yaml.safe_load(text))
+    except yaml.MarkedYAMLError as exc:
+        line = f"line {exc.problem_mark.line + 1}: " if exc.problem_mark is not None else ""
+        raise Unreadable(f"{line}it is not YAML: {exc.problem}") from None
+    except (yaml.YAMLError, ValueError) as exc:  # ValueError: a date that is none
+        raise Unreadable(f"it is not YAML: {' '.join(str(exc).split())}") from None
+
+
+def _servers(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]:
+    table, where = _within(root, place.section)
+    if table is None:
+        return
+    if not isinstance(table, dict):
+        yield Trouble(place=place, why=f"`{where}` is no table of servers")
+        return
+    inputs = dict(_inputs(_within(root, place.inputs)[0]))
+    for name, entry in cast("dict[object, object]", table).items():
+        if isinstance(entry, dict):
+            yield Found(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
+        else:
+            yield Trouble(place=place, why=f"`{where}.{name}` is no server")
+
+
+def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]:
+    """Yield the servers that Claude Code has for single folders."""
+    found = root.get("projects")
+    projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
+    for folder, project in projects.items():
+        if isinstance(project, dict):
+            within = Place(
+                host=place.host,
+                title=f"{place.title} ({folder})",
+                file=place.file,
+                section=place.section,
+                folder=Path(folder),
+                references=place.references,
+            )
+            yield from _servers(within, cast("dict[str, Any]", project))
+
+
+def _within(root: Mapping[str, Any], way: tuple[str, ...]) -> tuple[object, str]:
+    """Return what a way leads to, and how far it was followed; None if there is nothing."""
+    found: object = root
+    for number, name in enumerate(way):
+        if not isinstance(found, dict):
+            return found, ".".join(way[:number])
+        found = cast("dict[str, object]", found).get(name)
+        if found is None:
+            return None, ".".join(way)
+    return found, ".".join(way)
+
+
+def _inputs(listed: object) -> Iterator[tuple[str, Entry]]:
+    for each in cast("list[object]", listed) if isinstance(listed, list) else []:
+        about = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
+        if isinstance(name := about.get("id"), str):
+            yield name, about
+
+
+def _zed_file(at: Surroundings) -> Path:
+    if at.platform == "win32":
+        return at.applications("Zed") / "settings.json"
+    config = at.environ.get("XDG_CONFIG_HOME", "") if at.platform != "darwin" else ""
+    return (Path(config) if config.startswith("/") else at.home / ".config") / "zed" / "settings.json"

@@ -1,0 +1,144 @@
+"""What of the servers of hosts is new to the hub: found, translated, told apart, compared with the configuration."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+from urllib.parse import urlsplit
+
+from hubbub_local.host_servers import Found, Trouble, content, place_of, places, servers
+from hubbub_local.imports import Imported, Surround, imported, is_hub, named_apart
+from hubbub_local.places import Surroundings
+
+MAX_VARIABLES_BYTES: Final = 1024 * 1024
+"""The largest file of variables that is read."""
+
+State = Literal["new", "disabled", "differs", "there", "cannot"]
+"""Not in the configuration; that, and switched off at its host; there in another form; there; cannot be taken over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A server that can be taken over, or cannot. `also` are the other hosts that have the very same."""
+
+    server: Imported
+    state: State
+    also: tuple[str, ...] = ()
+
+    @property
+    def hosts(self) -> str:
+        """The hosts that have it, for people."""
+        return ", ".join(dict.fromkeys((self.server.found.place.title, *self.also)))
+
+
+def everywhere(at: Surroundings, folder: Path) -> list[Found | Trouble]:
+    """Return the servers of all hosts, and of a folder."""
+    return [each for place in places(at, folder) for each in servers(place)]
+
+
+def of_file(file: Path) -> list[Found | Trouble]:
+    """Return the servers of one file, whichever host it is of."""
+    kinds = place_of(file)
+    for kind in kinds:
+        found = servers(kind)
+        if found:
+            return found
+    why = "it has no MCP servers" if _is_there(file) else "there is no such file"
+    return [Trouble(place=kinds[0], why=why)]
+
+
+def offers(
+    found: Iterable[Found | Trouble], around: Surround, configured: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[Offer], list[Trouble]]:
+    """Return what there is to take over beside the configured servers, each once, and what could not be read."""
+    found = list(found)
+    several: dict[str, Imported] = {}
+    also: dict[str, list[str]] = {}
+    for each in found:
+        if isinstance(each, Trouble) or is_hub(server := imported(each, around)):
+            continue
+        key = json.dumps(server.spec, sort_keys=True) if server.spec else f"{len(several)}"
+        if key in several:
+            also.setdefault(key, []).append(each.place.title)
+            if several[key].disabled and not server.disabled:
+                several[key] = replace(several[key], disabled=False)
+        else:
+            several[key] = server
+    states: dict[str, State] = {key: _state(server, configured) for key, server in several.items()}
+    fresh = [key for key, state in states.items() if state in ("new", "disabled", "differs")]
+    apart = dict(zip(fresh, named_apart([several[key] for key in fresh], configured), strict=True))
+    listed = [
+        Offer(server=apart.get(key, server), state=states[key], also=tuple(also.get(key, ())))
+        for key, server in several.items()
+    ]
+    return listed, [each for each in found if isinstance(each, Trouble)]
+
+
+def variables(file: Path) -> dict[str, str]:
+    """Return the variables of a file (`NAME=VALUE` lines). Raises ValueError, saying why it cannot be read."""
+    from dotenv import dotenv_values  # imported late: few servers have such a file
+
+    try:
+        if not file.is_file():  # reading a pipe would block
+            raise ValueError("is no file" if file.exists() else "is not there")
+        with file.open("rb") as stream:
+            raw = stream.read(MAX_VARIABLES_BYTES + 1)
+    except OSError as exc:
+        raise ValueError(f"cannot be read: {exc.strerror}") from None
+    if len(raw) > MAX_VARIABLES_BYTES:
+        raise ValueError("is too large")
+    from io import StringIO
+
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("is not text in UTF-8") from None
+    found = dotenv_values(stream=StringIO(text), interpolate=False)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _is_there(file: Path) -> bool:
+    return content(file) is not None
+
+
+def _state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -> State:
+    if server.spec is None:
+        return "cannot"
+    for name, spec in configured.items():
+        if spec == server.spec or (_is_named(name, server) and _same(spec, server.spec)):
+            return "there"
+    named = configured.get(server.name)
+    if named is not None and _goal(named) == _goal(server.spec):
+        return "differs"
+    return "disabled" if server.disabled else "new"
+
+
+def _is_named(name: str, server: Imported) -> bool:
+    """Return whether a server of this name may have been taken over from there before."""
+    return name == server.name or name.startswith(f"{server.name[:48]}-")
+
+
+def _same(there: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether two specs are the same, as far as can be told where one of them refers to a value."""
+    if there.keys() < new.keys():
+        return False
+    return all(key in there and _alike(there[key], value) for key, value in new.items())
+
+
+def _alike(one: object, other: object) -> bool:
+    if isinstance(one, str) and isinstance(other, str):
+        return one == other or "${" in one or "${" in other
+    if isinstance(one, list) and isinstance(other, list):
+        pair = cast("list[object]", one), cast("list[object]", other)
+        return len(pair[0]) == len(pair[1]) and all(map(_alike, *pair))
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        tables = cast("Mapping[str, object]", one), cast("Mapping[str, object]", other)
+        return tables[0].keys() == tables[1].keys() and all(_alike(tables[0][key], tables[1][key]) for key in tables[0])
+    return one == other
+
+
+def _goal(spec: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a spec leads to: the program, or the host."""
+    url = spec.get("url")
+    return ("url", urlsplit(url).hostname) if isinstance(url, str) else ("command", spec.get("command"))

@@ -1,0 +1,43 @@
+"""Files of a person, replaced whole or not at all, with a copy of what was there."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+OWNER_ONLY = 0o600
+
+
+def put(file: Path, text: str, *, private: bool = False) -> Path | None:
+    """Replace a file's content and return where the old one is now; None if there was none. A link stays one.
+
+    The rights stay as they were; a new file, and one that is to be `private`, is for its owner alone. Raises OSError.
+    """
+    file = file.resolve()
+    there = file.exists()
+    backup = _backup(file) if there else None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, fresh = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as output:
+            output.write(text)
+            output.flush()
+            os.fsync(output.fileno())
+        if there and not private:
+            shutil.copymode(file, fresh)
+        Path(fresh).replace(file)
+    except OSError:
+        Path(fresh).unlink(missing_ok=True)
+        raise
+    if backup is not None and private:
+        backup.chmod(OWNER_ONLY)
+    return backup
+
+
+def _backup(file: Path) -> Path:
+    """Copy a file to a name beside it that is free."""
+    number = 0
+    while (backup := file.with_name(f"{file.name}.bak{number or ''}")).exists():
+        number += 1
+    shutil.copy2(file, backup)
+    return backup

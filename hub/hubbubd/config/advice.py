@@ -1,0 +1,72 @@
+"""What to write into a configuration file so that a refused server may be added."""
+
+import json
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import Any, Final
+
+from hubbubd.config.commands import REST
+from hubbubd.config.hosts import serves_no_secrets
+from hubbubd.config.hub import HubSettings
+from hubbubd.config.server import ServerConfig
+from hubbubd.errors import PermissionDenied
+
+
+def allowing(refusal: PermissionDenied, config: ServerConfig, hub: HubSettings) -> str | None:
+    """Return the TOML of the setting that would allow a server; None where no setting should, or could.
+
+    Arguments are left to the caller (`ARGUMENTS` stands for them): they may be secret, and a refusal is told to others.
+    """
+    match refusal.reason:
+        case "COMMAND_NOT_ALLOWED" if _is_a_command(config.command) and REST not in config.args:
+            listed = [_command(each.model_dump()) for each in hub.allow_commands]
+            args = ARGUMENTS if config.args else ()
+            own = {**config.model_dump(include={"command", *_PARTS}), "args": args}
+            return _setting("allow_commands", [*listed, _command(own)])
+        case "VARIABLE_NOT_ALLOWED" if refusal.metadata.get("variable", "").isidentifier():
+            return _setting("allow_variables", [*map(_text, (*hub.allow_variables, refusal.metadata["variable"]))])
+        case "HOST_NOT_ALLOWED" if _may_be_allowed(host := refusal.metadata.get("host", ""), hub):
+            return _setting("allow_hosts", [*map(_text, (*hub.allow_hosts, host))])
+        case _:
+            return None
+
+
+ARGUMENTS: Final = ("...",)
+"""What stands for the arguments of a refused command."""
+
+_PARTS = ("args", "env", "cwd")
+
+
+def _is_a_command(command: str | None) -> bool:
+    """Return whether `allow_commands` takes it: a name, or an absolute path."""
+    return command is not None and "${" not in command and ("/" not in command or command.startswith("/"))
+
+
+def _may_be_allowed(host: str, hub: HubSettings) -> bool:
+    """Return whether it is one host, and none that serves secrets of clouds, or that the operator denies."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host.isascii() and host.replace(".", "").replace("-", "").isalnum() and host not in hub.deny_hosts
+    return serves_no_secrets(address) and not hub.deny_hosts
+
+
+def _command(parts: dict[str, Any]) -> str:
+    given = {
+        key: list(value) if key != "cwd" or not isinstance(value, str) else [value]
+        for key, value in parts.items()
+        if key in _PARTS and value
+    }
+    if not given:
+        return _text(parts["command"])
+    lists = "".join(f", {key} = [{', '.join(map(_text, values))}]" for key, values in given.items())
+    return f"{{ command = {_text(parts['command'])}{lists} }}"
+
+
+def _setting(name: str, entries: Iterable[str]) -> str:
+    return f"[hub]\n{name} = [\n" + "".join(f"  {entry},\n" for entry in entries) + "]"
+
+
+def _text(value: str) -> str:
+    """Return a string of TOML: one of JSON is one, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
