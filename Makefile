@@ -13,7 +13,7 @@
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
-#   make api    what is new in the API is agreed on
+#   make api    what is new in the API is agreed on      make first-contact  somebody's first minute, from wheels
 
 PYTHON ?= python3
 VENV := .venv
@@ -48,7 +48,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints clean
+.PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -299,6 +299,13 @@ go-tools:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GO_TOOLS); } || \
 	  echo "not installed, so the test of what is generated for Go is skipped: $(GO_TOOLS)" >&2
+
+# In an empty home of its own, with the system's Python: what the documents promise to whoever begins.
+first-contact: $(VENV)/dev.stamp
+	@wheels=$$(mktemp -d) && trap 'rm -rf "$$wheels"' EXIT && \
+	for project in . clients/library; do \
+	  (cd $$project && $(CURDIR)/$(BIN)/hatchling build --target wheel --directory "$$wheels" >/dev/null) || exit 1; \
+	done && $(PYTHON) tests/deploy/first_contact.py "$$wheels" $(ARGS)
 
 dashboard: $(VENV)/dev.stamp
 	$(BIN)/python docs/deploy/grafana/make.py

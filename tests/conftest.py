@@ -17,13 +17,16 @@ import pytest
 import uvicorn.server
 from hypothesis import settings
 
-from . import forks
+from . import home
+
+# isort: split
+from . import forks  # after `home`: its server keeps the environment that it begins with
 from .idle_time import IdleTimeLoop
 from .ports import reserved
 from .postgres import postgres
 from .tiers import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
 
-__all__ = ["postgres", "pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
+__all__ = ["home", "postgres", "pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
 # Examples are not timed: the machine may be busy. HYPOTHESIS_PROFILE: quick tries a fifth of them, nightly a hundred
 # times as many.

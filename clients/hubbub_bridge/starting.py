@@ -1,12 +1,11 @@
 """Starts a hub that goes on when the bridge ends (`hubbub mcp --start`)."""
 
-import os
-import shutil
 import subprocess
-import sys
 import time
 from contextlib import suppress
-from pathlib import Path
+
+from hubbub_client.errors import HubbubError
+from hubbub_local import daemon
 
 AGAIN_S = 60.0
 """Seconds before a hub is started again."""
@@ -16,7 +15,7 @@ class StartedHub:
     """A hub for one data directory, by default the default one. Of several that start at once, one gets the store."""
 
     def __init__(self, data_dir: str | None) -> None:
-        self._data_dir = data_dir or os.environ.get("HUBBUB_DATA_DIR")
+        self._data_dir = data_dir
         self._started = -AGAIN_S
 
     def start(self) -> None:
@@ -24,11 +23,7 @@ class StartedHub:
         if time.monotonic() < self._started + AGAIN_S:
             return
         self._started = time.monotonic()
-        beside = Path(sys.executable).with_name("hubbubd")
-        command = str(beside) if beside.exists() else shutil.which("hubbubd")
-        if command is None:
-            return
-        words = [command, *(["--data-dir", self._data_dir] if self._data_dir else [])]
-        with suppress(OSError):
-            # Its log goes where the host keeps the bridge's.
-            subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)  # noqa: S603
+        with suppress(daemon.NotStarted, HubbubError):
+            words = daemon.command(self._data_dir, log=daemon.log_of(self._data_dir))
+            # What it says before it has its log goes where the host keeps the bridge's.
+            daemon.launch(words, stdout=subprocess.DEVNULL, stderr=None)

@@ -239,8 +239,6 @@ def advice(error: HubbubError) -> str:
         case Unimplemented():
             return "this hub is older than `hubbub mcp`: update the hub, and start it again"
         case Unavailable(reason="HUB_UNREACHABLE"):
-            return (
-                f"the hub is not running: {error.message}. Start it with `systemctl --user start hubbubd` or `hubbubd`"
-            )
+            return f"the hub is not running: {error.message}. Start it with `hubbub up -d` or `hubbub service start`"
         case _:
             return error.message

@@ -67,13 +67,16 @@ def options(
             callback=finite,
         ),
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the hub, also if nothing listens: --connect-timeout, else 5 s.")
+    ] = False,
     version: Annotated[
         bool,
         typer.Option("--version", is_eager=True, expose_value=False, callback=_say_version, help="Show the version."),
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
-    from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
+    from hubbub_cli.session import CONNECT_TIMEOUT_S, Settings  # imported late: `--version` and `--help` do not need it
 
     gc.freeze()
     gc.enable()
@@ -86,5 +89,5 @@ def options(
         key=key,
         name=name,
         json=as_json,
-        connect_timeout_s=connect_timeout,
+        connect_timeout_s=CONNECT_TIMEOUT_S if wait and connect_timeout is None else connect_timeout,
     )

@@ -1,5 +1,6 @@
 """One run of a command: global options, the connection to the hub, and its end."""
 
+import os
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -101,6 +102,16 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
     Raises HubbubError.
     """
     settings = settings_of(context)
+    here = not (settings.address or os.environ.get("HUBBUB_ADDRESS"))
+    if here and settings.interactive and settings.connect_timeout_s is None:
+        from hubbub_cli.offering import offer
+
+        offer(settings.data_dir, settings.command("down"))
+    if not endless and settings.connect_timeout_s is None:
+        from hubbub_client.discovery import Where, discover
+
+        # Fails at once where there is no hub, without the imports that only a connection needs.
+        discover(Where(settings.address, settings.token, settings.data_dir, settings.ca, settings.cert, settings.key))
 
     import asyncio
 

@@ -41,6 +41,18 @@ class LazyCommand(LightCommand):
 # In the order of the help. It repeats what the commands say of themselves; a test compares.
 COMMANDS = (
     LazyCommand(
+        "up",
+        "up:up",
+        "Start a hub, and say how its servers are until interrupted; with -d, let it run in the background.",
+        "up -d",
+    ),
+    LazyCommand(
+        "down",
+        "up:down",
+        "End the hub of this data directory: calls under way may end first, as the hub's shutdown_grace_s says.",
+        "down",
+    ),
+    LazyCommand(
         "agent",
         "agent:app",
         "Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people.",
@@ -148,6 +160,11 @@ COMMANDS = (
         "web:web",
         "Serve the inbox and everything else to a browser; print a link that lets one browser in, once.",
         "web",
+    ),
+    LazyCommand(
+        "service",
+        "service:app",
+        "The hub as a service of yours, which starts when you log in: systemd on Linux, launchd on macOS.",
     ),
     LazyCommand(
         "init",

@@ -83,7 +83,8 @@ def discover(where: Where) -> Endpoint:
             address, token, source = found["address"], token or found.get("token"), f"from {file}"
         else:
             raise Unavailable(
-                f"no hub found: {file} is missing or not readable; start hubbubd, or name the hub's address and token",
+                f"no hub found: {file} is missing or not readable; start one with `hubbub up -d`, or name the hub's "
+                "address and token",
                 reason="HUB_UNREACHABLE",
                 metadata={"client_file": str(file)},
             )

@@ -298,7 +298,7 @@ class Link:
         return Unavailable(
             f"no connection to the hub at {endpoint.address} ({endpoint.source}): {what}"
             if what
-            else f"no hub answers at {endpoint.address} ({endpoint.source}); is hubbubd running?",
+            else f"no hub answers at {endpoint.address} ({endpoint.source}); `hubbub up -d` starts one",
             reason="HANDSHAKE_FAILED" if what else "HUB_UNREACHABLE",
             metadata={"address": endpoint.address},
         )

@@ -72,7 +72,7 @@ def _run(argv: Sequence[str]) -> int:
     if settings.check_config:
         return anyio.run(_check, settings)
     sink = setup.log_sink(os.environ)
-    console.log_to_stderr(sink)
+    console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
     _import_offered(settings.hub)
     # What the imports created is permanent; scanning it in each full collection stopped the loop for 80 ms and more.
@@ -128,6 +128,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer, meter)
+        connector.origins |= settings.origins
         try:
             async with engines.opened(hub_settings.store, hub_settings.data_dir) as store:
                 configured = {server.name: server for server in settings.servers}
@@ -141,7 +142,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                         tracer=tracer,
                         meter=meter,
                         files=settings.files,
-                        load=load,
+                        load=_noting_origins(connector, load),
                         telemetry_endpoint=setup.destination(os.environ),
                     ) as hub,
                     _metrics(hub_settings, meter) as metrics,
@@ -155,6 +156,17 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
             async with anyio.create_task_group() as closing:
                 for close in (tracer.close, meter.close):
                     closing.start_soon(to_thread.run_sync, close)
+
+
+def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Callable[[], Settings]:
+    """Return `load` that also tells the connector in which file each server is."""
+
+    def load_again() -> Settings:
+        settings = load()
+        connector.origins |= settings.origins
+        return settings
+
+    return load_again
 
 
 async def _serve_api(
@@ -190,7 +202,7 @@ async def _serve_api(
                 connect=connect,
                 mcp=mcp,
             )
-            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, settings, path)
+            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, hub, path)
             await anext(signals)
             ending.start_soon(_hear, signals, hurry)
         ending.cancel_scope.cancel()
@@ -327,16 +339,32 @@ async def _hear(signals: AsyncIterator[signal.Signals], hurry: anyio.Event) -> N
     hurry.set()
 
 
-def _say_ready(served: Mapping[str, str | None], settings: HubSettings, client: Path) -> None:
+def _say_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None:
     line = {
         "event": "ready",
         **{name: where for name, where in served.items() if where is not None},
         "pid": os.getpid(),
         "version": __version__,
-        "data_dir": str(settings.data_dir),
+        "data_dir": str(hub.configuration.settings.data_dir),
         "client_file": str(client),
     }
+    console.keep_stderr()
     console.ready(line)
+    if console.by_hand():
+        console.welcome(_welcome(served["grpc"] or "", hub))
+
+
+def _welcome(address: str, hub: Hub) -> Iterator[str]:
+    """Yield what a person wants to know who has started the hub by hand."""
+    settings, files = hub.configuration.settings, hub.configuration.state.files
+    yield f"Hubbub serves its API at {address}. Ctrl-C ends it."
+    for path in files:
+        yield f"  configuration  {path}{'' if path.exists() else ' (not there yet; read as soon as it is)'}"
+    yield f"  data           {settings.data_dir}"
+    if settings.log_file is not None:
+        yield f"  log            {settings.log_file}"
+    if not hub.servers.all():
+        yield "No servers yet. Take over those you have: hubbub init. Add one: hubbub servers add NAME -- COMMAND"
 
 
 def _complain(problem: str, status: int = DONE) -> int:

@@ -7,13 +7,15 @@ against terminal escape injection. JSON is printed as it is: `payload` escapes w
 import logging
 import re
 import sys
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
 from hubbubd import payload
 from hubbubd.legible import clean
+from hubbubd.log_file import RotatedLog
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.logs import LogSink, placed
 
@@ -38,6 +40,17 @@ def ready(line: Mapping[str, Any]) -> None:
     """Print the one line of JSON on stdout that tells a supervisor or test that the hub is ready."""
     sys.stdout.write(payload.dumps(line).decode() + "\n")
     sys.stdout.flush()
+
+
+def by_hand() -> bool:
+    """Return whether a person has started the hub and reads what it prints, and no program does."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
+def welcome(lines: Iterable[str]) -> None:
+    """Print lines for a person on stderr."""
+    sys.stderr.write("".join(f"{_readable(line)}\n" for line in lines))
+    sys.stderr.flush()
 
 
 def complain(problem: str) -> None:
@@ -72,27 +85,76 @@ class Level:
         return event
 
 
-def log_to_stderr(sink: LogSink) -> None:
-    """Configure logging: one line per event on stderr, for people on a terminal and else JSON; and to the sink."""
+class Told(Protocol):
+    """Where lines of the log are written."""
+
+    def write(self, text: str, /) -> object:
+        """Write a line with its end."""
+        ...
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        ...
+
+
+def log_to(file: Path | None, sink: LogSink) -> None:
+    """Configure logging: one line per event on stderr, for people on a terminal and else JSON; and to the sink.
+
+    With a file all lines go there, as JSON. A terminal then gets the warnings. Raises OSError.
+    """
+    rendered: list[structlog.typing.Processor] = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
+    if file is not None:
+        also = [_Also(rendered)] if sys.stderr.isatty() else []
+        _File.log = RotatedLog(file)
+        _configure(_File.log, [*also, structlog.processors.JSONRenderer()], sink)
+    elif sys.stderr.isatty():
+        # repr() quotes strings, so that a value cannot pass for a key or an event.
+        _configure(sys.stderr, rendered, sink)
+    else:
+        _configure(sys.stderr, [structlog.processors.JSONRenderer()], sink)
+
+
+def keep_stderr() -> None:
+    """Once the hub serves, keep in the log file what it writes to a stderr that nobody may read any more."""
+    if _File.log is not None and not sys.stderr.isatty():
+        _File.log.take_over_stderr()
+
+
+class _File:
+    log: RotatedLog | None = None
+
+
+class _Also:
+    """Structlog processor: print warnings and errors on stderr, too."""
+
+    def __init__(self, rendered: list[structlog.typing.Processor]) -> None:
+        self._rendered = rendered
+
+    def __call__(self, logger: object, method: str, event: EventDict) -> EventDict:
+        if LEVELS.get(method, logging.ERROR) >= logging.WARNING:
+            line: Any = dict(event)
+            for each in self._rendered:
+                line = each(logger, method, line)
+            sys.stderr.write(f"{line}\n")
+        return event
+
+
+def _configure(told: Told, last: list[structlog.typing.Processor], sink: LogSink) -> None:
     steps: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         placed,
     ]
-    last: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer()]
-    if sys.stderr.isatty():
-        # repr() quotes strings, so that a value cannot pass for a key or an event.
-        last = [_legible, structlog.dev.ConsoleRenderer(repr_native_str=True)]
     structlog.configure(
         processors=[Level.pass_on, structlog.contextvars.merge_contextvars, *steps, _redact, sink, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        # WriteLogger writes line and newline in one call: other threads write to stderr through the bridge below.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        # WriteLogger writes line and newline in one call: other threads write through the bridge below.
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", told)),
         cache_logger_on_first_use=True,
     )
     # Libraries log through the standard library; their warnings get the same destination and form.
-    bridge = logging.StreamHandler(sys.stderr)
+    bridge = logging.StreamHandler(told)
     one_form = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _redact, sink, *last]
     bridge.setFormatter(structlog.stdlib.ProcessorFormatter(processors=one_form, foreign_pre_chain=steps))
     logging.basicConfig(level=logging.WARNING, handlers=[bridge], force=True)

@@ -101,7 +101,7 @@ async def test_field_violations_stand_in_the_error_its_message_and_its_metadata(
 
 
 async def test_nobody_there_is_an_error_that_says_where_it_looked(free_port: int) -> None:
-    with pytest.raises(Unavailable, match=f"127.0.0.1:{free_port}.*is hubbubd running") as caught:
+    with pytest.raises(Unavailable, match=f"127.0.0.1:{free_port}.*hubbub up -d") as caught:
         async with connect(f"127.0.0.1:{free_port}", "t", connect_timeout_s=0.3):
             pass
     assert caught.value.reason == "HUB_UNREACHABLE"

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from hubbub_local.places import Surroundings, config_file
 from hubbubd.config import HubSettings, load_settings
+from hubbubd.config.hub import default_config_file
 from hubbubd.errors import ConfigError
 
 
@@ -132,13 +134,95 @@ def test_one_name_in_two_files_is_an_error_that_names_both(tmp_path: Path) -> No
     assert str(caught.value) == f"{files[1]}: servers.same: is also in {files[0]}"
 
 
-def test_a_reference_to_an_unset_variable_is_found_at_the_start_but_kept_as_written(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.toml", '[servers.a]\nurl = "https://x/${PATH_}"\nheaders = { A = "Bearer ${TOKEN}" }\n')
-    with pytest.raises(ConfigError, match="variable TOKEN is not set") as caught:
-        load_settings(["--config", file], {"PATH_": "mcp"})
+@pytest.mark.parametrize(
+    ("reference", "problem"),
+    [
+        ("${TOKEN}", "variable TOKEN is not set"),
+        ("${file:/nowhere/token}", "cannot be read"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_ends_only_a_check_of_the_configuration(
+    reference: str, problem: str, tmp_path: Path
+) -> None:
+    """One server that lacks something must not keep the others from their work."""
+    file = write(tmp_path / "a.toml", f'[servers.a]\nurl = "https://x"\nheaders = {{ A = "Bearer {reference}" }}\n')
+    settings = load_settings(["--config", file], {})
+    assert settings.servers[0].headers == {"A": SecretStr(f"Bearer {reference}")}
+    assert settings.origins == {"a": Path(file)}
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load_settings(["--config", file, "--check-config"], {})
     assert caught.value.key == f"{file}: servers.a.headers.A"
-    (server,) = load_settings(["--config", file], {"PATH_": "mcp", "TOKEN": "secret"}).servers
-    assert server.headers == {"A": SecretStr("Bearer ${TOKEN}")}
+
+
+def test_a_reference_that_nothing_could_mend_ends_the_start(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", '[servers.a]\ncommand = "x"\nargs = ["${input:token}"]\n')
+    with pytest.raises(ConfigError, match="is none of") as caught:
+        load_settings(["--config", file], {})
+    assert caught.value.key == f"{file}: servers.a.args.0"
+
+
+@pytest.mark.parametrize(
+    ("platform", "environ", "file"),
+    [
+        ("linux", {}, "/people/ada/.config/hubbub/hubbub.toml"),
+        ("linux", {"XDG_CONFIG_HOME": "/etc/ada"}, "/etc/ada/hubbub/hubbub.toml"),
+        ("linux", {"XDG_CONFIG_HOME": "relative"}, "/people/ada/.config/hubbub/hubbub.toml"),
+        ("linux", {"XDG_CONFIG_HOME": ""}, "/people/ada/.config/hubbub/hubbub.toml"),
+        ("freebsd14", {}, "/people/ada/.config/hubbub/hubbub.toml"),
+        ("darwin", {"XDG_CONFIG_HOME": "/x"}, "/people/ada/Library/Application Support/hubbub/hubbub.toml"),
+        ("win32", {}, "/people/ada/AppData/Roaming/hubbub/hubbub.toml"),
+        ("win32", {"APPDATA": "/data"}, "/data/hubbub/hubbub.toml"),
+    ],
+)
+def test_the_default_file_is_where_the_platform_has_it_and_the_command_line_looks_there_too(
+    platform: str, environ: dict[str, str], file: str
+) -> None:
+    home = Path("/people/ada")
+    assert default_config_file(platform, home, environ) == Path(file)
+    assert config_file(Surroundings(platform=platform, home=home, environ=environ)) == Path(file)
+
+
+def test_the_default_file_is_read_when_no_file_is_named(tmp_path: Path, hub_file: str) -> None:
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    default = tmp_path / "hubbub/hubbub.toml"
+    default.parent.mkdir()
+    write(default, "[hub]\nmax_servers = 3\n")
+    settings = load_settings([], environ)
+    assert (settings.hub.max_servers, settings.files) == (3, (default,))
+    for argv, more in ((["--config", hub_file], {}), ([], {"HUBBUBD_CONFIG": hub_file})):
+        other = load_settings(argv, environ | more)
+        assert (other.hub.max_servers, other.files) == (7, (Path(hub_file),))
+
+
+def test_a_default_file_that_is_not_there_is_known_so_that_it_can_be_watched(tmp_path: Path) -> None:
+    settings = load_settings([], {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert (settings.files, settings.servers) == ((tmp_path / "hubbub/hubbub.toml",), ())
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_a_default_file_that_is_no_file_is_an_error(kind: str, tmp_path: Path) -> None:
+    default = tmp_path / "hubbub/hubbub.toml"
+    if kind == "directory":
+        default.mkdir(parents=True)
+    else:
+        default.parent.mkdir()
+        default.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
+        load_settings([], {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert caught.value.key == str(default)
+
+
+def test_a_table_for_notifications_is_left_to_the_command_that_reads_it(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", '[notify]\nurls = ["json://localhost"]\n[servers.a]\ncommand = "x"\n')
+    assert [server.name for server in load_settings(["--config", file], {}).servers] == ["a"]
+    wrong = write(tmp_path / "b.toml", "notify = true\n")
+    with pytest.raises(ConfigError, match="must be a table"):
+        load_settings(["--config", wrong], {})
+
+
+def test_the_log_can_go_to_a_file(tmp_path: Path) -> None:
+    assert load_settings([], {"HUBBUBD_LOG_FILE": "~/hub.log"}).hub.log_file == Path.home() / "hub.log"
+    assert load_settings(["--log-file", "x.log"], {"HUBBUBD_LOG_FILE": "y.log"}).hub.log_file == Path("x.log")
 
 
 def test_checking_the_configuration_is_asked_for_by_an_option() -> None:

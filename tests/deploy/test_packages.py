@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -27,6 +28,7 @@ from .conftest import LIMIT_S, ROOT, installed
 
 INSTALL_LIMIT_S = 600
 EXTRAS = ("connect", "keyring", "mcp", "telemetry", "tui", "web")
+INSTALL_LINES = re.findall(r"^(?:pipx|uv|uvx) .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 # What an environment of Python begins with.
 GIVEN = {"pip", "setuptools"}
 EXAMPLE = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -179,6 +181,70 @@ async def test_the_installed_command_calls(hub: RunningHub, product: Environment
         ran = await anyio.run_process([str(product.program("hubbub")), *words], env=environment(), check=False)
     assert ran.returncode == 0, ran.stderr.decode()
     assert "isError" in json.loads(ran.stdout)
+
+
+def test_the_installed_commands_are_enough_in_an_empty_home(product: Environment, tmp_path: Path) -> None:
+    """As `pipx` and `uv tool` install them: a folder of programs, and nothing else of Python's on PATH."""
+    home = tmp_path / "home"
+    home.mkdir()
+    path = os.pathsep.join([str(product.path / "bin"), "/usr/bin", "/bin"])
+    env = {"HOME": str(home), "PATH": path, "HUBBUBD_LISTEN": "127.0.0.1:0"}
+
+    def hubbub(*words: str) -> str:
+        done = subprocess.run(
+            [product.program("hubbub"), *words], cwd=home, env=env, capture_output=True, text=True, timeout=3 * LIMIT_S
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert hubbub("--version").startswith("hubbub ")
+    assert str(home / ".config/hubbub/hubbub.toml") in hubbub("up", "-d")
+    try:
+        assert "serving at 127.0.0.1:" in hubbub("status")
+    finally:
+        assert "The hub has ended" in hubbub("down")
+
+
+@pytest.fixture(scope="module")
+def installers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `pipx`, `uv` and `uvx`."""
+    path = tmp_path_factory.mktemp("installers") / "env"
+    venv.create(path, with_pip=True)
+    done = run(path / "bin/pip", "install", "--quiet", "pipx", "uv")
+    assert done.returncode == 0, done.stdout
+    return path / "bin"
+
+
+@pytest.mark.parametrize("line", INSTALL_LINES)
+def test_a_documented_line_installs_the_commands(
+    line: str, installers: Path, wheels: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """In an empty home, and a folder that has the two wheels and nothing else."""
+    folder, home = tmp_path / "wheels", tmp_path / "home"
+    folder.mkdir()
+    home.mkdir()
+    for wheel in wheels.values():
+        shutil.copy(wheel, folder)
+    path = os.pathsep.join([str(installers), str(Path(sys.executable).parent), "/usr/bin", "/bin"])
+    places = {"HOME": str(home), "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = run("bash", "-c", line, cwd=folder, **places)
+    assert done.returncode == 0, done.stdout
+    if line.startswith("uvx "):
+        assert done.stdout.splitlines()[-1].startswith("hubbub ")
+        return
+    for name in ("hubbub", "hubbubd"):
+        said = run(home / ".local/bin" / name, "--version", cwd=home, **places)
+        assert said.stdout.startswith(f"{name} ")
+
+
+def test_the_metadata_says_what_runs_it_and_leaves_the_licence_to_the_owner(wheels: Mapping[str, Path]) -> None:
+    for wheel in wheels.values():
+        found = metadata(wheel)
+        said = set(found.get_all("Classifier", []))
+        assert {"Programming Language :: Python :: 3.11", "Operating System :: POSIX :: Linux"} <= said
+        assert not any(each.startswith("License") for each in said)
+        assert found["License"] is None
+        assert found["License-Expression"] is None
 
 
 @pytest.mark.parametrize(

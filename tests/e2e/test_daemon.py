@@ -32,7 +32,7 @@ async def hubbubd(*words: str, env: dict[str, str] | None = None) -> tuple[int, 
     [
         ('[servers.a]\ncommand = "x"\ncolour = "red"\n', ["servers.a.colour"]),
         ('[servers.a]\ncommand = "x"\nretries = "many"\n', ["servers.a.retries"]),
-        ('[servers.a]\ncommand = "x"\nargs = ["${NOT_SET_ANYWHERE}"]\n', ["servers.a.args", "NOT_SET_ANYWHERE"]),
+        ('[servers.a]\ncommand = "x"\nargs = ["${no variable}"]\n', ["servers.a.args", "no variable"]),
         ('[servers.a]\nurl = "x"\n', ["servers.a", "http"]),
         ("[hub]\nmax_watchers = 0\n", ["hub.max_watchers"]),
         ("[hub\n", ["hub.toml"]),

@@ -48,6 +48,7 @@ LIMIT_S = 120
 REDIRECTED = """hubbub inbox answer REQUEST --accept \
 '{"redirect_url": "http://127.0.0.1:40123/callback?code=...&state=..."}'"""
 INSTALLS = "it installs: `make test` has done it, from the same lists"
+PACKAGES = "it installs: tests/deploy/test_packages.py does, from built wheels"
 FIRST = "test_first_page.py does, in an empty home"
 NOT_RUN = {
     "make run": "what it does after installing is how each of these tests begins",
@@ -55,6 +56,9 @@ NOT_RUN = {
     ". .venv/bin/activate": "the tests run in that environment",
     "export HUBBUB_DATA_DIR=.hubbub": "the demo of a test has a directory of its own",
     "pip install 'hubbub[tui]'": INSTALLS,
+    'pipx install --pip-args "--find-links ." ./hubbub-0.1.0-py3-none-any.whl': PACKAGES,
+    "uv tool install --find-links . ./hubbub-0.1.0-py3-none-any.whl": PACKAGES,
+    "uvx --find-links . --from ./hubbub-0.1.0-py3-none-any.whl hubbub --version": PACKAGES,
     "pip install hubbub-client": INSTALLS,
     "pipx install 'hubbub[all]'": INSTALLS,
     "hubbub init": FIRST,

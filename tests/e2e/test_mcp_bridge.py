@@ -334,7 +334,7 @@ async def test_when_the_hub_stays_away_a_request_says_what_to_do_and_the_bridge_
         await host.say("tools/list", 1)
         error = (await host.response(1))["error"]
         assert error["code"] == -32000
-        assert "systemctl --user start hubbubd" in error["message"]
+        assert "`hubbub up -d`" in error["message"]
         assert str(data_dir) in error["message"]
         hub = await start_hub(plain)
         assert (await host.next())["method"] == "notifications/tools/list_changed"

@@ -14,7 +14,7 @@ import pytest
 import hubbub_client
 from hubbub_frontend.certs import Authority
 
-from .conftest import LIMIT_S, POLL_S, running, toml
+from .conftest import LIMIT_S, POLL_S, environment, running, toml
 
 
 class Files:
@@ -271,3 +271,30 @@ async def test_a_server_of_the_api_follows_what_is_allowed_and_gives_its_name_to
     refused = await hub.hubbub("servers", "remove", "mine")
     assert refused.error["reason"] == "SERVER_READ_ONLY"
     await hub.connected("mine")
+
+
+async def test_the_default_file_is_read_once_it_is_there_and_its_end_removes_no_server_by_itself(
+    tmp_path: Path, files: Files
+) -> None:
+    default = tmp_path / "config/hubbub/hubbub.toml"
+    env = environment() | {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    async with running(["--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"], env=env) as hub:
+        config = (await hub.client.admin.status()).config
+        assert (config.files, config.watched) == ((str(default),), True)
+        default.parent.mkdir(parents=True)
+        default.write_text(files.text("one"))
+        await hub.connected("one")
+        default.unlink()
+        await status(hub, lambda config: "is gone" in (config.problem or ""))
+        await names(hub, "one")
+        await hub.client.admin.reload()
+        await names(hub)
+
+
+async def test_a_variable_that_is_not_set_keeps_one_server_away_and_no_other(start: Any, files: Files) -> None:
+    files.write(files.text("well") + '[servers.lacks]\nurl = "https://127.0.0.1:1/${NO_SUCH_VARIABLE}"\n')
+    hub = await start()
+    await hub.connected("well")
+    (lacks,) = await hub.watched(hub.client.servers.watch(["lacks"]), lambda server: server.error is not None)
+    assert lacks.error.code == "VARIABLE_NOT_SET"
+    assert f"{files.path()}: servers.lacks.url: the environment variable NO_SUCH_VARIABLE" in lacks.error.message

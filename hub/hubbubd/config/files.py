@@ -55,9 +55,9 @@ class FileContent:
 def read_file(path: Path) -> FileContent:
     """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
-    TOML has `[hub]`, `[store]`, `[mcp.profiles.NAME]` and `[servers.NAME]`, and nothing else. JSON has `mcpServers` or
-    `servers`, and may have `hub` and an `mcp` with `profiles`; other top-level keys belong to the program that the file
-    was written for and are ignored.
+    TOML has `[hub]`, `[store]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that only `hubbub notify`
+    reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other top-level keys
+    belong to the program that the file was written for and are ignored.
     """
     where = str(path)
     try:
@@ -67,12 +67,13 @@ def read_file(path: Path) -> FileContent:
     match path.suffix.lower():
         case ".toml":
             root = _parse(where, "TOML", lambda: tomllib.loads(raw))
-            tables = {"hub", "mcp", "servers", STORE}
+            tables = {"hub", "mcp", "notify", "servers", STORE}
             section = "servers"
             for name in root.keys() - tables:
                 raise unknown_key(f"{where}: {name}", name, tables)
             servers = _table(root, section, f"{where}: {section}")
             mcp = _table(root, "mcp", f"{where}: mcp")
+            _table(root, "notify", f"{where}: notify")
         case ".json":
             root = _parse(where, "JSON", lambda: payload.loads(raw))
             section = "mcpServers" if "mcpServers" in root else "servers"

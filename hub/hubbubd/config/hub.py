@@ -54,6 +54,23 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return (Path(share) if share.startswith("/") else Path.home() / ".local" / "share") / "hubbub"
 
 
+def default_config_file(platform: str, home: Path, environ: Mapping[str, str]) -> Path:
+    """Return the file that a hub reads if none is named; `platform` as `sys.platform`.
+
+    The command line has the same rule in `hubbub_local.places`.
+    """
+    match platform:
+        case "darwin":
+            base = home / "Library" / "Application Support"
+        case "win32":
+            base = Path(environ.get("APPDATA") or home / "AppData" / "Roaming")
+        case _:
+            config = environ.get("XDG_CONFIG_HOME", "")
+            # The specification says to ignore relative paths.
+            base = Path(config) if config.startswith("/") else home / ".config"
+    return base / "hubbub" / "hubbub.toml"
+
+
 ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
@@ -154,6 +171,9 @@ class HubSettings(BaseSettings):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The lowest level of log lines written to stderr."""
+
+    log_file: ExpandedPath | None = None
+    """Where the log is written instead of stderr; a terminal still gets the warnings. It is rotated at 5 MiB."""
 
     trace_content: bool = False
     """Whether traces contain what callers send, servers ask and people answer. Whether to trace is up to `OTEL_*`."""

@@ -1,9 +1,10 @@
 """Load settings: files, then environment, then command line; the later ones win."""
 
 import os
+import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,9 +15,9 @@ from pydantic_settings.exceptions import SettingsError
 from hubbubd import __version__
 from hubbubd.config.cross_checks import check
 from hubbubd.config.files import FileContent, read_file
-from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_data_dir
+from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_config_file, default_data_dir
 from hubbubd.config.mcp import PROFILES, ProfileSettings
-from hubbubd.config.references import resolve
+from hubbubd.config.references import Unresolved, resolve
 from hubbubd.config.server import ServerConfig
 from hubbubd.config.store import STORE
 from hubbubd.config.validation import config_error
@@ -25,37 +26,63 @@ from hubbubd.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that a hub starts from. `servers` are those of `files`, with references unresolved."""
+    """All that a hub starts from. `servers` are those of `files`, with references unresolved.
+
+    The default file is in `files` also while it does not exist, so that it is watched. `origins` has the file of each
+    server, by name.
+    """
 
     hub: HubSettings
     servers: tuple[ServerConfig, ...] = ()
     files: tuple[Path, ...] = ()
+    origins: Mapping[str, Path] = field(default_factory=dict[str, Path])
     check_config: bool = False
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     """Return the settings of a hub started with these arguments (without the program's name) and this environment.
 
-    Raises ConfigError: for unknown options, unreadable or contradictory files, invalid values, and references to
-    variables that `environ` lacks. `--help` and `--version` print and raise SystemExit(0).
+    Without `--config` and HUBBUBD_CONFIG the default file is read, if it exists.
+
+    Raises ConfigError: for unknown options, unreadable or contradictory files, invalid values, malformed references;
+    with `--check-config` also for references that lead nowhere, such as to a variable that `environ` lacks. `--help`
+    and `--version` print and raise SystemExit(0).
     """
     options = _parser().parse_args(argv)
-    paths: list[str] = options.config or [p for p in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if p]
-    files = [read_file(Path(path).expanduser()) for path in paths]
+    paths, files = _files(options.config, environ)
     servers = _merge_servers(files)
-    for file in files:
-        for server in file.servers:
-            _check_references(server, environ, file.path)
-    command_line = {name: value for name in ("listen", "data_dir") if (value := getattr(options, name)) is not None}
+    unresolved = tuple(wrong for file in files for server in file.servers if (wrong := _lacks(server, environ, file)))
+    if unresolved and options.check_config:
+        raise unresolved[0]
+    command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
     return Settings(
         hub=_layer(command_line, environ, files, servers),
         servers=servers,
-        files=tuple(file.path for file in files),
+        files=paths,
+        origins={server.name: file.path for file in files for server in file.servers},
         check_config=options.check_config,
     )
 
 
-_EPILOG = f"Without --config the files are those of {ENV_PREFIX}CONFIG. docs/configuration.md has all settings."
+def _files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], list[FileContent]]:
+    """Return the paths of the configuration files, and the content of those to read. Raises ConfigError."""
+    given = named or [path for path in environ.get(f"{ENV_PREFIX}CONFIG", "").split(os.pathsep) if path]
+    if given:
+        paths = tuple(Path(path).expanduser() for path in given)
+        return paths, [read_file(path) for path in paths]
+    default = default_config_file(sys.platform, Path.home(), environ)
+    # A link that leads nowhere is a mistake, and reading it says so.
+    there = default.exists() or default.is_symlink()
+    return (default,), [read_file(default)] if there else []
+
+
+COMMAND_LINE = ("listen", "data_dir", "log_file")
+"""Settings that are options, too."""
+
+_EPILOG = (
+    f"Without --config the files are those of {ENV_PREFIX}CONFIG, else hubbub.toml in the folder hubbub of your "
+    "configuration (~/.config). docs/configuration.md has all settings."
+)
 
 
 class _Parser(ArgumentParser):
@@ -68,6 +95,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--config", action="append", metavar="FILE", help="TOML or JSON by its ending; repeatable")
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
+    parser.add_argument("--log-file", metavar="FILE", help="where the log goes, instead of stderr")
     parser.add_argument("--check-config", action="store_true", help="look at it and at what it needs, and exit")
     parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
     return parser
@@ -93,11 +121,15 @@ def _merge_profiles(files: Sequence[FileContent]) -> dict[str, ProfileSettings]:
     return {name: profile for name, (profile, _) in found.items()}
 
 
-def _check_references(server: ServerConfig, environ: Mapping[str, str], path: Path) -> None:
+def _lacks(server: ServerConfig, environ: Mapping[str, str], file: FileContent) -> ConfigError | None:
+    """Return what a server's references lack, if anything. Raises ConfigError for what no surroundings could mend."""
     try:
         resolve(server, environ)
+    except Unresolved as exc:
+        return ConfigError(f"{file.path}: {exc.key}", exc.problem)
     except ConfigError as exc:
-        raise ConfigError(f"{path}: {exc.key}", exc.problem) from None
+        raise ConfigError(f"{file.path}: {exc.key}", exc.problem) from None
+    return None
 
 
 def _layer(

@@ -34,7 +34,11 @@ _BODY = re.compile(
 _FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:/PATH}, ${keyring:SERVICE/NAME}"
 
 
-class VariableNotSet(ConfigError):
+class Unresolved(ConfigError):
+    """A reference that leads nowhere as things are: to a variable, a file or a password that is not there."""
+
+
+class VariableNotSet(Unresolved):
     """A reference to the environment variable `variable`, which is not set."""
 
     def __init__(self, key: str, variable: str) -> None:
@@ -52,8 +56,8 @@ def expand(text: str, environ: Mapping[str, str], key: str = "value", *, warn: W
 
     `${VAR}` and `${env:VAR}` need a variable that is set, `${VAR:-default}` one that may be unset or empty,
     `${file:/PATH}` and `${keyring:SERVICE/NAME}` what they name; `$${` is a literal `${`. `warn` is called for files
-    that others can read or change. Raises VariableNotSet, or ConfigError for other text between the braces and for what
-    cannot be read; `key` is where the text stands.
+    that others can read or change. Raises VariableNotSet, Unresolved for what cannot be read, or ConfigError for other
+    text between the braces; `key` is where the text stands.
     """
 
     def replacement(match: re.Match[str]) -> str:
@@ -94,7 +98,7 @@ def refers(config: ServerConfig) -> bool:
 def resolve(config: ServerConfig, environ: Mapping[str, str], *, warn: Warn = _ignore) -> ServerConfig:
     """Return the configuration to connect with: references in RESOLVED_FIELDS replaced.
 
-    Raises VariableNotSet, or ConfigError for a malformed reference or an invalid result; its key is dotted:
+    Raises Unresolved, or ConfigError for a malformed reference or an invalid result; its key is dotted:
     `servers.NAME.env.TOKEN`.
     """
     if not refers(config):
@@ -122,15 +126,15 @@ def _from_file(path: str, key: str, warn: Warn) -> str:
         with open(path, "rb", opener=_without_waiting) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
-                raise ConfigError(key, f"{path} is not a file")
+                raise Unresolved(key, f"{path} is not a file")
             content = file.read(SECRET_BYTES + 1)
         text = content.decode("utf-8")
     except OSError as exc:
-        raise ConfigError(key, f"{path} cannot be read: {exc.strerror}") from None
+        raise Unresolved(key, f"{path} cannot be read: {exc.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(key, f"{path} is not text in UTF-8") from None
+        raise Unresolved(key, f"{path} is not text in UTF-8") from None
     if len(content) > SECRET_BYTES:
-        raise ConfigError(key, f"{path} has more than {SECRET_BYTES} bytes")
+        raise Unresolved(key, f"{path} has more than {SECRET_BYTES} bytes")
     if about.st_mode & 0o077:
         warn(f"{key}: {path} can be read or changed by others; chmod 600 {path}")
     return text.removesuffix("\n").removesuffix("\r")
@@ -141,13 +145,13 @@ def _from_keyring(service: str, entry: str, key: str) -> str:
         keyring: Any = import_module("keyring")
     except ImportError:
         problem = "needs a package that is not installed: pip install 'hubbub[keyring]'"
-        raise ConfigError(key, f"${{keyring:...}} {problem}") from None
+        raise Unresolved(key, f"${{keyring:...}} {problem}") from None
     try:
         found: object = keyring.get_password(service, entry)
     except Exception as exc:  # noqa: BLE001 - each system's keyring fails in its own way, some of them too talkative
-        raise ConfigError(key, f"the keyring cannot be asked: {type(exc).__name__}") from None
+        raise Unresolved(key, f"the keyring cannot be asked: {type(exc).__name__}") from None
     if not isinstance(found, str):
-        raise ConfigError(key, f"the keyring has no {service}/{entry}")
+        raise Unresolved(key, f"the keyring has no {service}/{entry}")
     return found
 
 

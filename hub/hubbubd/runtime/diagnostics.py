@@ -114,8 +114,8 @@ async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Map
 
 def _count(settings: Settings) -> str:
     files, count = ", ".join(map(str, settings.files)), len(settings.servers)
-    if not files:
-        return "no files: the hub starts without servers (--config names files)"
+    if not any(path.exists() for path in settings.files):
+        return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"
     return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
 
 

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -27,6 +28,8 @@ class McpConnector:
         self._vault = vault
         self._tracer = tracer
         self._meter = meter
+        self.origins: dict[str, PurePath] = {}
+        """The file of each configured server, by name: for the words of faults."""
         self._opening: Opening | None = None
         self._importing = anyio.Lock()
 
@@ -51,7 +54,9 @@ class McpConnector:
         """As `ports.Connector`."""
         async with self._importing:
             if self._opening is None:
-                self._opening = (await to_thread.run_sync(_opening))(self._vault, self._tracer, self._meter)
+                self._opening = (await to_thread.run_sync(_opening))(
+                    vault=self._vault, tracer=self._tracer, meter=self._meter, origins=self.origins
+                )
         async with self._opening.link(config, inbound, era, confinement) as link:
             yield link
 

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,13 +38,14 @@ log = structlog.get_logger(__name__)
 _DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Opening:
     """Opens links, with what they share."""
 
     vault: Vault
     tracer: Tracer
     meter: Meter
+    origins: Mapping[str, PurePath]
     _over_http: "OverHttp | None" = None
     _importing: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -55,7 +56,8 @@ class Opening:
         """As `ports.Connector.open`. References are resolved here, anew for each connection."""
         resolved = config
         if confinement is not None or refers(config):  # looks at files, in a thread
-            resolved = await to_thread.run_sync(_resolved, config, confinement)
+            origin = None if confinement is not None else self.origins.get(config.name)
+            resolved = await to_thread.run_sync(_resolved, config, confinement, origin)
         REDACTION.learn(config.name, resolved.known_secrets())
         patience = Patience()
         hosts = confinement.hosts_for(resolved) if confinement is not None else None
@@ -90,7 +92,8 @@ class Opening:
         return self._over_http.transport(config, inbound, patience, hosts)
 
 
-def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerConfig:
+def _resolved(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:
+    where = f"{origin}: " if origin is not None else ""
     try:
         if confinement is not None:
             return confinement.resolve(config, os.environ)
@@ -98,9 +101,9 @@ def _resolved(config: ServerConfig, confinement: Confinement | None) -> ServerCo
     except PermissionDenied as exc:
         raise faults.error(exc.reason, exc.message, **exc.metadata) from None
     except VariableNotSet as exc:
-        raise faults.error("VARIABLE_NOT_SET", str(exc), variable=exc.variable) from None
+        raise faults.error("VARIABLE_NOT_SET", f"{where}{exc}", variable=exc.variable) from None
     except ConfigError as exc:
-        raise faults.error("CONFIG_INVALID", str(exc)) from None
+        raise faults.error("CONFIG_INVALID", f"{where}{exc}") from None
 
 
 def _http() -> "type[OverHttp]":

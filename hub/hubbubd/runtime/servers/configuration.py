@@ -125,8 +125,8 @@ class Configuration:
     async def follow(self) -> None:
         """Poll the files and reload when they change, while `watch_config` is set, until cancelled.
 
-        Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty, as its writer may be in
-        the middle of it. Otherwise an editor that first empties a file would remove all servers.
+        Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty or gone, as its writer may
+        be in the middle of it. Otherwise an editor that first empties a file would remove all servers.
         """
         unsettled = self._seen
         while True:
@@ -143,12 +143,18 @@ class Configuration:
         """Reload because the files have changed."""
         before = self._seen or self._at_start
         changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
-        empty = [path for path, about in found.items() if about is not None and not about[-1]]
+        empty = {path: "is empty" for path, about in found.items() if about is not None and not about[-1]}
+        gone = {
+            path: "is gone and cannot be read"
+            for path, about in found.items()
+            if about is None and before.get(path) is not None
+        }
         try:
             with self._noted(BY_FILE, changed) if changed else nullcontext():
-                if empty:
+                if empty or gone:
                     self._seen = found
-                    raise self._reject(ConfigError(str(empty[0]), "is empty; `hubbub reload` if that is meant"))
+                    path, problem = next(iter((empty | gone).items()))
+                    raise self._reject(ConfigError(str(path), f"{problem}; `hubbub reload` if that is meant"))
                 await self.reload()
         except FailedPrecondition:
             pass  # `_reject` has reported it

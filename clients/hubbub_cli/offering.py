@@ -1,0 +1,31 @@
+"""Offers to start a hub to a person whose command finds none."""
+
+from hubbub_cli.output import note
+
+
+def offer(given: str | None, down: str) -> None:
+    """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
+
+    `down` is the command that ends it. When the person says no, the command goes on, and fails as it does in a script.
+    Raises FailedPrecondition if the hub cannot be started.
+    """
+    from hubbub_local import daemon
+    from hubbub_local.places import data_dir
+
+    directory = data_dir(given)
+    if not daemon.missing(directory):
+        return
+    note(f"No hub runs for {directory}. Start one now? [Y/n] ", end="")
+    try:
+        answer = input().strip().lower()
+    except EOFError:
+        answer = "n"
+    if answer not in ("", "y", "yes"):
+        return
+    try:
+        started = daemon.start(given)
+    except daemon.NotStarted as error:
+        from hubbub_client.errors import FailedPrecondition
+
+        raise FailedPrecondition(f"the hub was not started: {error}", reason="HUB_NOT_STARTED") from None
+    note(f"Started, process {started.pid}; its log is {started.log}. `{down}` ends it.")

@@ -1,0 +1,184 @@
+"""`hubbub service`."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hubbub_cli import streams
+from hubbub_cli.group import Commands
+from hubbub_cli.output import note, print_json, say
+from hubbub_cli.params import example
+from hubbub_cli.session import Settings, settings_of
+
+if TYPE_CHECKING:
+    from hubbub_local.places import Surroundings
+    from hubbub_local.services import Service
+
+app = Commands("The hub as a service of yours, which starts when you log in: systemd on Linux, launchd on macOS.")
+
+KEPT = ("HUBBUBD_CONFIG", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+"""Variables that say where the hub finds its files, as `hubbub up` would find them now."""
+
+
+@app.command("install", epilog=example("service install"))
+def install(
+    context: typer.Context,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A configuration file, TOML or JSON; repeatable. Else the default one."),
+    ] = None,
+    only_print: Annotated[bool, typer.Option("--print", help="Change nothing: print the file of the service.")] = False,
+) -> None:
+    """Install the service and start it; it starts again whenever you log in.
+
+    It has the PATH of this shell, so that it finds the programs of your MCP servers. When that changes, install it
+    again.
+    """
+    from hubbub_local import services
+
+    settings, at = settings_of(context), _here()
+    service = _asked(lambda: _service(settings, config or [], at))
+    if only_print:
+        streams.say(_asked(lambda: services.content(service, services.kind(at))).decode().rstrip())
+        return
+    _no_other(settings)
+    path = _asked(lambda: services.install(at, service))
+    if not _asked(lambda: services.reachable(at)):
+        enable = f"systemctl --user enable --now {services.UNIT}"
+        raise _failed(
+            f"{path} is written, but not enabled: systemd does not answer for you here (a container, or no login "
+            f"session). Where it does: `{enable}`. Until then: `{settings.command('up', '-d')}`"
+        )
+    _asked(lambda: services.enable(at))
+    if settings.json:
+        print_json({"event": "installed", "file": str(path)})
+        return
+    say(f"Installed and started: {path}")
+    say("How it is: hubbub service status. Its log: hubbub service logs")
+    if services.kind(at) == "systemd":
+        say("To let it run also while you are not logged in: loginctl enable-linger")
+
+
+@app.command("start", epilog=example("service start"))
+def start(context: typer.Context) -> None:
+    """Start the installed service."""
+    from hubbub_local import services
+
+    _asked(lambda: services.start(_here()))
+    _done(context, "started", "The service is started.")
+
+
+@app.command("stop", epilog=example("service stop"))
+def stop(context: typer.Context) -> None:
+    """Stop the service until you log in again, or start it."""
+    from hubbub_local import services
+
+    _asked(lambda: services.stop(_here()))
+    _done(context, "stopped", "The service is stopped; it starts again when you log in.")
+
+
+@app.command("status", epilog=example("service status"))
+def status(context: typer.Context) -> None:
+    """Show how the service is, as the system has it; `hubbub status` shows how the hub is."""
+    from hubbub_local import services
+
+    _become(_asked(lambda: services.status_command(_here())))
+
+
+@app.command("logs", epilog=example("service logs --follow"))
+def logs(
+    context: typer.Context,
+    lines: Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="The last N lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Show new lines as they come.")] = False,
+) -> None:
+    """Show the last lines of the service's log."""
+    from hubbub_local import daemon, services
+
+    log = daemon.log_of(settings_of(context).data_dir)
+    _become(_asked(lambda: services.log_command(_here(), log, lines, follow=follow)))
+
+
+@app.command("uninstall", epilog=example("service uninstall"))
+def uninstall(context: typer.Context) -> None:
+    """Stop the service and remove it; the configuration and the data stay."""
+    from hubbub_local import services
+
+    path = _asked(lambda: services.uninstall(_here()))
+    _done(context, "uninstalled", f"Removed {path}; configuration and data stay.")
+
+
+def _service(settings: Settings, config: list[str], at: "Surroundings") -> "Service":
+    """Return what the service runs. Raises ServiceFailed."""
+    from hubbub_local import daemon, services
+
+    files = [str(Path(each).expanduser().absolute()) for each in config]
+    named = settings.data_dir or os.environ.get("HUBBUB_DATA_DIR")
+    try:
+        words = daemon.command(str(Path(named).absolute()) if named else None, config=files)
+    except daemon.NotStarted as error:
+        raise services.ServiceFailed(str(error)) from None
+    environ = {name: value for name in ("PATH", *KEPT) if (value := at.environ.get(name))}
+    return services.Service(words=words, environ=environ, log=daemon.log_of(settings.data_dir))
+
+
+def _no_other(settings: Settings) -> None:
+    """Refuse while a hub runs that the service would find its data taken by. Raises FailedPrecondition."""
+    from hubbub_local import daemon, services
+    from hubbub_local.places import data_dir
+
+    directory = data_dir(settings.data_dir)
+    at = _here()
+    if _asked(lambda: services.file(at, services.kind(at))).exists():
+        return  # the hub that runs may be the service itself, which is started again
+    try:
+        pid = daemon.holder(directory)
+    except OSError:
+        return
+    if pid is not None:
+        raise _failed(f"a hub runs for {directory}, process {pid}; end it first: `{settings.command('down')}`")
+
+
+def _here() -> "Surroundings":
+    from hubbub_local.places import Surroundings
+
+    return Surroundings.here()
+
+
+def _asked(work: Callable[[], Any]) -> Any:
+    """Do what the system is asked; its refusal is an error of this command, with what to do instead."""
+    from hubbub_local import services
+
+    try:
+        return work()
+    except services.NoServices as error:
+        words = shlex.join([sys.argv[0], "up", "-d"])
+        raise _failed(f"{error}. `hubbub up -d` starts a hub; cron can do it at each boot: `@reboot {words}`") from None
+    except services.ServiceFailed as error:
+        raise _failed(str(error)) from None
+
+
+def _failed(message: str) -> Exception:
+    from hubbub_client.errors import FailedPrecondition  # imported late, since it imports gRPC
+
+    return FailedPrecondition(message, reason="SERVICE_FAILED")
+
+
+def _done(context: typer.Context, event: str, words: str) -> None:
+    if settings_of(context).json:
+        print_json({"event": event})
+    else:
+        say(words)
+
+
+def _become(words: list[str]) -> None:
+    """Let a program of the system go on in place of this one."""
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - a program of the system, by its name
+    except OSError as error:
+        note(f"{words[0]}: {error.strerror}")
+        raise typer.Exit(1) from None

@@ -1,0 +1,60 @@
+"""How each server is, a line each: for whoever has started a hub and looks at it."""
+
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from hubbub_cli.output import say
+from hubbub_frontend.wording import why
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+    from hubbub_client.records import Server
+
+
+async def tell(hub: "Hub") -> None:
+    """Print a line when a server is connected, and when it fails, until cancelled. Raises HubbubError."""
+    import asyncio
+
+    from hubbub_client.watch_events import Removed, Upsert  # imported late, since it imports gRPC
+
+    began = time.monotonic()
+    told: dict[str, str] = {}
+    async with asyncio.TaskGroup() as group, aclosing(hub.servers.watch()) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=server) if server.state == "connected":
+                    if told.get(server.name) != "connected":
+                        took_s = None if server.name in told else time.monotonic() - began
+                        group.create_task(_connected(hub, server, took_s))
+                    told[server.name] = "connected"
+                case Upsert(record=server) if server.error and told.get(server.name) != server.error.code:
+                    told[server.name] = server.error.code
+                    say(f"{server.name}: not connected: {why(server.error)}")
+                case Removed(id=name) if told.pop(name, None):
+                    say(f"{name}: removed")
+                case _:
+                    pass
+
+
+async def _connected(hub: "Hub", server: "Server", took_s: float | None) -> None:
+    about = await _about(hub, server)
+    say(f"{server.name}: connected ({about if took_s is None else f'{about}, {took_s:.1f} s'})")
+
+
+async def _about(hub: "Hub", server: "Server") -> str:
+    """Return how a server is reached, and how many tools it has, as soon as the hub has their list."""
+    from hubbub_client.watch_events import Upsert
+
+    if "tools" not in (server.capabilities or {}):
+        return f"{server.transport}, no tools"
+    async with aclosing(hub.catalog.watch(server=server.name, kinds=["tool"])) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=tools) if tools.freshness in ("fresh", "stale", "empty"):
+                    return f"{server.transport}, {tools.count} tool{'' if tools.count == 1 else 's'}"
+                case Upsert(record=tools) if tools.error:
+                    break
+                case _:
+                    pass
+    return f"{server.transport}"

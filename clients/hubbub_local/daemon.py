@@ -1,0 +1,275 @@
+"""Starts a hub for a data directory, finds the one that runs, and ends it."""
+
+import json
+import os
+import select
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+from hubbub_client import numbers
+from hubbub_local.places import data_dir, log_file
+
+LOCK: Final = "hubbub.db.lock"
+"""The file in the data directory that a running hub holds locked, with its process id in it."""
+
+START_LIMIT_S: Final = 120.0
+"""Seconds for a hub to be ready."""
+
+END_LIMIT_S: Final = 120.0
+"""Seconds for a hub to end: more than it gives to calls under way and to its servers, unless it is told otherwise."""
+
+POLL_S: Final = 0.05
+TELL_S: Final = 3.0
+"""Seconds between signs of life while a hub ends."""
+
+HURRY_S: Final = 0.5
+"""Seconds between the two signals by which a hub does without its grace period."""
+
+SAID_BYTES: Final = 64 * 1024
+REACH_S: Final = 1.0
+
+
+class NotStarted(Exception):
+    """The hub could not be started; the text says why, in a line for people."""
+
+
+class NotEnded(Exception):
+    """The hub could not be ended; the text says why, in a line for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A hub that has said it is ready: its line as it was said, and the file of its log."""
+
+    ready: Mapping[str, Any]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return numbers.whole(self.ready["pid"]) or 0
+
+    @property
+    def data_dir(self) -> Path:
+        """The data directory; the hub's own configuration may name another than commands look at."""
+        return Path(str(self.ready["data_dir"]))
+
+
+def program() -> str | None:
+    """Return the path of `hubbubd`: the one installed beside this program, else the one on PATH."""
+    beside = Path(sys.executable).with_name("hubbubd")
+    return str(beside) if beside.exists() else shutil.which("hubbubd")
+
+
+def command(
+    given: str | None, *, log: Path | None = None, config: Sequence[str] = (), listen: str | None = None
+) -> list[str]:
+    """Return the command that starts a hub; `given` is the data directory, if an option names it.
+
+    Without one the hub's own configuration decides. Raises NotStarted if `hubbubd` is not installed.
+    """
+    path = program()
+    if path is None:
+        raise NotStarted("hubbubd is not installed beside this command, nor on PATH: pip install hubbub")
+    named = given or os.environ.get("HUBBUB_DATA_DIR")
+    options = [("--config", each) for each in config]
+    options += [("--data-dir", named)] if named else []
+    options += [("--listen", listen)] if listen else []
+    options += [("--log-file", str(log))] if log else []
+    return [path, *(word for option in options for word in option)]
+
+
+def log_of(given: str | None) -> Path:
+    """Return where a hub in the background writes its log. Raises Unavailable if this user has no home directory."""
+    named = os.environ.get("HUBBUBD_LOG_FILE")
+    return Path(named).expanduser() if named else log_file(data_dir(given)).absolute()
+
+
+def launch(words: Sequence[str], *, stdout: int, stderr: int | None) -> "subprocess.Popen[bytes]":
+    """Start a hub in a session of its own, so that it goes on when this program ends. Raises NotStarted."""
+    try:
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True)  # noqa: S603
+    except OSError as error:
+        raise NotStarted(f"{words[0]} cannot be started: {error.strerror}") from None
+
+
+def start(given: str | None, *, config: Sequence[str] = (), listen: str | None = None) -> Started:
+    """Start a hub in the background and wait until it is ready. Raises NotStarted, and Unavailable as `log_of`."""
+    log = log_of(given)
+    words = command(given, log=log, config=config, listen=listen)
+    process = launch(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        ready = _ready(process, log)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        for pipe in (process.stdout, process.stderr):
+            cast("IO[bytes]", pipe).close()
+    # It goes on, and nobody waits for its end here.
+    process.returncode = 0
+    return Started(ready, log)
+
+
+def _ready(process: "subprocess.Popen[bytes]", log: Path) -> dict[str, Any]:
+    """Return the ready line. Raises NotStarted with the hub's own words."""
+    said = {"stdout": b"", "stderr": b""}
+    give_up = time.monotonic() + START_LIMIT_S
+    with selectors.DefaultSelector() as reading:
+        for name in said:
+            reading.register(getattr(process, name), selectors.EVENT_READ, name)
+        while reading.get_map():
+            events = reading.select(max(give_up - time.monotonic(), 0))
+            if not events:
+                raise NotStarted(f"the hub is not ready after {START_LIMIT_S:g} s; its log is {log}")
+            for key, _ in events:
+                chunk = os.read(key.fd, SAID_BYTES)
+                said[key.data] = (said[key.data] + chunk)[-SAID_BYTES:]
+                if not chunk:
+                    reading.unregister(key.fileobj)
+            if b"\n" in said["stdout"]:
+                return cast("dict[str, Any]", json.loads(said["stdout"].partition(b"\n")[0]))
+    process.wait()
+    *_, last = ["", *said["stderr"].decode(errors="replace").splitlines()]
+    raise NotStarted(last.removeprefix("hubbubd: ") or f"the hub ended at once; its log is {log}")
+
+
+def holder(directory: Path) -> int | None:
+    """Return the process id of the hub that runs for a data directory; None if none does.
+
+    It is sure: a hub holds a lock from its start to its end, and the system releases the lock of a killed one. Raises
+    OSError if the directory may not be looked into.
+    """
+    import fcntl  # not on every platform
+
+    try:
+        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip())
+        # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
+        if not pid or not _exists(pid):
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return pid
+    finally:
+        os.close(lock)
+    return None
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def end(directory: Path, pid: int, *, now: bool = False) -> Iterator[float]:
+    """End the hub that `holder` has found; yield the seconds it has taken, now and then, until it has ended.
+
+    With `now` it gives calls under way no time. Raises NotEnded.
+    """
+    began = told = time.monotonic()
+    hurry_at = began + HURRY_S if now else None
+    with _process(pid) as process:
+        # The process is held now: if it is still the hub, no other one can get its signals.
+        if process is None or holder(directory) != pid:
+            return
+        process.ask_to_end()
+        while not process.ended(POLL_S):
+            at = time.monotonic()
+            if hurry_at is not None and at >= hurry_at:
+                process.ask_to_end()
+                hurry_at = None
+            if at - began > END_LIMIT_S:
+                words = f"the hub (process {pid}) still ends after {END_LIMIT_S:g} s; `kill -9 {pid}` ends it at once"
+                raise NotEnded(words)
+            if at - told >= TELL_S:
+                told = at
+                yield at - began
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """A process to end; `handle` stands for it and for no later one with its number, where the system has such."""
+
+    pid: int
+    handle: int | None
+
+    def ask_to_end(self) -> None:
+        """Send SIGTERM. Harmless if it has ended. Raises NotEnded."""
+        try:
+            if self.handle is None:
+                os.kill(self.pid, signal.SIGTERM)
+            else:
+                signal.pidfd_send_signal(self.handle, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            raise NotEnded(f"the hub (process {self.pid}) belongs to another user, who can end it") from None
+
+    def ended(self, wait_s: float) -> bool:
+        """Wait so long, and return whether it has ended."""
+        if self.handle is not None:
+            return bool(select.select([self.handle], [], [], wait_s)[0])
+        time.sleep(wait_s)
+        return not _exists(self.pid)
+
+
+@contextmanager
+def _process(pid: int) -> Generator[_Process | None]:
+    """Yield a process; None if there is none."""
+    if not hasattr(os, "pidfd_open"):
+        yield _Process(pid, None)
+        return
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        yield _Process(pid, handle)
+    finally:
+        os.close(handle)
+
+
+def answers(directory: Path) -> bool:
+    """Return whether something listens where the last hub of a data directory said it does; quick, and not certain."""
+    try:
+        address = json.loads((directory / "client.json").read_bytes())["address"]
+        if address.startswith("unix:"):
+            with socket.socket(socket.AF_UNIX) as way:
+                way.settimeout(REACH_S)
+                way.connect(address.removeprefix("unix:"))
+            return True
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host.strip("[]"), numbers.whole_text(port) or 0), REACH_S):
+            return True
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def missing(directory: Path) -> bool:
+    """Return whether there is no hub for a data directory on this machine, and none that starts or ends."""
+    if answers(directory):
+        return False
+    with suppress(OSError):
+        return holder(directory) is None
+    return False

@@ -1,0 +1,118 @@
+"""The files that make the hub a service of the person who is logged in."""
+
+import plistlib
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from hubbub_local import services
+from hubbub_local.places import Surroundings
+from hubbub_local.services import NoServices, Service, ServiceFailed
+
+ODD = "a b%c$d\"e\\f'g"
+HOME = Path("/people/ada")
+
+
+def service(*words: str, **environ: str) -> Service:
+    return Service(words=["/bin/hubbubd", *words], environ=environ, log=HOME / "hub.log")
+
+
+def machine(platform: str, home: Path = HOME, **environ: str) -> Surroundings:
+    return Surroundings(platform=platform, home=home, environ=environ)
+
+
+def unit(made: Service) -> ConfigParser:
+    read = ConfigParser(strict=False, interpolation=None, delimiters=("=",))
+    read.optionxform = str  # type: ignore[assignment, method-assign]
+    read.read_string(services.content(made, "systemd").decode())
+    return read
+
+
+def test_each_system_has_the_file_where_it_looks_for_it(tmp_path: Path) -> None:
+    unit, agent = ".config/systemd/user/hubbub.service", "Library/LaunchAgents/hubbub.plist"
+    assert services.file(machine("linux"), "systemd") == HOME / unit
+    other = machine("linux", XDG_CONFIG_HOME="/other")
+    assert services.file(other, "systemd") == Path("/other/systemd/user/hubbub.service")
+    assert services.file(machine("darwin"), "launchd") == HOME / agent
+
+
+def test_a_system_without_services_is_an_error_of_its_own(tmp_path: Path) -> None:
+    assert services.kind(machine("darwin")) == "launchd"
+    (tmp_path / "systemctl").touch(mode=0o755)
+    assert services.kind(machine("linux", PATH=str(tmp_path))) == "systemd"
+    for other in (machine("linux", PATH="/nowhere"), machine("win32"), machine("freebsd14", PATH=str(tmp_path))):
+        with pytest.raises(NoServices, match="neither systemd nor launchd"):
+            services.kind(other)
+
+
+def test_the_unit_starts_the_hub_again_after_a_fault_and_not_for_a_wrong_configuration() -> None:
+    made = unit(service("--config", "x.toml", PATH="/bin"))["Service"]
+    assert made["ExecStart"] == '"/bin/hubbubd" "--config" "x.toml"'
+    assert made["Environment"] == '"PATH=/bin"'
+    assert (made["Restart"], made["RestartPreventExitStatus"], made["KillMode"]) == ("on-failure", "2", "mixed")
+
+
+def test_the_unit_hides_nothing_that_servers_of_a_person_need() -> None:
+    hiding = {"ProtectHome", "PrivateTmp", "ProtectSystem", "DynamicUser", "MemoryDenyWriteExecute", "PrivateNetwork"}
+    assert hiding.isdisjoint(unit(service())["Service"])
+
+
+def test_a_unit_says_that_it_notifies_only_if_the_hub_does() -> None:
+    assert unit(service())["Service"]["Type"] == "exec"
+
+
+def test_words_are_taken_literally_by_systemd() -> None:
+    made = unit(service(ODD, TOKEN=ODD))["Service"]
+    assert made["ExecStart"] == '"/bin/hubbubd" "a b%%c$$d\\"e\\\\f\'g"'
+    assert made["Environment"] == '"TOKEN=a b%%c$d\\"e\\\\f\'g"'
+
+
+@pytest.mark.parametrize("word", ["a\nExecStart=/bin/evil", "a\x00b", "\x1b[31m"])
+def test_a_word_that_could_become_a_line_of_the_unit_is_refused(word: str) -> None:
+    with pytest.raises(ServiceFailed, match="cannot be printed"):
+        services.content(service(word), "systemd")
+
+
+def test_launchd_is_told_the_same_and_where_the_log_is() -> None:
+    made = plistlib.loads(services.content(service(ODD, TOKEN=ODD), "launchd"))
+    assert made["Label"] == services.LABEL
+    assert made["ProgramArguments"] == ["/bin/hubbubd", ODD, "--log-file", str(HOME / "hub.log")]
+    assert made["EnvironmentVariables"] == {"TOKEN": ODD}
+    assert (made["RunAtLoad"], made["KeepAlive"]) == (True, {"SuccessfulExit": False})
+
+
+def test_installing_writes_the_file_and_replaces_an_older_one(tmp_path: Path) -> None:
+    at = machine("darwin", tmp_path)
+    for word in ("old", "new"):
+        path = services.install(at, service(word))
+    assert plistlib.loads(path.read_bytes())["ProgramArguments"][1] == "new"
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_what_is_not_installed_can_neither_be_started_nor_removed(tmp_path: Path) -> None:
+    at = machine("darwin", tmp_path)
+    for ask in (services.start, services.stop, services.uninstall, services.status_command):
+        with pytest.raises(ServiceFailed, match="`hubbub service install` makes it"):
+            ask(at)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "Library").touch()
+    with pytest.raises(ServiceFailed, match=r"hubbub\.plist cannot be written"):
+        services.install(machine("darwin", tmp_path), service())
+
+
+def test_each_system_shows_status_and_log_by_its_own_programs(tmp_path: Path) -> None:
+    at = machine("darwin", tmp_path)
+    services.install(at, service())
+    assert services.status_command(at)[:2] == ["launchctl", "print"]
+    log = tmp_path / "hub.log"
+    assert services.log_command(at, log, 5, follow=True) == ["tail", "-n", "5", "-F", str(log)]
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "systemctl").touch(mode=0o755)
+    at = machine("linux", tmp_path, PATH=str(bin_))
+    services.install(at, service())
+    assert services.status_command(at)[:2] == ["systemctl", "--user"]
+    assert services.log_command(at, log, 5, follow=False)[:3] == ["journalctl", "--user-unit", "hubbub.service"]
