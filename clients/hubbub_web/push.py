@@ -58,7 +58,12 @@ def subscription(shape: object, hosts: Sequence[str]) -> Subscription:
     """Return the subscription in a page's words. Raises InvalidArgument."""
     given = _mapping(shape)
     endpoint = given.get("endpoint")
-    if not isinstance(endpoint, str) or len(endpoint) > LONGEST or not _is_allowed(endpoint, hosts):
+    if (
+        not isinstance(endpoint, str)
+        or len(endpoint) > LONGEST
+        or not endpoint.isascii()
+        or not _is_allowed(endpoint, hosts)
+    ):
         raise InvalidArgument(
             "the push service of this browser is not known here; `hubbub web --push-host HOST` allows another",
             reason="PUSH_HOST_NOT_ALLOWED",
