@@ -99,9 +99,12 @@ class State:
         return [str(request) for (request,) in begun]
 
     def end(self, notice: str, target: str, state: End) -> None:
-        """Write the outcome of an attempt. Durable on return."""
+        """Write the outcome of an attempt. Durable on return.
+
+        It also counts if a service that was started meanwhile took the attempt for one that was cut off.
+        """
         self._all(
-            "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state = 'trying'",
+            "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state IN ('trying', 'unknown')",
             (state, time.time(), notice, target),
         )
 

@@ -45,8 +45,8 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Pushing:
-    """What sends pushes. `key` returns what browsers subscribe with, or raises OSError or ValueError. `run` waits for
-    the first subscription, and then sends to those that it is given, until cancelled.
+    """What sends pushes. `key` returns what browsers subscribe with, or raises OSError or ValueError; it blocks. `run`
+    waits for the first subscription, and then sends to those that it is given, until cancelled.
     """
 
     key: Callable[[], str]
