@@ -1,7 +1,7 @@
 """What the commands that notify have in common: the rules, and where pending requests are answered."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,17 +23,18 @@ def data_directory(settings: Settings) -> Path:
     return client_file(Where(data_dir=settings.data_dir)).parent
 
 
-def given_rules(options: dict[str, Any], config: Path | None) -> "tuple[Rules, str]":
+def given_rules(options: dict[str, Any], config: Path | None, *, without: Collection[str] = ()) -> "tuple[Rules, str]":
     """Return the rules of the table [notify] with the options over them, and where the table is. Raises ConfigProblem.
 
-    The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one.
+    The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one; its keys of `without` are not
+    read.
     """
     from hubbub_notify.rules import ConfigProblem, rules, table
 
     files = [config] if config else [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
     given = {name: value for name, value in options.items() if value is not None}
-    # What an option replaces needs no variable.
-    found = next(((each, file) for file in files if (each := table(file, os.environ, except_=given))), None)
+    unread = {*given, *without}  # these need no variable
+    found = next(((each, file) for file in files if (each := table(file, os.environ, except_=unread))), None)
     if found is None and config is not None and not given.get("urls"):
         raise ConfigProblem(f"{config}: it has no table [notify]; docs/notify.md says what belongs there")
     if given:

@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,21 +118,22 @@ def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]",
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.state import State, StateProblem
 
-        failed: list[News] = []
+        good = True
 
         def tell(news: "News") -> None:
-            failed.extend([news] if news.event not in ("told", "answered") else [])
+            nonlocal good
+            good = good and news.event in ("told", "answered")
             _print(news, settings.json)
 
         try:
-            state = State(data_directory(settings) / "notify" / "told.db", "notify")
-            notifier = Notifier(rules, lambda: targets, state, answer_at(settings, rules), tell)
-            with until_signal() as stop:
-                _began(targets, settings.json)
-                await notifier.run(hub, stop, once=once)
+            with closing(State(data_directory(settings) / "notify" / "told.db", "notify")) as state:
+                notifier = Notifier(rules, lambda: targets, state, answer_at(settings, rules), tell)
+                with until_signal() as stop:
+                    _began(targets, settings.json)
+                    await notifier.run(hub, stop, once=once)
         except StateProblem as problem:
             raise typer.TyperException(str(problem)) from None
-        return not (once and failed)
+        return good or not once
 
     run(context, work, endless=True)
 

@@ -1,6 +1,8 @@
 """Pushes to the browsers of `hubbub web`, by the rules of the table [notify]."""
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -42,18 +44,20 @@ class Pusher:
     """Sends pushes to browsers."""
 
     def __init__(self, settings: Settings, config: Path | None) -> None:
-        """Read the rules. Raises Usage."""
+        """Read the rules, but for the urls, which may need variables that only `hubbub notify` has. Raises Usage."""
         from hubbub_notify.rules import ConfigProblem
 
         try:
-            self._rules, _ = given_rules({}, config)
+            self._rules, _ = given_rules({}, config, without={"urls"})
         except ConfigProblem as problem:
             raise Usage(str(problem)) from None
         self._folder = data_directory(settings) / "notify"
+        self._making = threading.Lock()
 
     def key(self) -> str:
-        """Return what browsers subscribe with; made on first use. Raises OSError, ValueError."""
-        return self._keys.public
+        """Return what browsers subscribe with; made on first use. Blocks. Raises OSError, ValueError."""
+        with self._making:
+            return self._keys.public
 
     @cached_property
     def _keys(self) -> "Keys":
@@ -63,6 +67,8 @@ class Pusher:
 
     async def run(self, hub: "Hub", first: "anyio.Event", subscribers: Callable[[], Sequence[Subscriber]]) -> None:
         """Tell the subscribers, once there is a first, until cancelled. Say failures; they end pushes alone."""
+        import anyio.to_thread
+
         from hubbub_client.errors import HubbubError
         from hubbub_notify.notifier import Notifier
         from hubbub_notify.push import Browser
@@ -81,11 +87,12 @@ class Pusher:
 
         await first.wait()  # until then nothing is written, and nothing watched
         try:
-            state = State(self._folder / "told.db", "push")
-            await Notifier(self._rules, lambda: [browser(each) for each in subscribers()], state, _nowhere, _say).run(
-                hub
-            )
-        except (StateProblem, HubbubError) as problem:
+            await anyio.to_thread.run_sync(self.key)
+            with closing(await anyio.to_thread.run_sync(State, self._folder / "told.db", "push")) as state:
+                await Notifier(
+                    self._rules, lambda: [browser(each) for each in subscribers()], state, _nowhere, _say
+                ).run(hub)
+        except (StateProblem, HubbubError, OSError, ValueError) as problem:
             note(f"browsers are not told any more: {problem}")
 
 

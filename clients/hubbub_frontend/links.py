@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 import re
 import secrets
 import time
@@ -16,6 +15,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from hubbub_frontend.private_files import make_folder, write
 
 MOST = 500
 """Links that are kept; the oldest beyond that are useless."""
@@ -50,11 +51,11 @@ class Links:
         """Make a link and return its secret. Raises ValueError for a place that the page does not have."""
         if not _PLACE.fullmatch(to):
             raise ValueError(f"{to!r} is no place of the page")
-        _make(self._folder)
+        make_folder(self._folder)
         self._prune()
         secret = secrets.token_urlsafe(32)
         content = json.dumps({"to": to, "request": request, "expires": time.time() + lasts_s})
-        _write(self._file(secret), content)
+        write(self._file(secret), content.encode())
         return secret
 
     def find(self, secret: str) -> Link | None:
@@ -95,16 +96,18 @@ class Links:
 def announced(data_dir: Path, url: str) -> Generator[bool]:
     """Say that the page is at this address while the block runs. Yield False if another page already says so."""
     folder = _folder(data_dir)
-    _make(folder)
-    with (folder / "page.lock").open("w") as lock:
+    make_folder(folder)
+    with (folder / "page.lock").open("w") as first, (folder / "page.alive").open("w") as alive:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
         file = folder / "page.json"
         file.unlink(missing_ok=True)
-        _write(file, json.dumps({"url": url}))
+        # Only `page` locks this one, too, and for a moment: so who asks does not look like another page.
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        write(file, json.dumps({"url": url}).encode())
         try:
             yield True
         finally:
@@ -115,9 +118,9 @@ def page(data_dir: Path) -> str | None:
     """Return the address of the page that runs for this data directory; None if none does."""
     folder = _folder(data_dir)
     try:
-        with (folder / "page.lock").open() as lock:
+        with (folder / "page.alive").open() as alive:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 found: Any = json.loads((folder / "page.json").read_text())
                 return str(found["url"])
@@ -128,24 +131,3 @@ def page(data_dir: Path) -> str | None:
 
 def _folder(data_dir: Path) -> Path:
     return data_dir / "web"
-
-
-def _make(folder: Path) -> None:
-    """Make a folder, and those above it that are not there, each for its owner alone."""
-    for each in (*reversed(folder.parents), folder):
-        if not each.exists():
-            each.mkdir(mode=0o700, exist_ok=True)
-
-
-def _write(file: Path, content: str) -> None:
-    """Write a new file that only its owner can read, whole or not at all."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as output:
-            output.write(content)
-            output.flush()
-            os.fsync(output.fileno())
-        draft.replace(file)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from hubbub_client.hub import Hub
 from hubbub_client.records import PendingRequest
 from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
-from hubbub_notify.plan import HOUR_S, Plan
+from hubbub_notify.plan import Plan, remembered_s
 from hubbub_notify.rules import Rules
 from hubbub_notify.state import State
 from hubbub_notify.target import Target
@@ -91,14 +91,15 @@ class Notifier:
         await self._begin()
         try:
             async with anyio.create_task_group() as sending:
-                if once:
-                    await self._watch(hub, once=True)
-                    await self._tell(sending, ())
-                    return
                 async with anyio.create_task_group() as deciding:
                     deciding.start_soon(self._end, stop or anyio.Event(), deciding.cancel_scope)
-                    deciding.start_soon(self._decide, sending)
-                    await self._watch(hub, once=False)
+                    if not once:
+                        deciding.start_soon(self._decide, sending)
+                    await self._watch(hub, once=once)
+                    await self._tell(sending, ())  # a watch ends only with `once`
+                    deciding.cancel_scope.cancel()
+                if once and not self._stopping.is_set():
+                    return
                 sending.cancel_scope.deadline = anyio.current_time() + GRACE_S
         except BaseExceptionGroup as group:
             raise _first(group) from None
@@ -109,7 +110,8 @@ class Notifier:
         if cut := await self._on_file(self.state.cut_off, keys):
             self.say(News("unknown", tuple(cut), why="the service was ended while it sent"))
         self._on_disk = await self._on_file(self.state.told, keys)
-        self._plan = Plan(self.rules, await self._on_file(self.state.recent, self.clock() - HOUR_S))
+        since_s = self.clock() - remembered_s(self.rules)
+        self._plan = Plan(self.rules, await self._on_file(self.state.recent, since_s))
 
     async def _end(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
         await stop.wait()
@@ -117,24 +119,28 @@ class Notifier:
         scope.cancel()
 
     async def _watch(self, hub: Hub, *, once: bool) -> None:
-        stale: set[str] = set()
+        there, stale = set[str](), set[str]()
         async with aclosing(hub.inbox.watch(states=["open"])) as events:
             async for event in events:
                 match event:
                     case Upsert(record=request):
+                        there.add(request.id)
                         stale.discard(request.id)
                         self._plan.see(request)
-                        if request.id in self._on_disk and request.id in self._plan.open:
+                        if request.id in self._on_disk and self._plan.has(request.id):
                             self._plan.told([request.id])
                     case Removed(id=id_):
+                        there.discard(id_)
                         self._plan.gone(id_)
                     case Reset():
-                        stale = {*self._plan.open}
+                        stale = {*there}
                     case Synced():
                         for id_ in stale:
+                            there.discard(id_)
                             self._plan.gone(id_)
                         stale = set()
-                        await self._on_file(self.state.forget, self._plan.open)
+                        # Also what the rules leave out is there: another service may tell of it.
+                        await self._on_file(self.state.forget, {*there})
                         if once:
                             return
                     case _:
@@ -171,7 +177,7 @@ class Notifier:
         id_ = secrets.token_hex(8)
         left, answer_at = list(requests), dict[str, str]()
         for pause_s in (*pauses, None):
-            left = [each for each in left if each.id in self._plan.open]
+            left = [each for each in left if self._plan.has(each.id)]
             if not left:
                 return self.say(News("answered", tuple(each.id for each in requests), target.name))
             begun = await self._on_file(self.state.begin, id_, target.key, [each.id for each in left])

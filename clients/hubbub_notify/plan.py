@@ -17,6 +17,11 @@ GATHER_S = 1.0
 HOUR_S = 3600.0
 
 
+def remembered_s(rules: Rules) -> float:
+    """Return how long ago a notification can have been that still counts, seconds."""
+    return max(HOUR_S, rules.digest_s)
+
+
 class Plan:
     """Pending requests that people are still to be told of. `sent` are times of earlier notifications, ascending."""
 
@@ -27,10 +32,9 @@ class Plan:
         self._open: dict[str, PendingRequest] = {}
         self._told: set[str] = set()
 
-    @property
-    def open(self) -> frozenset[str]:
-        """Return the ids of all open pending requests that fit, also of those that people were told of."""
-        return frozenset((*self._open, *self._told))
+    def has(self, id_: str) -> bool:
+        """Return whether a pending request is open and fits, also if people were told of it."""
+        return id_ in self._open or id_ in self._told
 
     def see(self, request: PendingRequest) -> None:
         """Take a pending request as it is now."""

@@ -5,7 +5,6 @@ RFC 8030 (delivery), RFC 8188 and 8291 (encryption, by http-ece), RFC 8292 (VAPI
 
 import hashlib
 import json
-import os
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from hubbub_client.discovery import is_loopback
+from hubbub_frontend.private_files import make_folder, write
 from hubbub_notify.target import Said
 from hubbub_notify.words import Notice
 
@@ -51,17 +51,12 @@ class Keys:
     def __init__(self, file: Path) -> None:
         """Read the file, or make it, for its owner alone. Raises OSError, ValueError."""
         try:
-            found = load_pem_private_key(file.read_bytes(), None)
+            found = _key(file)
         except FileNotFoundError:
             found = generate_private_key(SECP256R1())
             pem = found.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as output:
-                output.write(pem)
-                output.flush()
-                os.fsync(output.fileno())
-        if not isinstance(found, EllipticCurvePrivateKey):
-            raise ValueError(f"{file} has no key of an elliptic curve; delete it, and browsers subscribe again")
+            make_folder(file.parent)
+            write(file, pem)
         self._private = found
         point = found.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         self.public = urlsafe_b64encode(point).rstrip(b"=").decode()
@@ -108,12 +103,17 @@ class Browser:
             "Urgency": "high",
             "Topic": notice.id,
         }
+        try:
+            sealed = self._sealed(notice)
+        except ValueError:  # a page may give anything as its key
+            self.gone()
+            return "gave_up", "its key cannot be used"
         loopback = is_loopback(urlsplit(self.endpoint).hostname or "")
         try:
             with anyio.fail_after(LIMIT_S):
                 async with (
                     httpx2.AsyncClient(timeout=None, follow_redirects=False, trust_env=not loopback) as client,
-                    client.stream("POST", self.endpoint, content=self._sealed(notice), headers=headers) as got,
+                    client.stream("POST", self.endpoint, content=sealed, headers=headers) as got,
                 ):
                     status = got.status_code
         except TimeoutError:
@@ -136,6 +136,18 @@ class Browser:
         return encrypt(
             plain.ljust(PADDED), private_key=ephemeral, dh=self.p256dh, auth_secret=self.auth, version="aes128gcm"
         )
+
+
+def _key(file: Path) -> EllipticCurvePrivateKey:
+    """Read a key. Raises OSError, ValueError."""
+    content = file.read_bytes()
+    try:
+        found = load_pem_private_key(content, None)
+    except (ValueError, TypeError):  # damaged, or with a password
+        found = None
+    if not isinstance(found, EllipticCurvePrivateKey) or not isinstance(found.curve, SECP256R1):
+        raise ValueError(f"{file} has no key of the curve P-256; delete it, and browsers subscribe again")
+    return found
 
 
 def _message(notice: Notice, body: str) -> bytes:

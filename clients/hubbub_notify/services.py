@@ -1,5 +1,6 @@
 """Services that carry notifications, by Apprise. Their urls hold secrets: none is ever shown whole."""
 
+import asyncio
 import hashlib
 import logging
 import re
@@ -14,7 +15,6 @@ from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import anyio
-import anyio.to_thread
 import apprise
 
 from hubbub_notify.rules import ConfigProblem
@@ -45,10 +45,17 @@ class Service:
 
     async def send(self, notice: Notice) -> tuple[Said, str]:
         """Try once, in a thread of its own, with a time limit."""
-        said = _Outcome()
+        said, ended, loop = _Outcome(), anyio.Event(), asyncio.get_running_loop()
+
+        def work() -> None:
+            self._send(notice, said)
+            with suppress(RuntimeError):  # the program has ended meanwhile
+                loop.call_soon_threadsafe(ended.set)
+
+        # Not one of a pool: a thread that hangs would hold up all others, and the end of the program.
+        threading.Thread(target=work, name="notification", daemon=True).start()
         with anyio.move_on_after(LIMIT_S):
-            # A thread of its own, since one that hangs would hold up all others of a pool.
-            await anyio.to_thread.run_sync(self._send, notice, said, abandon_on_cancel=True, limiter=_own_limiter())
+            await ended.wait()
         return said.now()
 
     def _send(self, notice: Notice, said: "_Outcome") -> None:
@@ -94,6 +101,11 @@ def service(url: str, number: int, where: str) -> Service:
     scheme = scheme.strip().lower()
     if not colon or not re.fullmatch(r"[a-z0-9-]{1,30}", scheme):
         raise ConfigProblem(f"{where}: the {ordinal(number)} url does not begin with a service, such as mailto://")
+    if known.get(scheme) == "":
+        raise ConfigProblem(
+            f"{where}: the {ordinal(number)} url cannot be used here: {scheme}:// needs a package or a system that this"
+            " machine does not have"
+        )
     if scheme not in known:
         near = get_close_matches(scheme, known, n=1)
         advice = f"did you mean {near[0]}://?" if near else "docs/notify.md says where all services are listed"
@@ -142,6 +154,8 @@ def _name(url: str, scheme: str, number: int) -> str:
     if scheme in HOSTS:
         with suppress(ValueError):
             parts = urlsplit(url)
+            if "@" not in parts.netloc and "@" in parts.path + parts.fragment:  # a password has a / or #
+                return f"{scheme}:// ({ordinal(number)} url)"
             port = f":{parts.port}" if parts.port else ""
             host = f"{parts.hostname or ''}{port}"
     return f"{scheme}://{host}" if host else f"{scheme}:// ({ordinal(number)} url)"
@@ -158,21 +172,17 @@ def _headers(made: Any) -> object:
 
 @cache
 def _schemes() -> dict[str, str]:
-    """Return all schemes, each with the form of its urls."""
+    """Return all schemes, each with the form of its urls; it is empty where this machine has not what it takes."""
     with warnings.catch_warnings():
         # Apprise imports all its services here, some of them by modules that Python has given up.
         warnings.simplefilter("ignore", DeprecationWarning)
-        details: Any = apprise.Apprise().details()
+        details: Any = apprise.Apprise().details(show_disabled=True)
     found: dict[str, str] = {}
     for each in details["schemas"]:
-        form = str(next(iter(each["details"]["templates"]), "{schema}://..."))
+        form = str(next(iter(each["details"]["templates"]), "{schema}://...")) if each["enabled"] else ""
         for name in (*(each["protocols"] or ()), *(each["secure_protocols"] or ())):
             found[name] = form.replace("{schema}", name)
     return found
-
-
-def _own_limiter() -> anyio.CapacityLimiter:
-    return anyio.CapacityLimiter(1)
 
 
 @contextmanager

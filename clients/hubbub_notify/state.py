@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from hubbub_frontend.private_files import make_folder
+
 End = Literal["sent", "failed", "gave_up", "unknown"]
 """failed: it did not arrive, and is tried again; gave_up: not any more; unknown: it may have arrived."""
 
@@ -39,7 +41,7 @@ class State:
         self._owner = owner
         self._file = file
         try:
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(file.parent)
             os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
             self._store = sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self._store.execute("PRAGMA synchronous = FULL")
@@ -97,9 +99,12 @@ class State:
         return [str(request) for (request,) in begun]
 
     def end(self, notice: str, target: str, state: End) -> None:
-        """Write the outcome of an attempt. Durable on return."""
+        """Write the outcome of an attempt. Durable on return.
+
+        It also counts if a service that was started meanwhile took the attempt for one that was cut off.
+        """
         self._all(
-            "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state = 'trying'",
+            "UPDATE told SET state = ?, at = ? WHERE notice = ? AND target = ? AND state IN ('trying', 'unknown')",
             (state, time.time(), notice, target),
         )
 

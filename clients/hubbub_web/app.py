@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import anyio
+import anyio.to_thread
 from grpc import StatusCode
 from pydantic import ValidationError
 from starlette.applications import Starlette
@@ -113,7 +114,8 @@ class Bridge:
         """Say with which key a browser subscribes; null if nothing is pushed here."""
         self._session(request)
         try:
-            return JSONResponse({"key": self.pushing.key() if self.pushing else None})
+            key = await anyio.to_thread.run_sync(self.pushing.key) if self.pushing else None
+            return JSONResponse({"key": key})
         except (OSError, ValueError) as error:
             raise FailedPrecondition(f"there is no key to push with: {error}", reason="PUSH_NOT_SERVED") from None
 

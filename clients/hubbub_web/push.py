@@ -45,8 +45,8 @@ class Subscriber:
 
 @dataclass(frozen=True, slots=True)
 class Pushing:
-    """What sends pushes. `key` returns what browsers subscribe with, or raises OSError or ValueError. `run` waits for
-    the first subscription, and then sends to those that it is given, until cancelled.
+    """What sends pushes. `key` returns what browsers subscribe with, or raises OSError or ValueError; it blocks. `run`
+    waits for the first subscription, and then sends to those that it is given, until cancelled.
     """
 
     key: Callable[[], str]
@@ -58,7 +58,12 @@ def subscription(shape: object, hosts: Sequence[str]) -> Subscription:
     """Return the subscription in a page's words. Raises InvalidArgument."""
     given = _mapping(shape)
     endpoint = given.get("endpoint")
-    if not isinstance(endpoint, str) or len(endpoint) > LONGEST or not _is_allowed(endpoint, hosts):
+    if (
+        not isinstance(endpoint, str)
+        or len(endpoint) > LONGEST
+        or not endpoint.isascii()
+        or not _is_allowed(endpoint, hosts)
+    ):
         raise InvalidArgument(
             "the push service of this browser is not known here; `hubbub web --push-host HOST` allows another",
             reason="PUSH_HOST_NOT_ALLOWED",

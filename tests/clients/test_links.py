@@ -2,6 +2,7 @@
 
 import json
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,27 @@ def test_the_page_is_known_while_it_runs_and_the_first_of_two_counts(tmp_path: P
     assert page(tmp_path) is None
     with announced(tmp_path, "http://127.0.0.1:3"):
         assert page(tmp_path) == "http://127.0.0.1:3"
+
+
+def test_who_asks_for_the_page_does_not_look_like_another_page(tmp_path: Path) -> None:
+    with announced(tmp_path, "http://127.0.0.1:1"):
+        pass
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            page(tmp_path)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for number in range(50):
+            with announced(tmp_path, f"http://127.0.0.1:{number}") as first:
+                assert first
+                assert page(tmp_path) == f"http://127.0.0.1:{number}"
+    finally:
+        done.set()
+        asking.join()
 
 
 def test_a_page_that_was_killed_is_not_linked_to(tmp_path: Path) -> None:

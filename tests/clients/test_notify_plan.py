@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hubbub_client.records import PendingRequest
-from hubbub_notify.plan import GATHER_S, HOUR_S, Plan
+from hubbub_notify.plan import GATHER_S, HOUR_S, Plan, remembered_s
 from hubbub_notify.rules import rules
 
 from .waiting import NOON, claimed, pending
@@ -86,6 +86,11 @@ def test_no_more_are_sent_within_an_hour_than_allowed_and_nothing_is_lost() -> N
     ]
 
 
+def test_notifications_are_remembered_for_as_long_as_they_count() -> None:
+    assert remembered_s(rules({})) == HOUR_S
+    assert remembered_s(rules({"digest_s": 7200})) == 7200
+
+
 def test_notifications_of_an_earlier_service_count() -> None:
     made = plan(sent=[-100, -30], per_hour=2)
     made.see(pending())
@@ -110,7 +115,7 @@ def test_what_was_told_before_a_restart_is_not_told_again() -> None:
     made.see(pending("told"))
     made.see(pending("new", 1))
     assert told(made, 5000) == [(5000, ["new"])]
-    assert made.open == {"told", "new"}
+    assert [made.has(each) for each in ("told", "new", "other")] == [True, True, False]
 
 
 WANTED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
@@ -131,7 +136,7 @@ def test_only_what_the_rules_name_is_told(given: dict[str, Any], fields: dict[st
     made = plan(**given)
     made.see(pending(**fields))
     assert bool(told(made, 11)) is wanted
-    assert bool(made.open) is wanted
+    assert made.has("req_1") is wanted
 
 
 def test_a_clock_that_is_set_back_tells_nothing_twice() -> None:

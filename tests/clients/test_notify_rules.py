@@ -127,6 +127,7 @@ def test_a_url_that_cannot_be_used_is_named_without_its_secret(url: str, problem
     [
         (f"json://ada:{SECRET}@127.0.0.1:8080/{SECRET}?+X={SECRET}", "json://127.0.0.1:8080"),
         (f"mailto://ada:{SECRET}@example.com", "mailto://example.com"),
+        (f"json://ada:80#{SECRET}@127.0.0.1", "json:// (1st url)"),
         ("slack://TABCDEFG2/BABCDEFG2/ABCDEFGHIJKLMNOPQRSTUVWX", "slack:// (1st url)"),
         (f"ntfys://ntfy.sh/{SECRET}", "ntfys:// (1st url)"),
     ],
@@ -135,6 +136,25 @@ def test_a_service_is_named_without_its_secret(url: str, name: str) -> None:
     made = service(url, 1, "URL")
     assert made.name == name
     assert SECRET not in repr(made) + made.key
+
+
+def test_a_service_that_this_machine_cannot_have_is_not_taken_for_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubbub_notify.services._schemes", lambda: {"json": "json://{host}", "macosx": ""})
+    with pytest.raises(ConfigProblem, match="the 1st url cannot be used here: macosx:// needs a package or a system"):
+        service("macosx://", 1, "URL")
+
+
+def test_every_service_of_the_document_is_known() -> None:
+    document = (Path(__file__).parents[2] / "docs/notify.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z]+)://[^`]*`", document.partition("## What is told")[0]))
+    assert {"slack", "workflows", "mailtos", "dbus", "macosx", "windows", "jsons"} <= named
+    for each in sorted(named):
+        problem = ""
+        try:
+            service(f"{each}://?", 1, "URL")
+        except ConfigProblem as caught:
+            problem = str(caught)
+        assert "names no service" not in problem
 
 
 def test_what_a_service_says_is_shown_without_any_part_of_the_url() -> None:

@@ -151,6 +151,29 @@ async def test_a_push_service_that_is_not_there_is_tried_again(tmp_path: Path) -
     assert "secret" not in why
 
 
+async def test_a_browser_whose_key_is_none_ends_its_subscription_alone(tmp_path: Path) -> None:
+    gone: list[str] = []
+    keys, off_the_curve = Keys(tmp_path / "push.pem"), b"\4" + b"\1" * 64
+    async with push_service() as (endpoint, came):
+        made = Browser(
+            endpoint=endpoint,
+            p256dh=off_the_curve,
+            auth=AUTH,
+            keys=keys,
+            contact=None,
+            gone=partial(gone.append, "gone"),
+        )
+        assert await made.send(NOTICE) == ("gave_up", "its key cannot be used")
+    assert (gone, came) == (["gone"], [])
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
+def test_a_damaged_file_of_keys_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "push.pem").write_bytes(content)
+    with pytest.raises(ValueError, match=r"push\.pem has no key of the curve P-256; delete it"):
+        Keys(tmp_path / "push.pem")
+
+
 def test_the_keys_stay_the_same_and_are_their_owners_alone(tmp_path: Path) -> None:
     file = tmp_path / "notify" / "push.pem"
     assert Keys(file).public == Keys(file).public
@@ -196,6 +219,7 @@ def test_push_services_of_browsers_are_known(endpoint: str) -> None:
         "https://[::1",
         "https://fcm.googleapis.com:99999999/x",
         "https://fcm.googleapis.com/" + "x" * 3000,
+        "https://fcm.googleapis.com/\ud800",
     ],
 )
 def test_a_page_cannot_have_the_bridge_send_elsewhere(endpoint: object) -> None:

@@ -3,9 +3,10 @@
 import json
 import os
 import signal
+import sqlite3
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +24,38 @@ SECRET = "hunter2hunter2"
 
 
 @pytest.fixture
-async def hub(start_hub: Any, peer_scripts: Path) -> RunningHub:
+async def hub(start_relay: Any) -> RunningHub:
     """A hub with a server that asks what it is told to."""
+    return await start_relay()
+
+
+@pytest.fixture
+def start_relay(start_hub: Any, peer_scripts: Path) -> Callable[[], Awaitable[RunningHub]]:
+    """Starts such a hub; all have one data directory."""
     server = {
         "command": sys.executable,
         "args": ["-I", "-S", str(peer_scripts / "relay_server.py")],
         "max_in_flight": 50,
     }
-    hub = await start_hub({"relay": server})
-    await hub.connected("relay")
-    return hub
+
+    async def start() -> RunningHub:
+        hub = await start_hub({"relay": server})
+        await hub.connected("relay")
+        return hub
+
+    return start
 
 
 class Receiver:
-    """A webhook: `came` has what it got. It answers by `statuses`, then with 204; while it is to `hold`, not at all."""
+    """A webhook: `came` has what it got. It answers by `statuses`, then with 204; what it is to `hold` until it may
+    `go`.
+    """
 
     def __init__(self) -> None:
         self.came: list[tuple[dict[str, str], dict[str, Any]]] = []
         self.statuses: list[int] = []
         self.hold = False
+        self.go = anyio.Event()
         self.url = ""
 
     async def serve(self, stream: SocketStream) -> None:
@@ -51,7 +65,7 @@ class Receiver:
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
             self.came.append((headers, json.loads(await reader.receive_exactly(int(headers["content-length"])))))
             if self.hold:
-                await anyio.sleep_forever()
+                await self.go.wait()
             status = self.statuses.pop(0) if self.statuses else 204
             await stream.send(f"HTTP/1.1 {status} -\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
 
@@ -217,16 +231,43 @@ def _questions(body: dict[str, Any]) -> int:
     return int(body["title"].split()[0]) if body["title"].endswith("wait") else 1
 
 
-async def test_a_restart_of_the_hub_tells_nothing_twice(hub: RunningHub, receiver: Receiver) -> None:
+async def test_a_restart_of_the_hub_is_outlived_and_tells_nothing_twice(
+    start_relay: Any, hub: RunningHub, receiver: Receiver
+) -> None:
     notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
     asked = await ask(hub, "before")
     assert (await told(notifying, "told"))["requests"] == [asked.id]
-    await hub.client.servers.disconnect("relay")
-    await hub.client.servers.connect("relay")
-    await hub.connected("relay")
-    later = await ask(hub, "after")
+    await hub.terminate()
+    later = await ask(await start_relay(), "after")
     assert (await told(notifying, "told"))["requests"] == [later.id]
     assert len(receiver.came) == 2
+
+
+async def test_a_service_that_starts_while_another_sends_takes_nothing_from_it(
+    hub: RunningHub, receiver: Receiver
+) -> None:
+    receiver.hold, receiver.statuses = True, [503]
+    sending = await hub.start_hubbub("notify", receiver.url, "--after", "0", "--digest", "0")
+    asked = await ask(hub, "under way")
+    await receiver.got(1)
+    await told(await hub.start_hubbub("notify", receiver.url, "--after", "600"), "unknown")
+    receiver.hold = False
+    receiver.go.set()
+    await told(sending, "failed")
+    assert (await told(sending, "told"))["requests"] == [asked.id]
+
+
+async def test_the_pause_of_a_digest_goes_on_over_a_restart(hub: RunningHub, receiver: Receiver) -> None:
+    asked = await ask(hub, "in two digests")
+    once = ("--after", "0", "--once", "--digest")
+    while len((await hub.hubbub("notify", f"{receiver.url}/first", *once, "0")).lines) == 1:
+        assert receiver.came == []  # it is gathered for a second first
+    with closing(sqlite3.connect(hub.data_dir / "notify" / "told.db", isolation_level=None)) as store:
+        store.execute("UPDATE notices SET at = at - 7200")
+    ran = await hub.hubbub("notify", receiver.url, *once, "10800")
+    assert [line["event"] for line in ran.lines] == ["ready"]
+    ran = await hub.hubbub("notify", receiver.url, *once, "3600")
+    assert ran.lines[-1]["requests"] == [asked.id]
 
 
 async def test_only_what_is_wanted_is_told(hub: RunningHub, receiver: Receiver) -> None:
@@ -326,7 +367,33 @@ async def test_a_test_needs_no_hub_and_says_what_did_not_arrive(receiver: Receiv
 async def test_sigterm_lets_what_is_being_sent_arrive(hub: RunningHub, receiver: Receiver) -> None:
     receiver.hold = True
     notifying = await hub.start_hubbub("notify", receiver.url, "--after", "0")
-    await ask(hub, "the last")
+    asked = await ask(hub, "the last")
     await receiver.got(1)
     notifying.process.terminate()
+    receiver.go.set()
+    assert (await told(notifying, "told"))["requests"] == [asked.id]
     assert await notifying.wait() == 0
+
+
+async def test_a_service_that_never_ends_its_answer_does_not_keep_the_command(hub: RunningHub) -> None:
+    began = anyio.Event()
+
+    async def serve(stream: SocketStream) -> None:
+        """Send a header that has no end, a little at a time: no read ever times out."""
+        async with stream:
+            await stream.receive()
+            began.set()
+            await stream.send(b"HTTP/1.1 200 -\r\nX: ")
+            with suppress(anyio.BrokenResourceError):
+                while True:
+                    await stream.send(b"x")
+                    await anyio.sleep(POLL_S)
+
+    async with listening(serve) as port:
+        notifying = await hub.start_hubbub("notify", f"json://127.0.0.1:{port}", "--after", "0")
+        asked = await ask(hub, "endless")
+        with anyio.fail_after(LIMIT_S):
+            await began.wait()
+        assert await notifying.interrupt() == 0
+    ran = await hub.hubbub("notify", f"json://127.0.0.1:{port}", "--after", "0", "--once")
+    assert [(line["event"], line.get("requests")) for line in ran.lines[1:]] == [("unknown", [asked.id])]

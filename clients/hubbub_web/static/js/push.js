@@ -31,8 +31,12 @@ export async function startWorker() {
 export async function unsubscribe() {
   localStorage.setItem(WANTED, "no");
   await ask("push-to", { subscription: null }).catch(() => {});
-  const registration = await navigator.serviceWorker?.getRegistration();
-  await (await registration?.pushManager?.getSubscription())?.unsubscribe().catch(() => {});
+  try {
+    const registration = await navigator.serviceWorker?.getRegistration();
+    await (await registration?.pushManager?.getSubscription())?.unsubscribe();
+  } catch {
+    // A browser that does not let its worker be seen gets no pushes, and must still be able to log out.
+  }
 }
 
 /** Render the choice to be told while the page is closed; nothing where that cannot be. */
