@@ -26,19 +26,25 @@ def main() -> None:
         bounds.bound_size()
     except KeyboardInterrupt:
         sys.exit(1)
-    own = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
+    sys.exit(outcome(sys.argv[1:]))
+
+
+def outcome(words: list[str]) -> int:
+    """Run a command line, and return its exit status. Raises SystemExit when it completes words for a shell."""
+    from hubbub_cli import streams
+
     try:
-        streams.check_words(sys.argv[1:])
+        streams.check_words(words)
         from hubbub_cli.app import app
 
-        status = app(standalone_mode=False, prog_name="hubbub")
+        status = app(words, standalone_mode=False, prog_name="hubbub")
         if status == INTERRUPTED:
             status = 1
         sys.stdout.flush()
     except SystemExit:  # of the completion
         raise
     except BaseException as error:  # noqa: BLE001 - every end has a line and a status
-        from hubbub_cli import ends  # imported late: a run that succeeds does not need it
+        from hubbub_cli import anywhere, ends  # imported late: a run that succeeds does not need `ends`
 
-        status = ends.end(error, as_json="--json" in own)
-    sys.exit(status if isinstance(status, int) else 0)
+        status = ends.end(error, as_json=anywhere.wants_json(words))
+    return status if isinstance(status, int) else 0

@@ -1,7 +1,7 @@
 """Root of the command line: its options; the commands are in `tree`."""
 
 import gc
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,11 +16,13 @@ VERSION = "0.1.0"
 HELP_WIDTH = 110
 """Most columns of a help page; longer lines are hard to read."""
 
+Output = Literal["json", "text"]
+
 app = Commands(
     "Watch and answer what MCP servers ask, and call them, through one hub.",
     cls=Root,
     pretty_exceptions_enable=False,
-    context_settings={"max_content_width": HELP_WIDTH},
+    context_settings={"max_content_width": HELP_WIDTH, "help_option_names": ["-h", "--help"]},
 )
 
 
@@ -58,9 +60,14 @@ def options(
     key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; else HUBBUB_KEY, else in --cert.")] = None,
     name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="The name that claims and answers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, errors too.")] = False,
-    connect_timeout: Annotated[
+    output: Annotated[
+        Output | None,
+        typer.Option("--output", "-o", metavar="json|text", help="The same as --json, or the output for people."),
+    ] = None,
+    connect_timeout_s: Annotated[
         float | None,
         typer.Option(
+            "--connect-timeout",
             min=0,
             metavar="S",
             help="Seconds to wait for the hub; else 5 if something listens, and none if nothing does.",
@@ -76,18 +83,8 @@ def options(
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
-    from hubbub_cli.session import CONNECT_TIMEOUT_S, Settings  # imported late: `--version` and `--help` do not need it
+    from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
 
     gc.freeze()
     gc.enable()
-    context.obj = Settings(
-        address=address,
-        token=token,
-        data_dir=data_dir,
-        ca=ca,
-        cert=cert,
-        key=key,
-        name=name,
-        json=as_json,
-        connect_timeout_s=CONNECT_TIMEOUT_S if wait and connect_timeout is None else connect_timeout,
-    )
+    context.obj = Settings.of(context.params)  # all of the above

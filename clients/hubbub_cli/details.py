@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, PendingRequest, Record, Server, Task
+from hubbub_frontend.explained import more_about
 from hubbub_frontend.wording import clock, duration, in_queue, moment, question, relative, request_state, story, why
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ R = TypeVar("R", bound=Record)
 SERVER: Mapping[str, Callable[[Server], str | None]] = {
     "wanted": lambda it: _wanted(it),
     "what is wrong": lambda it: trouble(it) or None,
-    "see": lambda it: it.error and it.error.help_url,
+    "more": lambda it: it.error and more_about(it.error.code, it.error.help_url),
     "failed": lambda it: f"{it.attempt} times in a row" if it.attempt else None,
     "again": lambda it: relative(it.next_retry_at) if it.next_retry_at else None,
     "server": lambda it: _introduced(it),
@@ -42,7 +43,7 @@ CALL: Mapping[str, Callable[[Call], str | None]] = {
     "began": lambda it: _time(it.started_at),
     "ended": lambda it: _time(it.completed_at),
     "error": lambda it: it.error and why(it.error),
-    "see": lambda it: it.error and it.error.help_url,
+    "more": lambda it: it.error and more_about(it.error.code, it.error.help_url),
     "asked": lambda it: "\n".join(it.pending_ids) if it.ended else None,
     "asks": lambda it: None if it.ended else _answers(it.pending_ids),
     "perhaps asks": lambda it: None if it.ended else _answers(it.perhaps_pending_ids),

@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.output import coloured, print_json, say, trouble
-from hubbub_cli.session import Settings, settings_of
+from hubbub_cli.machine import Checked, Repair, data_directory, without_hub
+from hubbub_cli.output import coloured, note, print_json, say, trouble
+from hubbub_cli.session import Settings, Usage, in_loop, settings_of
+from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogList, PendingRequest, Server
+from hubbub_frontend.explained import more_about
 from hubbub_frontend.wording import relative, why
 
 if TYPE_CHECKING:
@@ -27,36 +30,112 @@ SOON = timedelta(minutes=1)
 # A larger difference between two clocks makes deadlines and times misleading, seconds.
 SKEW = timedelta(seconds=5)
 
+# What helps against the faults of a server, by their codes.
+ADVICE = {
+    "AUTHENTICATION_FAILED": "open its page in the inbox, or correct its token: hubbub inbox list --state open",
+    "COMMAND_NOT_EXECUTABLE": "make it executable: chmod +x",
+    "COMMAND_NOT_FOUND": "install it, or write its whole path: the hub looks in the PATH that it was started with",
+    "COMMAND_NOT_ALLOWED": "add the command to allow_commands in [hub] of the hub's configuration",
+    "CONNECTION_REFUSED": "start it, or correct the port in its url",
+    "HOST_NOT_ALLOWED": "add the host to allow_hosts in [hub] of the hub's configuration",
+    "HOST_NOT_FOUND": "correct the host in its url",
+    "VARIABLE_NOT_ALLOWED": "add the variable to allow_variables in [hub] of the hub's configuration",
+    "VARIABLE_NOT_SET": "set the variable where the hub is started, or write ${NAME:-default}",
+    "WORKING_DIRECTORY_INVALID": "make the directory, or correct cwd",
+}
+
+# What brings the commands that most servers are started with.
+INSTALL = {
+    "bunx": "install Bun, which brings bunx; then restart the hub",
+    "docker": "install Docker, or Podman and a link to it; then restart the hub",
+    "node": "install Node.js; then restart the hub",
+    "npx": "install Node.js, which brings npx; then restart the hub, so that its PATH has it",
+    "uv": "install uv: pipx install uv; then restart the hub, so that its PATH has it",
+    "uvx": "install uv, which brings uvx: pipx install uv; then restart the hub, so that its PATH has it",
+}
+
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-def doctor(context: typer.Context) -> None:
+def doctor(
+    context: typer.Context,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe to repair, each after asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --fix: do not ask.")] = False,
+) -> None:
     """Check the hub, its surroundings and its servers, and say what to do; exit 1 when something has failed."""
-    import asyncio
-
     settings = settings_of(context)
+    if yes and not fix:
+        raise Usage("--yes is for --fix")
+    if fix and not (yes or settings.interactive):
+        raise Usage("repairs are made only with consent: at a terminal, or with --yes")
     failed = False
-    for each in asyncio.run(_look(settings)):
-        failed |= each.verdict == "fail"
-        if settings.json:
-            print_json(each.to_json())
-            continue
-        verdict = each.verdict if each.verdict in COLOURS else "warn"  # a newer hub may have others
-        say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{each.about}: {each.message or ''}")
-        if each.advice:
-            say(f"      {each.advice}")
+    for each in in_loop(context, _look(settings)):
+        _show(each.finding, settings.json)
+        mended = fix and each.repair is not None and _mended(each.repair, settings.json, ask=not yes)
+        failed |= each.finding.verdict == "fail" and not mended
     if failed:
         raise typer.Exit(1)
 
 
-async def _look(settings: Settings) -> list[Finding]:
+def _show(finding: Finding, as_json: bool) -> None:
+    if as_json:
+        print_json(finding.to_json())
+        return
+    verdict = finding.verdict if finding.verdict in COLOURS else "warn"  # a newer hub may have others
+    say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{finding.about}: {finding.message or ''}")
+    for line in (finding.advice or "").splitlines():
+        say(f"      {line}")
+
+
+def _mended(repair: Repair, as_json: bool, *, ask: bool) -> bool:
+    """Repair something, if the person agrees; return whether it was done."""
+    if ask and not typer.confirm(f"      do this now? {repair.what}", err=True):
+        return False
+    try:
+        repair.do()
+    except OSError as error:
+        note(f"      that failed: {error.strerror}")
+        return False
+    if as_json:
+        print_json({"repair": repair.what, "done": True})
+    else:
+        say(f"      done: {repair.what}")
+    return True
+
+
+async def _look(settings: Settings) -> list[Checked]:
     from hubbub_client.errors import HubbubError  # imported late here and below, since it imports gRPC
 
+    here = _directory(settings)
+    found = list(data_directory(here)) if here else []
     try:
         async with settings.connect(patient=False) as hub:
-            return _agreeing([each async for each in _of_a_hub(hub, settings)])
+            seen = [Checked(finding=each) async for each in _of_a_hub(hub, settings)]
+            ill = [each for each in found if each.finding.verdict != "ok"]
+            return _agreeing([*seen, *(each for each in ill if each.repair)])
     except HubbubError as error:
-        return [_refused(error), *_without_a_hub(settings)]
+        refused = error
+    seen = [Checked(finding=_refused(refused)), *found]
+    if here is None:
+        message = "the hub is elsewhere: nothing else can be looked at from here"
+        seen.append(Checked(finding=_finding("this machine", "warn", message)))
+    elif refused.reason == "HUB_UNREACHABLE":
+        seen += [each async for each in without_hub(here)]
+    return _once(seen)
+
+
+def _directory(settings: Settings) -> Path | None:
+    """Return the data directory, if the hub is one of this machine."""
+    if settings.address or os.environ.get("HUBBUB_ADDRESS"):
+        return None
+    from hubbub_client.discovery import default_data_dir
+
+    return Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
+
+
+def _once(found: Sequence[Checked]) -> list[Checked]:
+    """Keep the first finding about each thing."""
+    return list({each.finding.about: each for each in reversed(found)}.values())[::-1]
 
 
 async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
@@ -79,10 +158,10 @@ async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
         yield each
 
 
-def _agreeing(findings: Sequence[Finding]) -> list[Finding]:
+def _agreeing(found: Sequence[Checked]) -> list[Checked]:
     """Drop each `ok` about something that another finding warns of: it would only reassure wrongly."""
-    ill = {each.about for each in findings if each.verdict != "ok"}
-    return [each for each in findings if each.verdict != "ok" or each.about not in ill]
+    ill = {each.finding.about for each in found if each.finding.verdict != "ok"}
+    return [each for each in found if each.finding.verdict != "ok" or each.finding.about not in ill]
 
 
 def _finding(about: str, verdict: Verdict, message: str, advice: str | None = None) -> Finding:
@@ -94,41 +173,8 @@ def _finding(about: str, verdict: Verdict, message: str, advice: str | None = No
 def _refused(error: HubbubError) -> Finding:
     advice = "start hubbubd; `hubbubd --check-config` with its options says whether it would start"
     if error.reason != "HUB_UNREACHABLE":
-        advice = f"see {error.help_url}" if error.help_url else "check --address, --token and --ca"
+        advice = more_about(error.reason, error.help_url) or "check --address, --token and --ca"
     return _finding("hub", "fail", f"{error.message} ({error.reason})", advice)
-
-
-def _without_a_hub(settings: Settings) -> Iterator[Finding]:
-    """Check this machine alone, if no hub answers and the hub would run here."""
-    if settings.address or os.environ.get("HUBBUB_ADDRESS"):
-        yield _finding("this machine", "warn", "the hub is elsewhere: nothing else can be looked at from here")
-        return
-    from hubbub_client.discovery import default_data_dir
-
-    directory = Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
-    try:
-        yield from _data_directory(directory)
-    except OSError as error:  # not a name that the system takes, or on the way to it something may not be read
-        yield _finding(f"data directory {directory}", "warn", f"it cannot be looked at: {error.strerror}")
-
-
-def _data_directory(directory: Path) -> Iterator[Finding]:
-    """Check who may read what is in it. Raises OSError if the system does not tell."""
-    about = f"data directory {directory}"
-    if not directory.is_dir():
-        yield _finding(about, "warn", "it is not there: no hub has run with it", "name another one: --data-dir")
-        return
-    if directory.stat().st_uid != os.geteuid():
-        yield _finding(about, "warn", "it belongs to another user", "run this as that user")
-        return
-    yield _finding(about, "ok", "it is there")
-    file = directory / "client.json"
-    if not file.is_file():
-        yield _finding(str(file), "warn", "it is not there", "a hub writes it when it starts")
-    elif file.stat().st_mode & 0o077:
-        yield _finding(str(file), "warn", "others may read the token in it", f"chmod go= {file}")
-    else:
-        yield _finding(str(file), "ok", "only its owner can read it")
 
 
 def _hub(hub: Hub, status: HubStatus) -> Iterator[Finding]:
@@ -158,11 +204,28 @@ def _servers(servers: Sequence[Server]) -> Iterator[Finding]:
         about = f"server {server.name}"
         fault = server.error
         # A server that fails again and again is `connecting` in between.
-        if server.state == server.desired_state or (server.state == "connecting" and not fault):
+        as_wanted = server.state == server.desired_state or (server.state == "connecting" and not fault)
+        if as_wanted and not server.gave_up:
             yield _finding(about, "ok", server.state)
             continue
         message = f"{server.state}: {trouble(server)}" if fault else server.state
-        yield _finding(about, "fail", message, fault.help_url if fault else None)
+        yield _finding(about, "fail", message, _advice(server))
+
+
+def _advice(server: Server) -> str | None:
+    """Return what to do about a server that is away."""
+    fault = server.error
+    if fault is None:
+        return f"hubbub servers connect {server.name}"
+    said = [ADVICE.get(fault.code, "")]
+    if fault.code == "COMMAND_NOT_FOUND":
+        command = Path(str(as_object(fault.details).get("command", ""))).name
+        said = [INSTALL.get(command, said[0])]
+    if server.gave_up:
+        said.append(f"then: hubbub servers connect {server.name}")
+    if more := more_about(fault.code, fault.help_url):
+        said.append(f"more: {more}")
+    return "\n".join(filter(None, said)) or None
 
 
 def _lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ def end(error: BaseException, as_json: bool) -> int:
     error = first(error)
     match error:
         case typer.TyperException():
-            print_usage(error.format_message(), as_json)
+            print_usage(error, error.format_message(), as_json)
             return error.exit_code
         case typer.Exit():
             return error.exit_code

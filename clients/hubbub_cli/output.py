@@ -16,6 +16,7 @@ from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest, Record, Server
 from hubbub_frontend.content import describe_result
+from hubbub_frontend.explained import more_about
 from hubbub_frontend.wording import (
     call_state,
     in_queue,
@@ -96,7 +97,7 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def print_error(error: "HubbubError", as_json: bool) -> None:
-    """Print the error as the last line of stderr; for people with advice."""
+    """Print the error as the last line of stderr; for people with what was perhaps meant, and where to read more."""
     shape = error.to_json()
     if as_json:
         _write(sys.stderr, json.dumps(shape) + "\n")
@@ -104,17 +105,26 @@ def print_error(error: "HubbubError", as_json: bool) -> None:
     note(f"error: {shape['message']} ({error.reason})")
     if error.retry_after_s is not None:
         note(f"try again in {error.retry_after_s:g} s")
-    if error.help_url:
-        note(f"see {error.help_url}")
+    _print_notes(error)
+    if more := more_about(error.reason, error.help_url):
+        note(f"more: {more}")
 
 
-def print_usage(problem: str, as_json: bool) -> None:
+def print_usage(error: Exception, problem: str, as_json: bool) -> None:
     """Print a wrong command line as `print_error` prints errors."""
     if as_json:
         shape: dict[str, object] = {"code": "INVALID_ARGUMENT", "reason": "USAGE", "message": problem, "metadata": {}}
         _write(sys.stderr, json.dumps(shape) + "\n")
     else:
-        note(f"error: {problem}\n`--help` after the command shows how it is used")
+        from hubbub_cli.usage import message_of
+
+        note(f"error: {message_of(error)}")
+        _print_notes(error)
+
+
+def _print_notes(error: Exception) -> None:
+    for each in getattr(error, "__notes__", ()):
+        note(each)
 
 
 def trouble(server: Server) -> str:
@@ -233,7 +243,7 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         for record in records:
             print_json(record.to_json())
         return
-    found = [_cells(record) for record in records]
+    found = [row_of(record) for record in records]
     if not found:
         note("there is nothing to show")
         return
@@ -310,6 +320,16 @@ def show_result(method: str, result: object) -> None:
         console().print_json(json.dumps(_finite(result)))
 
 
+def print_page(text: str) -> None:
+    """Print a page of the documents: laid out at a terminal, else the Markdown as it is."""
+    if not sys.stdout.isatty():
+        say(text.rstrip())
+        return
+    from rich.markdown import Markdown
+
+    console().print(Markdown(text))
+
+
 def print_counts(counts: Iterable[tuple[str, object]]) -> None:
     """Print names and numbers, one pair per line."""
     for name, value in counts:
@@ -340,7 +360,8 @@ def _painted(text: "Text") -> str:
     return captured.get()
 
 
-def _cells(record: Record) -> list[tuple[str, str]]:
+def row_of(record: Record) -> list[tuple[str, str]]:
+    """Return the columns of a record, each with its name."""
     return [(name, cell_of(show(record))) for name, show in COLUMNS[type(record).__name__].items()]
 
 

@@ -1,22 +1,29 @@
 """One run of a command: global options, the connection to the hub, and its end."""
 
+import json
 import os
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
 
 from hubbub_cli import ends, streams
+from hubbub_cli.usage import Failed
 from hubbub_client import payload
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
+T = TypeVar("T")
+
+RUNNER = "hubbub_cli.runner"
 CONNECT_TIMEOUT_S = 5.0
+MOST_QUOTED = 60
+"""Characters of a wrong value that are repeated in the message."""
 
 
 class Usage(typer.TyperException):
@@ -39,6 +46,16 @@ class Settings:
     json: bool
     connect_timeout_s: float | None
     """How long to wait for a hub, seconds; None if no option says so."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Settings":
+        """Return the settings of the root's parameters. `--output` wins over `--json`."""
+        output, limit_s = given["output"], given["connect_timeout_s"]
+        return cls(
+            **{name: given[name] for name in ("address", "token", "data_dir", "ca", "cert", "key", "name")},
+            json=given["as_json"] if output is None else output == "json",
+            connect_timeout_s=CONNECT_TIMEOUT_S if given["wait"] and limit_s is None else limit_s,
+        )
 
     @property
     def interactive(self) -> bool:
@@ -96,6 +113,18 @@ def settings_of(context: typer.Context) -> Settings:
     return context.obj
 
 
+def in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
+    """Run a coroutine as `asyncio.run` does, but always in the same loop: gRPC can serve one in a process."""
+    import asyncio
+
+    root = context.find_root()
+    runner = root.meta.get(RUNNER)
+    if runner is None:
+        runner = root.meta[RUNNER] = asyncio.Runner()
+        root.call_on_close(runner.close)
+    return runner.run(work)
+
+
 def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]", *, endless: bool = False) -> None:
     """Connect, do the work, and exit 1 if it returns False. An `endless` work waits for a hub, and SIGINT ends it well.
 
@@ -113,8 +142,6 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
         # Fails at once where there is no hub, without the imports that only a connection needs.
         discover(Where(settings.address, settings.token, settings.data_dir, settings.ca, settings.cert, settings.key))
 
-    import asyncio
-
     from hubbub_client import tracing
 
     async def session() -> bool | None:
@@ -124,7 +151,7 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
 
     interrupted = 0 if endless else 1
     try:
-        good = asyncio.run(session())
+        good = in_loop(context, session())
     except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
         match ends.first(error):
             case BrokenPipeError():  # the reader of the output has left
@@ -135,7 +162,7 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
                 raise other from None
         raise typer.Exit(interrupted) from None
     if good is False:
-        raise typer.Exit(1)
+        raise Failed
 
 
 def json_value(text: str, name: str) -> Any:
@@ -146,8 +173,19 @@ def json_value(text: str, name: str) -> Any:
     except RecursionError:
         raise Usage(f"{name} nests too deep to be sent") from None
     except ValueError as error:
-        raise Usage(f"{name} is not JSON: {error}") from None
+        raise Usage(f"{_quoted(text)}, given as {name}, is no valid JSON: {_where(error)}") from None
     return value
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}..."
+
+
+def _where(error: ValueError) -> str:
+    """Return what is wrong with a JSON text, and at which character, counted from one."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+    return str(error)
 
 
 def json_object(text: str | None, name: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from hubbub_cli.output import console, print_json, trouble
 from hubbub_cli.session import Settings, run, settings_of
 from hubbub_client.legible import clean
 from hubbub_client.records import Server, StateCount
+from hubbub_frontend.explained import more_about
 from hubbub_frontend.wording import in_queue, relative, size
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ def _servers(servers: Sequence[Server]) -> "Table":
             in_queue(each.queue) or "-",
             Text(clean(wrong)),
         )
-        if each.error and each.error.help_url:
-            table.add_row("", "", "", "", Text(f"see {clean(each.error.help_url)}", style="dim"))
+        if each.error and (more := more_about(each.error.code, each.error.help_url)):
+            table.add_row("", "", "", "", Text(f"more: {clean(more)}", style="dim"))
     return table
 
 

@@ -1,6 +1,6 @@
 """The tree of commands. The module of a command is imported when it is run, completed, or asked for its help.
 
-The root knows of each command its name, its line in the root's help, and its module.
+The root knows of each command its name, its module, its first sentence, and its words in the root's help.
 """
 
 from importlib import import_module
@@ -9,14 +9,15 @@ from typing import Any
 from typer.core import TyperCommand
 from typer.main import get_command, get_group
 
+from hubbub_cli import streams
 from hubbub_cli.group import Commands, LightCommand, LightGroup
 
 
 class LazyCommand(LightCommand):
     """Stands for a command, or for a group of commands, until `load` imports it.
 
-    `where` is `MODULE:NAME`, of a function or of a `Typer`. `summary` is its line in the root's help. A function comes
-    with an `example`.
+    `where` is `MODULE:NAME`, of a function or of a `Typer`. `summary` is what shells show beside its name. A function
+    comes with an `example`.
     """
 
     def __init__(self, name: str, where: str, summary: str, example: str | None = None) -> None:
@@ -173,6 +174,14 @@ COMMANDS = (
         "init",
     ),
     LazyCommand("config", "config:app", "The configuration file of the hub on this machine."),
+        "help", "help:help_", "Show how a command is used; without one, which commands there are.", "help inbox"
+    ),
+    LazyCommand(
+        "explain",
+        "explain:explain",
+        "Explain an error by its code: what it means, why it happens and what to do.",
+        "explain SERVER_NOT_FOUND",
+    ),
     LazyCommand("servers", "servers:app", "The configured MCP servers and their connections."),
     LazyCommand("inbox", "inbox:app", "What servers ask, and the answers."),
     LazyCommand("calls", "calls:app", "Calls to servers, and their outcomes."),
@@ -191,8 +200,75 @@ COMMANDS = (
 )
 
 
+# The root's help: a title, and for each command a few words. The most used stand first.
+SECTIONS: dict[str, dict[str, str]] = {
+    "Start": {
+        "up": "start a hub on this machine",
+        "down": "stop it",
+        "init": "take over the MCP servers that this machine has",
+        "status": "one page about the hub and its servers",
+        "doctor": "find what is wrong, and repair it",
+    },
+    "Answer": {
+        "inbox": "see and answer what servers ask",
+        "open": "visit the page that a server asks for",
+        "web": "answer in the browser",
+        "tui": "answer in the terminal, on one screen",
+        "agent": "let rules, a program or a model answer",
+        "notify": "be told when something waits",
+    },
+    "Call": {
+        "call": "call a tool",
+        "calls": "list, watch and cancel calls",
+        "tasks": "list, watch and cancel tasks",
+        "queue": "how many calls of a server are in each state",
+        "read": "read a resource",
+        "prompt": "fill in a prompt",
+        "complete": "what a server suggests for an argument",
+        "subscribe": "read a resource after each change",
+        "send": "send any MCP request",
+    },
+    "Servers": {
+        "servers": "list, add, connect and remove servers",
+        "catalog": "tools, resources and prompts of servers",
+        "logs": "what a server has logged",
+        "events": "what servers tell, as it happens",
+        "roots": "the directories that a server is told of",
+        "log-level": "how much a server logs",
+        "mcp": "use the hub from Claude, VS Code and other hosts",
+    },
+    "Operate": {
+        "config": "show and change the hub's configuration",
+        "service": "run the hub in the background, always",
+        "reload": "read the configuration again",
+        "health": "whether the hub takes work, for supervisors",
+        "whoami": "who you are to the hub",
+        "tokens": "who may use the hub",
+        "audit": "who changed what",
+        "store": "what the hub keeps on disk",
+        "fleet": "several hubs as one",
+        "certs": "certificates for a hub on the network",
+    },
+    "Help": {
+        "help": "how a command is used",
+        "explain": "what an error means, and what to do",
+    },
+}
+
+TAIL = """
+Examples:
+  hubbub servers add time -- uvx mcp-server-time
+  hubbub inbox answer
+  hubbub call time get_current_time '{"timezone": "UTC"}'
+
+hubbub COMMAND -h shows how a command is used; hubbub --help also shows the options of every command.
+"""
+
+
 class Root(LightGroup):
     """The root. It loads one command: the one that is run, completed, or asked for its help."""
+
+    shares_options = True
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -203,3 +279,32 @@ class Root(LightGroup):
         """Find the command that the arguments begin with, as Typer does, and load it."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is named; a person who names none sees which there are."""
+        words = ctx._protected_args  # pyright: ignore - Typer has no public name for it
+        if words or ctx.params["as_json"] or ctx.params["output"] == "json":
+            return super().invoke(ctx)
+        streams.say(self.overview(ctx).rstrip())
+        return None
+
+    def overview(self, ctx: Any) -> str:
+        """Return the short help: the commands, without the options."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_commands(ctx, formatter)
+        return formatter.getvalue() + TAIL
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line. Options may stand anywhere."""
+        return ["COMMAND [ARGS]... [OPTIONS]"]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by what one wants to do."""
+        width = max(len(name) for name in self.commands)
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                for name, words in commands.items():
+                    if name in self.commands:
+                        formatter.write(f"  {name:{width}}  {words}\n")

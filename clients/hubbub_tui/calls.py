@@ -11,6 +11,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
 from hubbub_client.records import CALL_ENDED, Call, ConnectedHost, PendingRequest, Progress
 from hubbub_frontend import content, text
+from hubbub_frontend.explained import more_about
 from hubbub_frontend.hosts import host_of, named
 from hubbub_frontend.text import Page
 from hubbub_frontend.timeline import timeline
@@ -42,7 +43,7 @@ def call_text(
         page.fact("progress", bar(progress))
     if call.error:
         page.fact("error", f"{call.error.code} ({call.error.category})", "red").fact("says", call.error.message, "red")
-        page.fact("help", call.error.help_url)
+        page.fact("help", more_about(call.error.code, call.error.help_url))
     _requests(page, call, boards)
     _result(page, call)
     page.heading("Call").fact("what", called(call)).fact("method", call.method).fact("server", call.server)

@@ -8,6 +8,7 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.records import Server
 from hubbub_frontend import text
+from hubbub_frontend.explained import more_about
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import in_queue, moment, relative
 from hubbub_tui.add import AddServer
@@ -83,7 +84,9 @@ class ServersPane(ListPane):
         page.fact("next try", moment(server.next_retry_at))
         if server.error:
             page.heading("Trouble").fact("code", f"{server.error.code} ({server.error.category})", "red")
-            page.paragraph(server.error.message, "red").fact("help", server.error.help_url)
+            page.paragraph(server.error.message, "red").fact(
+                "help", more_about(server.error.code, server.error.help_url)
+            )
             if server.error.details:
                 page.json(server.error.details)
         counts = server.queue.to_json() if server.queue else {}

@@ -13,8 +13,9 @@ HERE = Path(__file__).parent
 TOP = """# Errors
 
 Every error has a stable `reason` (the `reason` of `google.rpc.ErrorInfo`, or the `code` of a fault in a record), a
-message for the person who reads it, and a page here: what it means, why it happens, and what to do. The help links of
-errors lead here; `help_base_url` in `[hub]` says where these documents are served.
+message for the person who reads it, and a page here: what it means, why it happens, and what to do. `hubbub explain
+CODE` shows a page without a hub or a network. The help links of errors lead here, too; `help_base_url` in `[hub]` says
+where these documents are served.
 
 """
 

@@ -1,6 +1,8 @@
 """A hub whose every answer a test writes down: the real services over real gRPC, without a daemon behind them."""
 
 import asyncio
+import contextlib
+import io
 import json
 import os
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import grpc
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -34,6 +37,7 @@ from hubbub.v1 import (
     task_pb2,
     task_pb2_grpc,
 )
+from hubbub_cli import outcome
 
 from .. import forks
 
@@ -198,7 +202,9 @@ class ScriptedHub:
         metadata = dict(context.invocation_metadata())
         self.seen.append((name, request, metadata))
         if metadata.get("authorization") != f"Bearer {self.token}":
-            await context.abort_with_status(Refusal("UNAUTHENTICATED", "UNAUTHENTICATED", "no valid token").status())
+            await context.abort_with_status(
+                Refusal("UNAUTHENTICATED", "TOKEN_INVALID", "this is no bearer token that the hub knows").status()
+            )
 
 
 def _pass_over_late_events() -> None:
@@ -269,6 +275,28 @@ def hubbub(hub: ScriptedHub) -> Callable[..., Any]:
         with anyio.fail_after(60):
             done = await forks.run([HUBBUB, *options, *words], env=os.environ | (env or {}))
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run
+
+
+@pytest.fixture
+def typed(hub: ScriptedHub) -> Callable[..., Any]:
+    """Runs a command line against the scripted hub in this process, without a terminal, as a person without `--json`.
+
+    It reads nothing, and neither signals nor the end of a process belong to it: those have `hubbub`.
+    """
+
+    async def run(*words: str) -> Ran:
+        out, err = io.StringIO(), io.StringIO()
+
+        def command() -> int:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                return outcome([*words])
+
+        os.environ["HUBBUB_DATA_DIR"] = str(hub.data_dir)  # taken back by `hub`
+        with anyio.fail_after(60):
+            status = await anyio.to_thread.run_sync(command)
+        return Ran(status, out.getvalue(), err.getvalue())
 
     return run
 

@@ -53,11 +53,11 @@ async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
     [
         (("inbox", "answer", "r"), "give one answer"),
         (("inbox", "answer", "r", "--decline", "--text", "x"), "give one answer"),
-        (("inbox", "answer", "r", "--accept", "{"), "--accept is not JSON"),
+        (("inbox", "answer", "r", "--accept", "{"), "{, given as --accept, is no valid JSON: expecting property name"),
         (("inbox", "answer", "r", "--result", "[1]"), "--result must be a JSON object"),
         (("inbox", "list", "--kind", "song"), "'song' is not one of elicitation_form"),
         (("inbox", "show"), "Missing argument"),
-        (("call", "s", "t", "nope"), "JSON is not JSON"),
+        (("call", "s", "t", "nope"), "nope, given as JSON, is no valid JSON: expecting value at character 1"),
         (("send", "s", "m", '"text"'), "must be a JSON object"),
         (("servers", "add", "x"), "--url URL or -- COMMAND"),
         (("audit", "list", "--since", "0001-01-01T00:00:00+01:00"), "out of range"),
@@ -90,7 +90,8 @@ async def test_a_refusal_exits_1_with_its_status_reason_and_metadata(hub: Any, h
     plain = await hubbub("inbox", "answer", "r", "--accept", json=False)
     assert plain.err.splitlines() == [
         "error: ann was first (ALREADY_ANSWERED)",
-        "see https://help.test/ALREADY_ANSWERED",
+        f"next: hubbub --data-dir {hub.data_dir} inbox list --state open",
+        "more: hubbub explain ALREADY_ANSWERED, https://help.test/ALREADY_ANSWERED",
     ]
 
 

@@ -219,7 +219,12 @@ async def test_a_watched_call_is_told_in_words_and_ends_with_its_result(hub: Any
 
 # A value for each type of a field, which is found again in what is printed.
 FAULT = Fault(
-    code="FAULT_CODE", category="server", message="the reason", retryable=True, help_url="help.test/x", details=None
+    code="FAULT_CODE",
+    category="server",
+    message="the reason",
+    retryable=True,
+    help_url="https://help.test/x",
+    details=None,
 )
 KNOWN: dict[str, Any] = {
     "transport": "stdio",

@@ -43,7 +43,8 @@ async def test_a_hub_that_is_well_passes_and_each_trouble_says_what_to_do(start_
     assert told["configuration"]["verdict"] == "fail"
     assert told["secrets"]["verdict"] == "warn"
     assert told["secrets"]["advice"].startswith("chmod go= ")
-    assert told["server gone"]["advice"].endswith("docs/errors/command_not_found.md")
+    assert told["server gone"]["advice"].startswith("install it, or write its whole path")
+    assert told["server gone"]["advice"].endswith("\nmore: hubbub explain COMMAND_NOT_FOUND")
 
     viewer = (await hub.hubbub("tokens", "create", "eye", "--role", "viewer")).record["secret"]
     seen = found((await hub.hubbub("--token", viewer, "doctor")).lines)
@@ -92,7 +93,7 @@ async def test_the_status_is_one_page_with_each_server_and_what_is_wrong(start_h
         "hub-0.toml",
     ):
         assert words in out
-    for words in ("COMMAND_NOT_FOUND", "docs/errors/command_not_found.md", "inbox answer", "telemetry"):
+    for words in ("COMMAND_NOT_FOUND", "hubbub explain COMMAND_NOT_FOUND", "inbox answer", "telemetry"):
         assert words in out
     told = (await hub.hubbub("status")).record
     assert (told["serving"], told["config"]["watched"], told["telemetry"]["on"]) == (True, True, False)

@@ -1,0 +1,74 @@
+"""The options of the root, accepted anywhere: before the command, after it, and between its arguments.
+
+Each command and group takes them over from the root, but those of which it has one of the same name. A value that is
+found there becomes the root's, so the commands themselves know nothing of this. After `--` there are no options.
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+JSON = "json"
+OUTPUT, OUTPUTS = ("-o", "--output"), (JSON, "text")
+
+
+def taken_over(command: Any, ctx: Any, own: Sequence[Any]) -> list[Any]:
+    """Return the root's options as options of a command; none for the root itself, and for a command on its own."""
+    root = ctx.find_root()
+    if root.command is command or not getattr(root.command, "shares_options", False):
+        return []
+    names = {name for each in own for name in each.opts}
+    return [_shared(each) for each in root.command.params if _is_shared(each) and names.isdisjoint(each.opts)]
+
+
+def _is_shared(param: Any) -> bool:
+    """Return whether an option makes sense after the command, too: those that only print and end do not."""
+    return param.param_type_name == "option" and param.expose_value
+
+
+def _shared(param: Any) -> Any:
+    """Return a copy of a root's option that gives its value to the root."""
+    shared = copy.copy(param)
+    shared.name, shared.expose_value, shared.of_root = f"root {param.name}", False, param.name
+    shared.callback = _keep
+    shared.checked_by = param.callback
+    return shared
+
+
+def is_shared(param: Any) -> bool:
+    """Return whether a command has this option from the root."""
+    return hasattr(param, "of_root")
+
+
+def _keep(ctx: Any, param: Any, value: Any) -> Any:
+    source = ctx.get_parameter_source(param.name)
+    if source is None or source.name != "COMMANDLINE":
+        return value
+    value = param.checked_by(ctx, param, value) if param.checked_by else value
+    root = ctx.find_root()
+    root.params[param.of_root] = value
+    if root.obj is not None:  # there is none while a shell completes
+        settings = type(root.obj).of(root.params)
+        each = ctx
+        while each is not None:
+            each.obj, each = settings, each.parent
+    return value
+
+
+def wants_json(words: Iterable[str]) -> bool:
+    """Return whether a command line asks for JSON, also one that cannot be parsed."""
+    wanted, output, previous = False, None, ""
+    for word in words:
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if word == "--json":
+            wanted = True
+        elif previous in OUTPUT:
+            output = word
+        elif name in OUTPUT and equals:
+            output = value
+        elif word.startswith("-o") and word[2:] in OUTPUTS:
+            output = word[2:]
+        previous = word
+    return output == JSON if output in OUTPUTS else wanted

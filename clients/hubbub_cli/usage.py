@@ -1,0 +1,135 @@
+"""What is said below the message of a wrong command line: what was perhaps meant, and how the command is used.
+
+For people only: it stands in notes of the error (PEP 678), which `--json` leaves out.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+MOST_SHOWN = 3
+LEAST = 2
+"""A word has more characters, if what contains it is to be suggested."""
+# Words of Typer and pydantic, and plainer ones.
+PLAINER = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in {
+        r"Value error, ": "",
+        r"Input should be a valid integer.*": "it is not a whole number",
+        r"Input should be a valid number.*": "it is not a number",
+        r"Input should be greater than or equal to (.*)": r"it must be at least \1",
+        r"Input should be less than or equal to (.*)": r"it must be at most \1",
+        r"Got unexpected extra argument\(s\) \((.*)\)": r"There are more words than this command takes: \1",
+        r"requires an argument\.$": "needs a value.",
+    }.items()
+)
+NO_OPTION = re.compile(r"a server has no option '([^']*)'")
+NOT_ONE_OF = re.compile(r"'([^']*)' is not one of (.*)")
+
+# Words that other programs have for what is called otherwise here.
+OTHER_WORDS = {
+    "add": "servers add",
+    "answer": "inbox answer",
+    "ask": "inbox list",
+    "claim": "inbox claim",
+    "connect": "servers connect",
+    "errors": "explain",
+    "list": "servers list",
+    "login": "whoami",
+    "ls": "servers list",
+    "prompts": "catalog prompts",
+    "ps": "calls list",
+    "questions": "inbox list",
+    "remove": "servers remove",
+    "requests": "inbox list",
+    "resources": "catalog resources",
+    "rm": "servers remove",
+    "run": "call",
+    "server": "servers",
+    "show": "inbox show",
+    "tool": "call",
+    "tools": "catalog tools",
+    "version": "--version",
+    "watch": "inbox watch",
+}
+
+
+def close(word: str, known: Iterable[str]) -> list[str]:
+    """Return what is spelled nearly so, the closest first; also what differs only in case, or goes on."""
+    names = list(dict.fromkeys(known))
+    lowered = {name.lower(): name for name in names}
+    found = [lowered[each] for each in get_close_matches(word.lower(), lowered, n=MOST_SHOWN)]
+    longer = [name for name in names if len(word) > LEAST and word.lower() in name.lower()]
+    return [name for name in dict.fromkeys((*found, *longer)) if name != word][:MOST_SHOWN]
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return a question; empty for no names."""
+    return f"did you mean {' or '.join(names)}?" if names else ""
+
+
+def add(error: BaseException, *notes: str) -> None:
+    """Add notes to an error, but the empty ones."""
+    for note in filter(None, notes):
+        error.add_note(note)
+
+
+class Failed(typer.Exit):
+    """What the command was to do has failed, and said so: exit 1."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+
+def message_of(error: Any) -> str:
+    """Return the message for people, without what Typer says in it was perhaps meant."""
+    if hasattr(error, "option_name") and hasattr(error, "possibilities"):
+        return error.message
+    message = error.format_message().partition(" Did you mean ")[0]
+    for pattern, words in PLAINER:
+        message = pattern.sub(words, message)
+    return message
+
+
+def advise(error: Any) -> None:
+    """Add to a wrong command line what was perhaps meant, how the command is used, and where more is."""
+    context = error.ctx
+    if context is None:
+        add(error, "help: hubbub --help")
+        return
+    path = context.command_path
+    if error.message == "Missing command.":
+        add(error, "", context.get_help())
+        return
+    if near := _meant(error, context):
+        add(error, did_you_mean(near))
+    if not hasattr(context.command, "commands"):
+        words = " ".join(context.command.collect_usage_pieces(context))
+        add(error, f"usage: {path} {words}")
+    add(error, f"help: {path} --help")
+
+
+def _meant(error: Any, context: Any) -> Sequence[str]:
+    """Return the options, commands or values that a word was perhaps meant to be."""
+    if option := getattr(error, "option_name", None):
+        known = [name for each in context.command.get_params(context) for name in each.opts]
+        words = {name.removeprefix("--"): name for name in known if name.startswith("--")}
+        return [] if option in known else [words[each] for each in close(option.lstrip("-"), words)]
+    if (word := getattr(error, "command_word", None)) is not None:
+        return _commands(word, context)
+    if unknown := NO_OPTION.search(error.message):
+        from hubbub_client.specs import KEYS  # imported late, since it imports gRPC
+
+        return close(unknown[1], KEYS)
+    of_several = NOT_ONE_OF.search(error.format_message())
+    return close(of_several[1], re.findall(r"[^\s,']+", of_several[2])) if of_several else []
+
+
+def _commands(word: str, context: Any) -> list[str]:
+    """Return the commands that a wrong one was perhaps meant to be, whole."""
+    path = context.command_path
+    other = [f"{path} {OTHER_WORDS[word.lower()]}"] if context.parent is None and word.lower() in OTHER_WORDS else []
+    return list(dict.fromkeys((*other, *(f"{path} {name}" for name in close(word, context.command.commands)))))
