@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings
 from hubbub_client.records import PendingRequest
+from hubbub_local.places import Surroundings, config_file
 
 if TYPE_CHECKING:
     from hubbub_notify.notifier import AnswerAt
@@ -26,12 +27,14 @@ def data_directory(settings: Settings) -> Path:
 def given_rules(options: dict[str, Any], config: Path | None, *, without: Collection[str] = ()) -> "tuple[Rules, str]":
     """Return the rules of the table [notify] with the options over them, and where the table is. Raises ConfigProblem.
 
-    The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one; its keys of `without` are not
-    read.
+    The table is that of `config`, else of the first file of HUBBUBD_CONFIG that has one, else of the default file; its
+    keys of `without` are not read.
     """
     from hubbub_notify.rules import ConfigProblem, rules, table
 
-    files = [config] if config else [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
+    named = [Path(each) for each in os.environ.get(CONFIG, "").split(os.pathsep) if each]
+    default = config_file(Surroundings.here())
+    files = [config] if config else named or ([default] if default.exists() else [])
     given = {name: value for name, value in options.items() if value is not None}
     unread = {*given, *without}  # these need no variable
     found = next(((each, file) for file in files if (each := table(file, os.environ, except_=unread))), None)

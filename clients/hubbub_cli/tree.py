@@ -174,6 +174,7 @@ COMMANDS = (
         "init",
     ),
     LazyCommand("config", "config:app", "The configuration file of the hub on this machine."),
+    LazyCommand(
         "help", "help:help_", "Show how a command is used; without one, which commands there are.", "help inbox"
     ),
     LazyCommand(
