@@ -119,7 +119,8 @@ class Notifier:
         scope.cancel()
 
     async def _watch(self, hub: Hub, *, once: bool) -> None:
-        there, stale = set[str](), set[str]()
+        there: set[str] = set()
+        stale: set[str] = set()
         async with aclosing(hub.inbox.watch(states=["open"])) as events:
             async for event in events:
                 match event:
@@ -133,14 +134,14 @@ class Notifier:
                         there.discard(id_)
                         self._plan.gone(id_)
                     case Reset():
-                        stale = {*there}
+                        stale = set(there)
                     case Synced():
                         for id_ in stale:
                             there.discard(id_)
                             self._plan.gone(id_)
                         stale = set()
                         # Also what the rules leave out is there: another service may tell of it.
-                        await self._on_file(self.state.forget, {*there})
+                        await self._on_file(self.state.forget, set(there))
                         if once:
                             return
                     case _:

@@ -160,6 +160,7 @@ def test_every_service_of_the_document_is_known() -> None:
 def test_what_a_service_says_is_shown_without_any_part_of_the_url() -> None:
     url = "json://ada%40x:hunter%202@127.0.0.1:80/to/abc.defghi"
     said = "no hunter 2 at 127.0.0.1 for abc.defghi, ada@x, hunter%202, json"
+    assert hidden("json://p%61ssword@127.0.0.1", "password, p%61ssword") == "…, p%…"
     assert hidden(url, said) == "no … 2 at 127.0.0.1 for …, ada@x, …%202, json"
 
 

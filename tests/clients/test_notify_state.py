@@ -41,6 +41,17 @@ def test_what_was_cut_off_is_known_afterwards_and_not_begun_again(tmp_path: Path
     assert state.begin("n4", "target", ["a", "b"]) == ["b"]
 
 
+def test_the_outcome_counts_of_an_attempt_that_another_service_took_for_cut_off(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    one.begin("n1", "target", ["a"])
+    assert other.cut_off(["target"]) == ["a"]
+    one.end("n1", "target", "failed")
+    assert one.begin("n1", "target", ["a"]) == ["a"]
+    one.end("n1", "target", "sent")
+    one.end("n1", "target", "failed")
+    assert one.begin("n1", "target", ["a"]) == []
+
+
 def test_a_request_is_told_once_every_target_was(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.begin("n1", "one", ["a", "b"])
