@@ -102,6 +102,8 @@ async def foreground(
     import signal
     from asyncio.subprocess import DEVNULL, PIPE
 
+    from hubbub_cli.telling import beats
+
     # In a session of its own, so that Ctrl-C reaches the hub once: from here.
     hub = await asyncio.create_subprocess_exec(
         *words, stdin=DEVNULL, stdout=PIPE, start_new_session=True, env=env, cwd=cwd
@@ -109,16 +111,16 @@ async def foreground(
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(signum, _end, hub)
     assert hub.stdout is not None
-    telling: asyncio.Task[None] | None = None
+    telling = asyncio.create_task(beats(lambda: "starting the hub"))
     async for line in hub.stdout:
         ready = _ready(line)
         if ready is not None:
+            telling.cancel()
             await on_ready(ready)
             telling = asyncio.create_task(_tell(str(ready["data_dir"])))
     status = await hub.wait()
-    if telling is not None:
-        telling.cancel()
-        await asyncio.wait([telling])
+    telling.cancel()
+    await asyncio.wait([telling])
     return status
 
 
