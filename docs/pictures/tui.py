@@ -81,6 +81,8 @@ async def take(client: hubbub_client.Hub) -> None:
             for key in keys:
                 await pilot.press(key)
                 await pilot.pause(0.1)
+                if key == "5":  # the entries are fetched; the next keys go down in them
+                    await shows(app, pilot, "order_lunch")
             await shows(app, pilot, seen)
             await pilot.pause(0.5)
             (HERE / f"tui-{name}.svg").write_text(OUTSIDE.sub("", app.export_screenshot(title="hubbub tui")))
