@@ -178,14 +178,14 @@ async def test_what_could_not_be_declined_is_said_and_stays(
 
 async def test_a_question_of_yes_or_no_is_answered_in_its_row(hub: RunningHub, ada: Person) -> None:
     sure = {"sure": {"type": "boolean", "title": "Deploy now"}}
-    first = await ask(hub, form("Deploy to production?", sure, "sure"))
-    await ada.page.get_by_role("button", name="Yes: Deploy to production?").click()
-    await expect(ada.page.locator(".listing [role=status]")).to_have_text("“Deploy to production?”: Yes.")
+    first = await ask(hub, form("Deploy?", sure, "sure"))
+    await ada.page.get_by_role("button", name="Yes: Deploy?").click()
+    await expect(ada.page.locator(".listing [role=status]")).to_have_text("“Deploy?”: Yes.")
     second = await ask(
-        hub, form("And to the mirror?", sure), form("Two fields?", sure | {"other": {"type": "boolean"}})
+        hub, form("Mirror?", sure), form("Two fields?", sure | {"other": {"type": "boolean"}})
     )
     await expect(ada.page.get_by_role("button", name="Yes: Two fields?")).to_have_count(0)
-    no = ada.page.get_by_role("button", name="No: And to the mirror?")
+    no = ada.page.get_by_role("button", name="No: Mirror?")
     await expect(no).to_have_accessible_description("Deploy now")
     await no.click()
     answered = await hub.request((await hub.client.inbox.list(call_id=first))[0].id, state="answered")
