@@ -229,16 +229,23 @@ async def add_server(
 
     `variables` has a NAME=VALUE a line, `headers` a NAME: VALUE a line.
     """
-    if not name.strip():
-        raise InvalidArgument("a name is needed", violations=(("name", "please give a name"),))
+    name, url, words = name.strip(), url.strip(), _command(command)
     place = "url" if url else "command"
-    words = _command(command)
+    if not name:
+        raise InvalidArgument("a name is needed", violations=(("name", "please give a name"),))
     if bool(words) == bool(url):
-        raise InvalidArgument("a command or a URL is needed", violations=((place, f"please give a {place}"),))
-    given = {"env": _pairs(variables, "=", "variables"), "headers": _pairs(headers, ":", "headers")}
-    endpoint = {"url": url.strip()} if url else {"command": words[0], "args": words[1:]}
+        wanted = "please give a command or a URL"
+        raise InvalidArgument("one endpoint is needed", violations=((place, f"{wanted}, not both" if url else wanted),))
+    spec = ServerSpec(
+        name=name,
+        command=words[0] if words else None,
+        args=words[1:] or None,
+        url=url or None,
+        env=_pairs(variables, "=", "variables"),
+        headers=_pairs(headers, ":", "headers"),
+    )
     try:
-        added = await (await who.hub()).servers.add(ServerSpec(name=name.strip(), **endpoint, **given))  # pyright: ignore[reportArgumentType] - by key
+        added = await (await who.hub()).servers.add(spec)
     except HubbubError as error:
         if error.reason in FIELDS_OF or error.violations:
             found = tuple((_field(at, place), text) for at, text in error.violations)

@@ -75,15 +75,17 @@ def question(request: PendingRequest) -> str:
 
 
 def yes_or_no(request: PendingRequest) -> dict[str, str] | None:
-    """Return the name and title of the field of a form that asks for one boolean and nothing else."""
+    """Return the name and title of the field of a form that asks for one boolean alone, if all of it is short."""
     schema = _mapping(_mapping(request.request).get("requestedSchema"))
     fields = _mapping(schema.get("properties"))
     if request.kind != "elicitation_form" or len(fields) != 1:
         return None
     name, spec = next(iter(fields.items()))
-    if _mapping(spec).get("type") != "boolean" or len(name) > LONGEST:
+    title = str(_mapping(spec).get("title") or name)
+    asked = str(_mapping(request.request).get("message") or "")
+    if _mapping(spec).get("type") != "boolean" or max(len(name), len(title), len(asked)) > LONGEST:
         return None
-    return {"name": name, "title": clip(str(_mapping(spec).get("title") or name))}
+    return {"name": name, "title": title}
 
 
 def clip(text: str) -> str:

@@ -41,4 +41,4 @@ def _short(entry: CatalogEntry) -> dict[str, Any]:
     key = str(it.get(_KEYS.get(entry.kind or "", "name")) or entry.name)
     words = {"name": entry.name, "title": entry.title or entry.name, "about": str(it.get("description") or "")}
     shape = {name: clip(text) for name, text in words.items()}
-    return {"id": f"{entry.server}/{entry.kind}/{key}", "server": entry.server, "kind": entry.kind, "key": key, **shape}
+    return {"server": entry.server, "kind": entry.kind, "key": key, **shape}

@@ -178,14 +178,12 @@ async def test_what_could_not_be_declined_is_said_and_stays(
 
 async def test_a_question_of_yes_or_no_is_answered_in_its_row(hub: RunningHub, ada: Person) -> None:
     sure = {"sure": {"type": "boolean", "title": "Deploy now"}}
-    first = await ask(hub, form("Deploy to production?", sure, "sure"))
-    await ada.page.get_by_role("button", name="Yes: Deploy to production?").click()
-    await expect(ada.page.locator(".listing [role=status]")).to_have_text("“Deploy to production?”: Yes.")
-    second = await ask(
-        hub, form("And to the mirror?", sure), form("Two fields?", sure | {"other": {"type": "boolean"}})
-    )
+    first = await ask(hub, form("Deploy?", sure, "sure"))
+    await ada.page.get_by_role("button", name="Yes: Deploy?").click()
+    await expect(ada.page.locator(".listing [role=status]")).to_have_text("“Deploy?”: Yes.")
+    second = await ask(hub, form("Mirror?", sure), form("Two fields?", sure | {"other": {"type": "boolean"}}))
     await expect(ada.page.get_by_role("button", name="Yes: Two fields?")).to_have_count(0)
-    no = ada.page.get_by_role("button", name="No: And to the mirror?")
+    no = ada.page.get_by_role("button", name="No: Mirror?")
     await expect(no).to_have_accessible_description("Deploy now")
     await no.click()
     answered = await hub.request((await hub.client.inbox.list(call_id=first))[0].id, state="answered")
@@ -193,6 +191,79 @@ async def test_a_question_of_yes_or_no_is_answered_in_its_row(hub: RunningHub, a
     await expect(ada.page.locator("a.card")).to_have_count(1)
     found = [each.answer for each in await hub.client.inbox.list(call_id=second, states=["answered"])]
     assert found == [{"action": "accept", "content": {"sure": False}}]
+
+
+async def test_yes_or_no_that_cannot_be_read_in_its_row_is_shown_whole_first(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    long = f"Shall it go on {'and on ' * 20}until all is gone?"
+    await ask(hub, form(long, {"keep": {"type": "boolean", "title": "Keep a copy of all that is there"}}))
+    person: Person = await visit(await bridge.new_link(), "Ada", viewport=PHONE)
+    yes, dialog = person.page.get_by_role("button", name="Yes: Shall"), person.page.get_by_role("dialog")
+    await yes.click()
+    await expect(dialog.locator("p")).to_have_text([long, "Keep a copy of all that is there: Yes"])
+    await dialog.get_by_role("button", name="Keep").click()
+    assert len(await hub.client.inbox.list(states=["open"])) == 1
+    await yes.click()
+    await dialog.get_by_role("button", name="Yes").click()
+    await expect(person.page.locator("a.card")).to_have_count(0)
+    (answered,) = await hub.client.inbox.list(states=["answered"], limit=1)
+    assert answered.answer["content"] == {"keep": True}
+
+
+async def test_the_second_click_of_two_answers_nothing(hub: RunningHub, ada: Person) -> None:
+    await in_turn(hub, *(form(f"Now {n}?", {"ok": {"type": "boolean"}}) for n in range(3)))
+    box = await ada.page.get_by_role("button", name="Yes: Now 0?").bounding_box()
+    assert box is not None
+    x, y = box["x"] + 5, box["y"] + 5
+    await ada.page.mouse.click(x, y)
+    await expect(ada.page.locator("a.card")).to_have_count(2)
+    # What has come under the pointer is pressed by the second click of a double click.
+    button = ada.page.get_by_role("button", name="Yes: Now 1?")
+    await button.evaluate("it => it.dispatchEvent(new MouseEvent('click', { bubbles: true, detail: 2 }))")
+    await ada.page.get_by_role("button", name="No: Now 2?").click()
+    await expect(ada.page.locator("a.card")).to_have_count(1)
+    await expect(ada.page.locator("a.card")).to_contain_text("Now 1?")
+
+
+async def test_the_keyboard_goes_on_where_a_row_has_gone(hub: RunningHub, ada: Person) -> None:
+    await in_turn(hub, *(form(f"Next {n}?", {"ok": {"type": "boolean"}}) for n in range(4)))
+    press, focused = ada.page.keyboard.press, ada.page.locator(":focus")
+    await expect(ada.page.locator("a.card")).to_have_count(4)
+    await ada.page.get_by_role("button", name="Yes: Next 1?").focus()
+    await press("Enter")
+    await expect(ada.page.locator("a.card")).to_have_count(3)
+    await expect(focused).to_contain_text("Next 2?")
+    await press("x")
+    await expect(ada.page.get_by_label("Select: Next 2?")).to_be_checked()
+    await ada.page.get_by_label("Select: Next 2?").focus()
+    await press("x")
+    await expect(ada.page.get_by_label("Select: Next 2?")).not_to_be_checked()
+    await expect(focused).to_contain_text("Next 2?")
+    await press("j")
+    await expect(focused).to_contain_text("Next 3?")
+    await press("e")
+    await press("Enter")
+    await expect(ada.page.locator("a.card")).to_have_count(2)
+    await expect(focused).to_contain_text("Next 2?")
+
+
+async def test_escape_closes_what_is_open_before_it_leads_back(hub: RunningHub, ada: Person) -> None:
+    await ask(hub, form("Here?", {}))
+    main = await ada.open("Here?")
+    search = ada.page.get_by_role("complementary", name="Inbox").get_by_role("searchbox")
+    await search.fill("word")
+    await search.press("Escape")
+    await expect(search).to_have_value("")
+    await expect(main.get_by_role("heading", level=1)).to_have_text("Here?")
+    await ada.page.set_viewport_size(PHONE)
+    more = ada.page.get_by_role("button", name="More")
+    await more.click()
+    await ada.page.keyboard.press("Escape")
+    await expect(more).to_have_attribute("aria-expanded", "false")
+    await expect(main.get_by_role("heading", level=1)).to_have_text("Here?")
+    await ada.page.keyboard.press("Escape")
+    await expect(main.get_by_role("heading", level=1)).to_have_text("Inbox")
 
 
 @pytest.mark.parametrize("size", [PHONE, LAPTOP])
@@ -286,6 +357,18 @@ async def test_a_thousand_questions_are_scrolled_through_with_few_elements(hub: 
     await ada.page.keyboard.press("j")
     assert await focused.evaluate("it => it.parentElement.ariaPosInSet") == "2"
     assert await focused.evaluate(IN_SIGHT)
+    # The list stays where it is scrolled to, on its page and beside what was opened.
+    for _ in range(498):
+        await ada.page.keyboard.press("j")
+    assert await focused.evaluate("it => it.parentElement.ariaPosInSet") == "500"
+    await ada.page.keyboard.press("Enter")
+    await opened(ada.page, "Flood?")
+    current = ada.page.locator(".listing a.card[aria-current]")
+    await expect(ada.page.locator("#side .rows > li[aria-posinset='500'] a[aria-current]")).to_have_count(1)
+    assert await current.evaluate(IN_SIGHT)
+    await ada.page.keyboard.press("Escape")
+    await expect(ada.page.locator("main .listing")).to_be_visible()
+    assert await ada.page.locator(".rows > li[aria-posinset='500']").evaluate(IN_SIGHT)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -54,6 +54,9 @@ async def ada(bridge: Bridge, visit: Callable[..., Any]) -> Person:
         ("tool/first/nope", "No tool “nope”", "See what it offers", "first"),
         ("somewhere", "There is no such page", "Back to the inbox", "Inbox"),
         ("call/%", "No call “%”", "Back to calls", "Calls"),
+        ("request/%", "No request “%”", "Back to the inbox", "Inbox"),
+        ("call/no%20such", "No call “no such”", "Back to calls", "Calls"),
+        ("constructor", "There is no such page", "Back to the inbox", "Inbox"),
     ],
 )
 async def test_what_is_not_there_says_so_and_leads_back(route: str, says: str, back: str, to: str, ada: Person) -> None:

@@ -58,7 +58,7 @@ export async function addPage(main) {
     button.disabled = true;
     try {
       await ask("add_server", values);
-      location.hash = `#/server/${encodeURIComponent(values.name)}`;
+      if (form.isConnected) location.hash = `#/server/${encodeURIComponent(values.name)}`;
     } catch (error) {
       if (!(error instanceof Refused)) trouble.textContent = "The bridge cannot be reached. Nothing was added, as far as this page knows.";
       else if (!show(error.violations)) trouble.textContent = sentence(error.message);

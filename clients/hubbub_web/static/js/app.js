@@ -60,7 +60,7 @@ function arrange() {
   document.body.classList.toggle("split", Boolean(inbox) && wide.matches);
   side.hidden = !beside;
   if (beside) {
-    inbox.list.select(decodeURIComponent(location.hash.split("/")[2] ?? ""));
+    inbox.list.select(page?.id ?? null);
     inbox.moveTo(side, "h2");
   } else {
     side.replaceChildren();
@@ -82,7 +82,7 @@ async function visit() {
   if (location.hash.startsWith("#login=")) return enter();
   if (state.link === "out" || !begun) return undefined;
   const route = routeOf();
-  const [make, called, under] = ROUTES[route] ?? [nowhere, "Not found"];
+  const [make, called, under] = Object.hasOwn(ROUTES, route) ? ROUTES[route] : [nowhere, "Not found"];
   const mine = ++visits;
   page?.leave();
   page = null;
@@ -117,7 +117,13 @@ function nowhere(box) {
 }
 
 function notFound(called, under) {
-  const id = clean(location.hash.split("/").slice(2).join("/")).slice(0, 100);
+  let id = location.hash.split("/").slice(2).join("/");
+  try {
+    id = decodeURIComponent(id);
+  } catch {
+    // It is shown as it is.
+  }
+  id = id.length > 100 ? `${id.slice(0, 100)}…` : id;
   return [h("h1", { text: `No ${called.toLowerCase()} “${id}”` }), h("p", { text: "It may have been removed: old records are deleted after a while. Or you may not see it." }), back(under)];
 }
 
@@ -133,7 +139,7 @@ function back(under) {
 
 function drawAround() {
   const waiting = openRequests().length;
-  document.title = `${waiting ? `(${waiting}) ` : ""}${title} · Hubbub`;
+  document.title = `${waiting ? `(${waiting}) ` : ""}${clean(title)} · Hubbub`;
   const badge = nav.querySelector("[data-role=count]");
   if (badge) {
     badge.hidden = !waiting;
@@ -191,6 +197,8 @@ function leave(problem) {
   page = null;
   inbox = null;
   side.hidden = true;
+  side.replaceChildren();
+  fresh = [];
   document.body.className = "out";
   nav.hidden = true;
   person.hidden = true;

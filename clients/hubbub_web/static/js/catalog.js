@@ -1,7 +1,7 @@
 // The catalog: what servers offer, by server, or found over all of them.
 
-import { ask } from "./api.js";
-import { h, pill, refill } from "./dom.js";
+import { ask, Refused } from "./api.js";
+import { clean, h, pill, refill } from "./dom.js";
 import { entry, rows, searchBox } from "./list.js";
 import { oneAtATime, tables } from "./store.js";
 import { keyOf } from "./use.js";
@@ -33,9 +33,14 @@ function everything(main) {
     const text = search.element.value.trim();
     const none = !text;
     if (!none) {
-      const { entries, many } = await ask("find", { text: text.slice(0, 200) });
-      found.show(entries);
-      say(many > entries.length ? `The best ${entries.length} of ${many.toLocaleString()}.` : `${many} found.`);
+      try {
+        const { entries, many } = await ask("find", { text: text.slice(0, 200) });
+        found.show(entries.map((each, id) => ({ ...each, id })));
+        say(many > entries.length ? `The best ${entries.length} of ${many.toLocaleString()}.` : `${many} found.`);
+      } catch (error) {
+        say(error instanceof Refused ? clean(error.message) : "This cannot be searched now. Try again in a moment.");
+        return;
+      }
     } else {
       say(HELP);
     }

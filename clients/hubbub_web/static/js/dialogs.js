@@ -14,13 +14,13 @@ export function keysAreOn() {
   return localStorage.getItem(OFF) === null;
 }
 
-/** Ask whether something is meant; `verb` names the button that says so. */
-export function sure(dialog, title, text, verb) {
+/** Ask whether something is meant, `told` in paragraphs; `verb` names the button that says so. */
+export function sure(dialog, title, told, verb) {
   const id = fresh("sure");
   return new Promise((done) => {
     let yes = false;
     const form = h("form", { on: { submit: (event) => { event.preventDefault(); yes = true; dialog.close(); } } },
-      h("h2", { id, text: title }), h("p", { text }),
+      h("h2", { id, text: title }), typeof told === "string" ? h("p", { text: told }) : told,
       h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: verb }),
         h("button", { type: "button", class: "plain", text: "Keep", on: { click: () => dialog.close() } })));
     open(dialog, id, form);

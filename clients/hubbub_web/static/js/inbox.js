@@ -29,18 +29,21 @@ export class Inbox {
     this.bar = h("div", { class: "picking", hidden: true }, this.decline, this.all);
     this.said = h("p", { class: "help", role: "status" });
     this.trouble = h("p", { class: "problem", role: "alert" });
+    this.sending = new Set();
+    this.top = 0;
     this.element = h("section", { class: "listing", "aria-label": "Open requests" },
       h("div", { class: "heading" }, this.head, this.count, this.pick),
       h("div", { class: "filters", role: "search" }, this.search.element, this.server.element, this.kind.element),
       this.bar, this.trouble, this.said, this.list.element);
+    // Elements that are moved forget it.
+    this.element.addEventListener("scroll", () => { this.top = this.element.scrollTop; });
   }
 
   /** Put the list into a box, under a heading of some level. */
   moveTo(box, level) {
-    const { scrollTop } = this.element;
     refill(this.head, h(level, { text: "Inbox" }));
     box.append(this.element);
-    this.element.scrollTop = scrollTop;
+    this.element.scrollTop = this.top;
     this.update();
   }
 
@@ -82,8 +85,20 @@ export class Inbox {
     const id = fresh("quick");
     const { name, title } = request.yes_or_no;
     const button = (text, value) => h("button", { type: "button", text, "aria-describedby": id,
-      "aria-label": `${text}: ${clean(request.question)}`, on: { click: () => this.answer(request, { accept: { [name]: value } }, text) } });
+      "aria-label": `${text}: ${clean(request.question)}`, on: { click: (event) => this.quickly(event, request, { accept: { [name]: value } }, text) } });
     return h("span", { class: "quick" }, h("span", { id, class: "quiet", dir: "auto", text: title }), button("Yes", true), button("No", false));
+  }
+
+  /** Answer at once if all that is asked can be read in the row; else show it whole first. */
+  async quickly(event, request, answer, text) {
+    // The second click of two meets the row that has come to this place.
+    if (event.detail > 1 || this.sending.has(request.id)) return;
+    const { question, yes_or_no: { title } } = request;
+    const read = [...event.target.closest(".item").querySelectorAll(".what, .quick .quiet")].every(isWhole);
+    if (!read && !await sure(this.dialog, `Answer “${text}”?`, [h("p", { dir: "auto", text: question }), h("p", { dir: "auto", text: `${title}: ${text}` })], text)) return;
+    this.sending.add(request.id);
+    await this.answer(request, answer, text);
+    this.sending.delete(request.id);
   }
 
   async answer(request, answer, said) {
@@ -157,6 +172,10 @@ export class Inbox {
 
 function wordsFor(error) {
   return error instanceof Refused ? `${error.message}.` : "The bridge cannot be reached. Try again in a moment.";
+}
+
+function isWhole(element) {
+  return element.checkVisibility() && element.scrollWidth <= element.clientWidth;
 }
 
 function nothing() {

@@ -14,7 +14,7 @@ export function listen(to) {
   };
   document.addEventListener("keydown", (event) => {
     if (to.dialog.open || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "Escape") return to.back();
+    if (event.key === "Escape") return isSearch(event.target) ? undefined : to.back();
     if (isField(event.target)) return undefined;
     if (event.key === "Enter") return open(to, event);
     // "?" must work always: it is where the keys are turned on.
@@ -36,6 +36,11 @@ function open(to, event) {
 function decline(to) {
   const inbox = to.inbox();
   return inbox?.picked.size || inbox?.list.current() ? inbox.declineThose() : to.decline();
+}
+
+/** Return whether Escape clears this field. */
+function isSearch(element) {
+  return element.matches("input[type=search]") && element.value !== "";
 }
 
 function isField(element) {

@@ -24,13 +24,19 @@ export function rows(row, { name, empty }) {
   let height = ROW;
   let selected = null;
   let last = null;
+  let spot = 0;
 
   function show(all) {
+    const [focused, was] = [focusedAt(), indexOf(last ?? selected)];
+    const key = focused >= 0 ? keyOf(records[focused]) : null;
+    if (was >= 0) spot = was;
     records = all;
     list.hidden = !all.length;
     none.hidden = all.length > 0;
     lists.add(draw);
     draw();
+    // Where the row with the focus is gone, the keyboard goes on with the one in its place.
+    if (key !== null && all.length && indexOf(key) < 0) focusOn(Math.min(focused, all.length - 1));
   }
 
   /** Draw what is in sight, and the row with the focus wherever it is. Returns whether this list is still of use. */
@@ -89,19 +95,28 @@ export function rows(row, { name, empty }) {
 
   function focusedAt() {
     if (!list.contains?.(document.activeElement)) return -1;
-    for (const [key, { node }] of items) if (node.contains(document.activeElement)) return records.findIndex((each) => keyOf(each) === key);
+    for (const [key, { node }] of items) if (node.contains(document.activeElement)) return indexOf(key);
     return -1;
   }
 
-  /** Move the focus by so many rows; without a focus, to the row that had it last, or that is selected, or to the first. */
+  function indexOf(key) {
+    return key === null ? -1 : records.findIndex((each) => keyOf(each) === key);
+  }
+
+  function focusOn(at) {
+    draw(at);
+    last = keyOf(records[at]);
+    spot = at;
+    items.get(last).node.firstChild.focus();
+  }
+
+  /** Move the focus by so many rows; without a focus, to the row that had it last or its place, or that is selected, or to the first. */
   function step(by) {
     const now = focusedAt();
-    const start = records.findIndex((each) => keyOf(each) === (last ?? selected));
-    const to = Math.min(Math.max(now >= 0 ? now + by : Math.max(start, 0), 0), records.length - 1);
+    const start = indexOf(last ?? selected);
+    const to = Math.min(Math.max(now >= 0 ? now + by : start >= 0 ? start : spot, 0), records.length - 1);
     if (to < 0) return false;
-    draw(to);
-    last = keyOf(records[to]);
-    items.get(last).node.firstChild.focus();
+    focusOn(to);
     return true;
   }
 
@@ -114,6 +129,8 @@ export function rows(row, { name, empty }) {
     select(key) {
       selected = key;
       last = key ?? last;
+      // What was opened is not new any more, although its record is as before.
+      if (items.has(key)) items.get(key).record = null;
       for (const [each, { node }] of items) markOne(each, node);
     },
     /** Draw all rows anew, although their records are as before. */
@@ -194,11 +211,14 @@ function place(parent, nodes) {
 /** Put what was made in the place of what was there. A link stays the same element: whoever has it in focus, or is pressing it, goes on. */
 function renew(node, [made, ...others]) {
   const link = node.firstChild;
+  const focused = node.contains?.(document.activeElement);
   if (link?.localName !== "a" || made.localName !== "a") return refill(node, made, others);
   for (const { name, value } of made.attributes) link.setAttribute(name, value);
   link.replaceChildren(...made.childNodes);
   for (const other of [...node.children]) if (other !== link) other.remove();
-  return node.append(...others.filter(Boolean));
+  node.append(...others.filter(Boolean));
+  if (focused && !node.contains(document.activeElement)) link.focus({ preventScroll: true });
+  return undefined;
 }
 
 function keyOf(record) {

@@ -18,6 +18,7 @@ export function drawNav(nav, routes) {
   }
   nav.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !nav.classList.contains("unfolded")) return;
+    event.preventDefault();
     unfold(false);
     more.focus();
   });

@@ -1,6 +1,6 @@
 // What came of a pending request: the answer in words, and what the call returned.
 
-import { ask } from "./api.js";
+import { ask, Refused } from "./api.js";
 import { clean, facts, h, json, refill, words } from "./dom.js";
 import { content, fault, result } from "./content.js";
 import { choicesOf } from "./form.js";
@@ -43,12 +43,26 @@ export function returned() {
 
   const read = oneAtATime(async () => {
     if (over || !asked) return;
-    const { call } = await ask("call", { id: asked });
+    const call = await whole(asked);
+    if (!call) {
+      over = true;
+      return;
+    }
     const name = call.params?.name ?? call.method;
     if (!call.completed_at) return goesOn(name);
     over = true;
     refill(element, h("h3", { dir: "auto", text: call.error ? `${name} failed` : `${name} returned` }), call.error ? fault(call.error) : result(call.method, call.result));
   });
+
+  /** Return the call; null if the hub has it no more, or does not show it. */
+  async function whole(id) {
+    try {
+      return (await ask("call", { id })).call;
+    } catch (error) {
+      if (error instanceof Refused && [403, 404].includes(error.status)) return null;
+      throw error;
+    }
+  }
 
   function goesOn(name) {
     const says = clean(`${name} goes on. What it returns is shown here.`);

@@ -88,7 +88,7 @@ class RequestPage {
     const reached = state.link === "live" && hubIsThere();
     if (reached && !this.reached) this.claiming.happens("back");
     this.reached = reached;
-    if (!this.open) this.returned.update(this.whole.call_id);
+    this.followCall();
     const short = tables.request.get(this.id);
     if (!short) return;
     // The reply to our answer can be ahead of the stream: what is closed never opens again.
@@ -299,6 +299,11 @@ class RequestPage {
     window.scrollTo(0, 0);
   }
 
+  /** Show what the call returns whose question was answered. */
+  followCall() {
+    if (this.whole.state === "answered") this.returned.update(this.whole.call_id);
+  }
+
   drawOutcome() {
     const it = this.whole;
     this.outcome.hidden = false;
@@ -315,7 +320,7 @@ class RequestPage {
       facts(["Because", it.reason]), this.returned.element,
       h("div", { class: "row" }, next ? h("a", { class: "button primary", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
         h("a", { class: next ? "button plain" : "button primary", href: "#/inbox", text: "Back to the inbox" })));
-    this.returned.update(it.state === "answered" ? it.call_id : null);
+    this.followCall();
     if (focused && !this.outcome.contains(document.activeElement)) this.outcome.querySelector("h2").focus({ preventScroll: true });
   }
 }
