@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hubbub_local.secrecy import secrets
+from hubbub_local.secrecy import secrets, why_secret
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest configuration file that is changed."""
@@ -121,6 +121,9 @@ def masked(text: str) -> dict[str, Any]:
 def _masked(value: object, way: tuple[str, ...]) -> object:
     if isinstance(value, list):
         return [_masked(each, way) for each in cast("list[object]", value)]
+    if isinstance(value, str):
+        # Addresses of services that notify have tokens in them, each in a form of its own.
+        return MASK if "://" in value and way[:1] == ("notify",) and not _only_refers(value) else value
     if not isinstance(value, dict):
         return value
     table = {key: _masked(each, (*way, key)) for key, each in cast("dict[str, object]", value).items()}
@@ -130,7 +133,9 @@ def _masked(value: object, way: tuple[str, ...]) -> object:
 
 
 def _is_secret(key: str, value: object) -> bool:
-    return isinstance(value, str) and key in ("client_secret", "private_key") and "${" not in value
+    return isinstance(value, str) and (
+        (key in ("client_secret", "private_key") and "${" not in value) or why_secret(key, value) is not None
+    )
 
 
 def _without_secrets(spec: dict[str, object]) -> dict[str, object]:

@@ -127,6 +127,11 @@ def test_what_is_shown_has_no_secret() -> None:
 command = "x"
 args = ["--token", "s3cretword", "--ref=${T}", "plain"]
 env = { LEVEL = "2", TOKEN = "s3cretword", REF = "${TOKEN}", MIXED = "Bearer s3cretword ${X}" }
+[store]
+url = "postgresql://me:s3cretword@db/hub"
+[notify]
+urls = ["slack://s3cretword/B/C", "${NOTIFY_URL}"]
+after_s = 5
 [servers.b]
 url = "https://x.example/mcp?api_key=s3cretword"
 headers = { X = "s3cretword" }
@@ -136,6 +141,8 @@ oauth = { client_id = "me", client_secret = "s3cretword", private_key = "${file:
     assert "s3cretword" not in str(shown)
     assert shown["servers"]["a"]["args"] == ["--token", MASK, "--ref=${T}", "plain"]
     assert shown["servers"]["a"]["env"]["REF"] == "${TOKEN}"
+    assert shown["notify"] == {"urls": [MASK, "${NOTIFY_URL}"], "after_s": 5}
+    assert shown["store"] == {"url": MASK}
     assert shown["servers"]["b"]["oauth"] == {"client_id": "me", "client_secret": MASK, "private_key": "${file:/k}"}
     assert tomllib.loads(config_file.dumps(shown)) == shown
 
