@@ -6,7 +6,7 @@ found there becomes the root's, so the commands themselves know nothing of this.
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 JSON = "json"
 OUTPUT, OUTPUTS = ("-o", "--output"), (JSON, "text")
@@ -48,7 +48,7 @@ def _keep(ctx: Any, param: Any, value: Any) -> Any:
     root = ctx.find_root()
     root.params[param.of_root] = value
     if root.obj is not None:  # there is none while a shell completes
-        settings = type(root.obj).of(root.params)
+        settings: Any = cast("Any", type(root.obj)).of(root.params)
         each = ctx
         while each is not None:
             each.obj, each = settings, each.parent

@@ -139,7 +139,7 @@ class Notifier:
                         for id_ in stale:
                             there.discard(id_)
                             self._plan.gone(id_)
-                        stale = set()
+                        stale = set[str]()
                         # Also what the rules leave out is there: another service may tell of it.
                         await self._on_file(self.state.forget, set(there))
                         if once:
