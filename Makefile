@@ -48,7 +48,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto)
 
-.PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact clean
+.PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -299,6 +299,11 @@ go-tools:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GO_TOOLS); } || \
 	  echo "not installed, so the test of what is generated for Go is skipped: $(GO_TOOLS)" >&2
+
+# The two packages, for those who install Hubbub as a tool.
+wheels: $(VENV)/dev.stamp
+	@for project in clients/library .; do \
+	  (cd $$project && $(CURDIR)/$(BIN)/hatchling build --target wheel --directory $(CURDIR)/dist) || exit 1; done
 
 # In an empty home of its own, with the system's Python: what the documents promise to whoever begins.
 first-contact: $(VENV)/dev.stamp
