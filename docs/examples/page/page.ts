@@ -22,6 +22,8 @@ function make(name: string, text = "", ...children: Node[]): HTMLElement {
   return made;
 }
 
+let following = new AbortController();
+
 document.querySelector("form")!.addEventListener("submit", (event) => {
   event.preventDefault();
   const given = new FormData(event.target as HTMLFormElement);
@@ -30,16 +32,19 @@ document.querySelector("form")!.addEventListener("submit", (event) => {
     return next(request);
   };
   const settings = { baseUrl: String(given.get("address")), interceptors: [authorize], useBinaryFormat: true };
-  void follow(createClient(InboxService, createConnectTransport(settings)));
+  following.abort();
+  following = new AbortController();
+  [...shown.keys()].forEach(hide);
+  void follow(createClient(InboxService, createConnectTransport(settings)), following.signal);
 });
 
 // A watch ends with the hub, or with the network. It is made again, and goes on where it was.
-async function follow(inbox: Client<typeof InboxService>): Promise<void> {
+async function follow(inbox: Client<typeof InboxService>, signal: AbortSignal): Promise<void> {
   let resumeToken = "";
-  for (;;) {
+  while (!signal.aborted) {
     try {
       const filter = { states: [PendingRequestState.OPEN] };
-      for await (const step of inbox.watchPendingRequests({ filter, resumeToken })) {
+      for await (const step of inbox.watchPendingRequests({ filter, resumeToken }, { signal })) {
         resumeToken = step.resumeToken || resumeToken;
         if (step.event.case === "upsert") show(inbox, step.event.value);
         if (step.event.case === "removed") hide(step.event.value.id);
@@ -47,7 +52,7 @@ async function follow(inbox: Client<typeof InboxService>): Promise<void> {
         status.textContent = shown.size ? `${shown.size} waiting` : "Nothing waits.";
       }
     } catch (error) {
-      status.textContent = error instanceof ConnectError ? error.message : String(error);
+      if (!signal.aborted) status.textContent = error instanceof ConnectError ? error.message : String(error);
     }
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
