@@ -110,7 +110,7 @@ async def test_the_bot_takes_the_first_reply_that_is_an_answer(hub: RunningHub) 
 async def test_the_bot_takes_yes_or_no_and_shows_text_of_servers_as_it_is(
     start_hub: Callable[..., Any], peer_scripts: Path, reply: str, said: str
 ) -> None:
-    hub = await start_hub({"sure": {"command": sys.executable, "args": [str(peer_scripts / "yes_no_server.py")]}})
+    hub = await start_hub({"sure": {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}})
     await hub.connected("sure")
     with anyio.fail_after(LIMIT_S):
         async with chatting() as chat, bot(hub, chat.url):
@@ -159,10 +159,12 @@ async def page(installed_typescript: Path, free_port: int) -> AsyncIterator[str]
 
 
 async def test_the_page_shows_what_waits_and_sends_the_answer(
-    start_hub: Callable[..., Any], page: str, browser: Browser
+    start_hub: Callable[..., Any], page: str, browser: Browser, peer_scripts: Path
 ) -> None:
-    hub = await start_hub({"gate": GATE}, hub={"connect_listen": "127.0.0.1:0", "connect_origins": [page]})
-    await hub.connected("gate")
+    choices = {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}
+    listening = {"connect_listen": "127.0.0.1:0", "connect_origins": [page]}
+    hub = await start_hub({"gate": GATE, "choices": choices}, hub=listening)
+    await hub.connected("gate", "choices")
     handle = await hub.client.start_tool("gate", "deploy", DEPLOY)
     token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     tab = await browser.new_page()
@@ -183,6 +185,12 @@ async def test_the_page_shows_what_waits_and_sends_the_answer(
         await tab.get_by_label("Reason").fill("Seen on the page")
         await tab.get_by_role("button", name="Send").click()
         await expect(tab.get_by_role("status")).to_have_text("Nothing waits.")
+        chosen = await hub.client.start_tool("choices", "size")
+        await tab.get_by_role("button", name="Send").click()
+        await expect(tab.get_by_role("alert")).to_contain_text("size")  # nothing is chosen for a person
+        await tab.get_by_role("combobox").select_option("large")
+        await tab.get_by_role("button", name="Send").click()
+        assert (await chosen.result()).text == "size: large"
     finally:
         await tab.close()
     assert (await handle.result()).text == "shop 1.4.2 is deployed (Seen on the page)"

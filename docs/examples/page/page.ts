@@ -67,8 +67,10 @@ function show(inbox: Client<typeof InboxService>, request: PendingRequest): void
   if (request.state !== PendingRequestState.OPEN) return hide(request.id);
   if (shown.has(request.id)) return;
   const item = make("li");
-  if (request.kind === PendingRequestKind.ELICITATION_FORM) {
-    item.append(form(inbox, request, parsed(request.request)));
+  const asked: Form = parsed(request.request);
+  const plain = request.kind === PendingRequestKind.ELICITATION_FORM && !Object.values(asked.requestedSchema.properties).some(({ type }) => type === "array");
+  if (plain) {
+    item.append(form(inbox, request, asked));
   } else {
     item.append(make("p", `${request.server} asks for more than a form: hubbub inbox answer ${request.id}`));
   }
@@ -111,6 +113,7 @@ function input(name: string, field: Field): HTMLElement {
   if (box instanceof HTMLSelectElement) {
     box.append(...choices!.map((choice) => new Option(choice.title, choice.const)));
     if (field.default !== undefined) box.value = String(field.default);
+    else box.prepend(new Option("", "", true, true)); // nobody has chosen yet
   } else if (field.type === "boolean") {
     box.type = "checkbox";
     box.checked = field.default === true;
