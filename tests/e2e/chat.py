@@ -12,7 +12,7 @@ TOKEN = "xoxb-test"
 
 
 class Chat:
-    """The messages of one channel. `url` is where bots find it. As in Slack, reading takes fields of a form, not JSON."""
+    """The messages of one channel. `url` is where bots find it. It takes fields of a form: Slack reads by them alone."""
 
     def __init__(self) -> None:
         self.url = ""

@@ -82,7 +82,7 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, processes: None) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """The site, built as `make docs` does."""
     at = tmp_path_factory.mktemp("site")
     target = re.search(r"^docs:.*\n\tNO_MKDOCS_2_WARNING=1 \$\(BIN\)/mkdocs (.*)$", MAKEFILE.read_text(), re.MULTILINE)
