@@ -12,7 +12,7 @@ TOKEN = "xoxb-test"
 
 
 class Chat:
-    """The messages of one channel. `url` is where bots find it. It takes fields of a form: Slack reads by them alone."""
+    """The messages of one channel. `url` is where bots find it. As Slack, it reads fields of a form, not JSON."""
 
     def __init__(self) -> None:
         self.url = ""
