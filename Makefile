@@ -254,9 +254,10 @@ chromium:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
 	  { echo "The browser tests need chromium. Debian: apt-get install chromium" >&2; exit 1; }
 
-# The documents as a site: open .site/index.html. A warning, such as a dead link, is an error.
+# The documents as a site: open .site/index.html. A warning, such as a dead link, is an error: so not with --quiet, which
+# drops warnings before they are counted.
 docs: $(VENV)/dev.stamp
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'The site is in .site: open .site/index.html'
 
 # Those of the documents, taken from the demo: of the page in a browser, and of the screen.

@@ -3,7 +3,8 @@
 quick   starts no process; `make quick` runs these
 real    starts processes: hubs, servers, commands, all of them Python's; or takes several seconds over
         every screen, many connections or many orders; `make test` runs these and the quick ones
-whole   needs a browser, Node or programs of Debian, or goes on for minutes; `make test-all` runs all
+whole   needs a browser, Node, programs of Debian or the site of the documents, or goes on for minutes; `make
+        test-all` runs all
 
 A quick test that starts a process fails: it is to use a fixture that gives one, or `processes`.
 """
@@ -35,7 +36,9 @@ WHOLE_FIXTURES = {
     "installed_typescript",
     "npm_hosts",
     "postgres",
+    "site",
 }
+"""Those that need such programs; and the site of the documents, which takes ten seconds of processor time to build."""
 
 REAL_PLACES = (
     "e2e/",

@@ -12,11 +12,13 @@ TOKEN = "xoxb-test"
 
 
 class Chat:
-    """The messages of one channel. `url` is where bots find it."""
+    """The messages of one channel. `url` is where bots find it. As Slack, it reads fields of a form, not JSON."""
 
     def __init__(self) -> None:
         self.url = ""
         self.messages: list[dict[str, Any]] = []
+        self.away = 0
+        """So many times more nobody may read."""
         self._numbers = itertools.count(1)
         self._news = anyio.Event()
 
@@ -37,7 +39,7 @@ class Chat:
         """chat.postMessage"""
         if (refused := self._refused(request)) is not None:
             return refused
-        body = await request.json()
+        body = await request.post()
         thread = {"thread_ts": body["thread_ts"]} if body.get("thread_ts") else {}
         made = self._add({"bot_id": "B1", "user": "bot", "text": body["text"], **thread})
         return web.json_response({"ok": True, "ts": made["ts"], "channel": body["channel"]})
@@ -46,7 +48,10 @@ class Chat:
         """conversations.replies"""
         if (refused := self._refused(request)) is not None:
             return refused
-        thread = (await request.json())["ts"]
+        thread = (await request.post())["ts"]
+        if self.away > 0:
+            self.away -= 1
+            return web.json_response({"ok": False, "error": "ratelimited"}, status=429)
         found = [each for each in self.messages if thread in (each["ts"], each.get("thread_ts"))]
         return web.json_response({"ok": True, "messages": found})
 

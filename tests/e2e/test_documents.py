@@ -28,6 +28,7 @@ ELSEWHERE = {
     "docs/examples/page/README.md": "tests/e2e/test_examples.py serves the page with what these commands install",
     "docs/frontends/go.md": "tests/e2e/test_frontends.py does, with the plugins of Debian",
     "docs/frontends/typescript.md": "tests/e2e/test_connect.py runs the example with what these commands install",
+    "docs/notify.md": "they reach services of others; tests/e2e/test_notify.py does it with one on this machine",
     "docs/start.md": "tests/e2e/test_first_page.py does, in an empty home",
     "docs/tls.md": "tests/e2e/test_network.py does, with a hub that is served by TLS",
 }

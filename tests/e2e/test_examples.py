@@ -88,11 +88,12 @@ async def test_the_bot_takes_the_first_reply_that_is_an_answer(hub: RunningHub) 
             assert "JSON: `approve`, `reason`" in asked["text"]
             chat.write("sure, why not", asked["ts"])
             await chat.said("That is no answer")
+            chat.away = 2
             chat.write('{"approve": true}', asked["ts"])
             await chat.said("reason")
             chat.write('{"approve": true, "reason": "Agreed in the chat"}', asked["ts"], user="bob")
             assert (await handle.result()).text == "shop 1.4.2 is deployed (Agreed in the chat)"
-            await chat.said("Thank you, bob.")
+            await chat.said("Thank you, <@bob>.")
             haiku = await hub.client.start_tool("demo", "write_haiku")
             asked = await chat.said("wants a text")
             chat.write("An old silent pond", asked["ts"])
@@ -103,6 +104,23 @@ async def test_the_bot_takes_the_first_reply_that_is_an_answer(hub: RunningHub) 
             assert (await lunch.result()).text == "No lunch: decline"
     answered = await hub.client.inbox.list(states=["answered"])
     assert {request.answered_by for request in answered} == {"chat-bot"}
+
+
+@pytest.mark.parametrize(("reply", "said"), [("Yes ", "sure: True"), ("no", "sure: False")])
+async def test_the_bot_takes_yes_or_no_and_shows_text_of_servers_as_it_is(
+    start_hub: Callable[..., Any], peer_scripts: Path, reply: str, said: str
+) -> None:
+    hub = await start_hub({"sure": {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}})
+    await hub.connected("sure")
+    with anyio.fail_after(LIMIT_S):
+        async with chatting() as chat, bot(hub, chat.url):
+            handle = await hub.client.start_tool("sure", "sure")
+            asked = await chat.said("`yes` or `no`")
+            assert "&lt;!channel&gt; Sure &amp; certain?" in asked["text"]
+            chat.write("perhaps", asked["ts"])
+            await chat.said("please write yes or no")
+            chat.write(reply, asked["ts"])
+            assert (await handle.result()).text == said
 
 
 async def first_question(hub: RunningHub) -> PendingRequest:
@@ -141,16 +159,22 @@ async def page(installed_typescript: Path, free_port: int) -> AsyncIterator[str]
 
 
 async def test_the_page_shows_what_waits_and_sends_the_answer(
-    start_hub: Callable[..., Any], page: str, browser: Browser
+    start_hub: Callable[..., Any], page: str, browser: Browser, peer_scripts: Path
 ) -> None:
-    hub = await start_hub({"gate": GATE}, hub={"connect_listen": "127.0.0.1:0", "connect_origins": [page]})
-    await hub.connected("gate")
+    choices = {"command": sys.executable, "args": [str(peer_scripts / "choices_server.py")]}
+    listening = {"connect_listen": "127.0.0.1:0", "connect_origins": [page]}
+    hub = await start_hub({"gate": GATE, "choices": choices}, hub=listening)
+    await hub.connected("gate", "choices")
     handle = await hub.client.start_tool("gate", "deploy", DEPLOY)
     token = json.loads((hub.data_dir / "client.json").read_text())["token"]
     tab = await browser.new_page()
     try:
         await tab.goto(page)
         await tab.get_by_label("Address of the hub").fill(hub.ready["connect"])
+        await tab.get_by_label("Token").fill("hbt_wrong")
+        await tab.get_by_role("button", name="Connect").click()
+        await expect(tab.get_by_role("status")).to_contain_text("unauthenticated")
+        assert (await tab.request.get(f"{page}/%zz")).status == 404
         await tab.get_by_label("Token").fill(token)
         await tab.get_by_role("button", name="Connect").click()
         await expect(tab.get_by_role("heading", name="Deploy shop 1.4.2?")).to_be_visible()
@@ -161,6 +185,12 @@ async def test_the_page_shows_what_waits_and_sends_the_answer(
         await tab.get_by_label("Reason").fill("Seen on the page")
         await tab.get_by_role("button", name="Send").click()
         await expect(tab.get_by_role("status")).to_have_text("Nothing waits.")
+        chosen = await hub.client.start_tool("choices", "size")
+        await tab.get_by_role("button", name="Send").click()
+        await expect(tab.get_by_role("alert")).to_contain_text("size")  # nothing is chosen for a person
+        await tab.get_by_role("combobox").select_option("large")
+        await tab.get_by_role("button", name="Send").click()
+        assert (await chosen.result()).text == "size: large"
     finally:
         await tab.close()
     assert (await handle.result()).text == "shop 1.4.2 is deployed (Seen on the page)"

@@ -7,9 +7,11 @@ no is answered by "yes" or "no"; any other form by a line of JSON; a text to wri
 """
 
 import asyncio
+import html
 import json
 import os
 import sys
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -33,14 +35,20 @@ class Chat:
 
     async def replies(self, thread: str) -> list[Mapping[str, Any]]:
         """Return what people have written in a thread, oldest first."""
-        found = (await self._ask("conversations.replies", ts=thread))["messages"]
+        try:
+            found = (await self._ask("conversations.replies", ts=thread))["messages"]
+        except OSError as error:  # away for a moment, or asked too often: the next look finds them
+            print(f"the chat cannot be read: {error}", file=sys.stderr)
+            return []
         return [each for each in found if each["ts"] != thread and not each.get("bot_id")]
 
-    async def _ask(self, method: str, **body: Any) -> Any:
+    async def _ask(self, method: str, **fields: str | None) -> Any:
+        # Slack takes fields of a form everywhere, and JSON only where something is written.
+        given = {"channel": self._channel, **{name: value for name, value in fields.items() if value is not None}}
         request = urllib.request.Request(
             f"{self._url}/{method}",
-            data=json.dumps({"channel": self._channel, **body}).encode(),
-            headers={"authorization": f"Bearer {self._token}", "content-type": "application/json"},
+            data=urllib.parse.urlencode(given).encode(),
+            headers={"authorization": f"Bearer {self._token}"},
         )
 
         def send() -> Any:
@@ -54,12 +62,17 @@ class Chat:
 
 
 def asked(request: PendingRequest) -> str:
-    """What the chat shows of a question."""
+    """What the chat shows of a question. Text of servers is escaped: to Slack, `<!channel>` calls everybody."""
     if request.kind == "sampling":
         return f"*{request.server}* wants a text. Reply with it."
     fields = request.request["requestedSchema"]["properties"]
-    how = "`yes` or `no`" if flag(request) else "JSON: " + ", ".join(f"`{name}`" for name in fields)
-    return f"*{request.server}* asks: {request.request['message']}\nReply with {how}, or `{DECLINE}`."
+    how = "`yes` or `no`" if flag(request) else "JSON: " + ", ".join(f"`{plain(name)}`" for name in fields)
+    return f"*{request.server}* asks: {plain(request.request['message'])}\nReply with {how}, or `{DECLINE}`."
+
+
+def plain(text: str) -> str:
+    """A text as the chat shows it as it is."""
+    return html.escape(text, quote=False)
 
 
 def flag(request: PendingRequest) -> str | None:
@@ -92,13 +105,13 @@ async def serve(chat: Chat) -> None:
         while True:
             for reply in (replies := await chat.replies(thread))[seen:]:
                 try:
-                    await answer(request, reply["text"])
+                    await answer(request, html.unescape(reply["text"]))
                 except (ValueError, HubbubError) as error:
-                    await chat.post(f"That is no answer: {error}", thread)
+                    await chat.post(f"That is no answer: {plain(str(error))}", thread)
                 else:
-                    await chat.post(f"Thank you, {reply['user']}.", thread)
+                    await chat.post(f"Thank you, <@{reply['user']}>.", thread)
                     return
-            seen = len(replies)
+            seen = max(seen, len(replies))
             await asyncio.sleep(POLL_S)
 
     async with hubbub_client.connect(name="chat-bot") as hub:

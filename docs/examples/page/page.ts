@@ -22,6 +22,8 @@ function make(name: string, text = "", ...children: Node[]): HTMLElement {
   return made;
 }
 
+let following = new AbortController();
+
 document.querySelector("form")!.addEventListener("submit", (event) => {
   event.preventDefault();
   const given = new FormData(event.target as HTMLFormElement);
@@ -30,16 +32,19 @@ document.querySelector("form")!.addEventListener("submit", (event) => {
     return next(request);
   };
   const settings = { baseUrl: String(given.get("address")), interceptors: [authorize], useBinaryFormat: true };
-  void follow(createClient(InboxService, createConnectTransport(settings)));
+  following.abort();
+  following = new AbortController();
+  [...shown.keys()].forEach(hide);
+  void follow(createClient(InboxService, createConnectTransport(settings)), following.signal);
 });
 
 // A watch ends with the hub, or with the network. It is made again, and goes on where it was.
-async function follow(inbox: Client<typeof InboxService>): Promise<void> {
+async function follow(inbox: Client<typeof InboxService>, signal: AbortSignal): Promise<void> {
   let resumeToken = "";
-  for (;;) {
+  while (!signal.aborted) {
     try {
       const filter = { states: [PendingRequestState.OPEN] };
-      for await (const step of inbox.watchPendingRequests({ filter, resumeToken })) {
+      for await (const step of inbox.watchPendingRequests({ filter, resumeToken }, { signal })) {
         resumeToken = step.resumeToken || resumeToken;
         if (step.event.case === "upsert") show(inbox, step.event.value);
         if (step.event.case === "removed") hide(step.event.value.id);
@@ -47,7 +52,7 @@ async function follow(inbox: Client<typeof InboxService>): Promise<void> {
         status.textContent = shown.size ? `${shown.size} waiting` : "Nothing waits.";
       }
     } catch (error) {
-      status.textContent = error instanceof ConnectError ? error.message : String(error);
+      if (!signal.aborted) status.textContent = error instanceof ConnectError ? error.message : String(error);
     }
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
@@ -62,8 +67,10 @@ function show(inbox: Client<typeof InboxService>, request: PendingRequest): void
   if (request.state !== PendingRequestState.OPEN) return hide(request.id);
   if (shown.has(request.id)) return;
   const item = make("li");
-  if (request.kind === PendingRequestKind.ELICITATION_FORM) {
-    item.append(form(inbox, request, parsed(request.request)));
+  const asked: Form = parsed(request.request);
+  const plain = request.kind === PendingRequestKind.ELICITATION_FORM && !Object.values(asked.requestedSchema.properties).some(({ type }) => type === "array");
+  if (plain) {
+    item.append(form(inbox, request, asked));
   } else {
     item.append(make("p", `${request.server} asks for more than a form: hubbub inbox answer ${request.id}`));
   }
@@ -106,6 +113,7 @@ function input(name: string, field: Field): HTMLElement {
   if (box instanceof HTMLSelectElement) {
     box.append(...choices!.map((choice) => new Option(choice.title, choice.const)));
     if (field.default !== undefined) box.value = String(field.default);
+    else box.prepend(new Option("", "", true, true)); // nobody has chosen yet
   } else if (field.type === "boolean") {
     box.type = "checkbox";
     box.checked = field.default === true;

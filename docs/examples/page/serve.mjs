@@ -14,9 +14,9 @@ const [port = "5173", folder = join(here, "../../../clients/typescript")] = proc
 const types = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".ts": "text/javascript", ".json": "application/json" };
 
 const server = createServer(async (request, response) => {
-  const path = normalize(decodeURIComponent(new URL(request.url, "http://localhost").pathname));
-  const base = /^\/(node_modules|gen)\//.test(path) ? folder : here;
   try {
+    const path = normalize(decodeURIComponent(new URL(request.url, "http://localhost").pathname));
+    const base = /^\/(node_modules|gen)\//.test(path) ? folder : here;
     const name = path === "/" ? "/page.html" : path;
     const text = await readFile(join(base, name));
     const type = types[extname(name)] ?? "application/octet-stream";
