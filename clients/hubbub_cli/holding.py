@@ -6,8 +6,9 @@ import secrets
 import anyio
 
 from hubbub_cli.answering import ask
-from hubbub_cli.details import print_details
-from hubbub_cli.output import note
+from hubbub_cli.details import print_end
+from hubbub_cli.output import note, print_json, say
+from hubbub_cli.session import Settings
 from hubbub_cli.terminal import read_line
 from hubbub_cli.waiting import settled
 from hubbub_client.errors import FailedPrecondition, HubbubError
@@ -15,7 +16,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
 from hubbub_client.records import PendingRequest
 from hubbub_client.watch_events import Removed, Upsert
-from hubbub_frontend.wording import question
+from hubbub_frontend.wording import question, request_news, story
 
 MAX_OFFERED = 20
 CLAIM_S = 60.0
@@ -65,6 +66,18 @@ async def answered(hub: Hub, request: PendingRequest, claim: str | None = None) 
     return True
 
 
+async def tell_answer(hub: Hub, request: PendingRequest, settings: Settings) -> None:
+    """Print what an answer that was given on the command line did; only a person waits for what the call returns."""
+    if settings.json:
+        print_json(request.to_json())
+        return
+    say(f"{request.id} is {request_news(request)}")
+    if settings.interactive:
+        await _returned(hub, request)
+    elif request.call_id:
+        note(f"what its call returns: {settings.command('calls', 'watch', request.call_id)}")
+
+
 async def _returned(hub: Hub, request: PendingRequest) -> None:
     """Print what the call that asked returns, if it ends soon."""
     if request.call_id is None:
@@ -75,7 +88,8 @@ async def _returned(hub: Hub, request: PendingRequest) -> None:
                 async for event in events:
                     match event:
                         case Upsert(record=call) if call.ended:
-                            print_details(call)
+                            say(story(call))
+                            print_end(call)
                             return
                         case Removed(id=request.call_id):
                             return

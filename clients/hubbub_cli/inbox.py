@@ -238,13 +238,14 @@ def answer(
         raise Usage("Missing argument 'ID'.")
 
     async def work(hub: "Hub") -> bool:
-        from hubbub_cli.holding import answered, chosen
+        from hubbub_cli.holding import answered, chosen, tell_answer
 
         if words and id_ is not None:
             asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
             given["accept"] = content(words, asked)
         if count and id_ is not None:
-            print_request(await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id), settings.json)
+            done = await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id)
+            await tell_answer(hub, done, settings)
             return True
         request = await hub.inbox.get(id_) if id_ is not None else await chosen(hub)
         return request is not None and await answered(hub, request, claim)

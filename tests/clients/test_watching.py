@@ -232,6 +232,20 @@ async def test_a_claim_is_told_with_commands_that_use_it_when_pasted(hub: Any, h
     assert pasted["answer it"][-3:] == ["req_1", "--claim", "c 1"]
 
 
+@pytest.mark.parametrize("words", [("--accept",), ("--decline",)])
+async def test_an_answer_of_a_script_is_told_in_one_line_without_waiting_for_the_call(
+    hub: Any, hubbub: Any, words: tuple[str, ...]
+) -> None:
+    done = inbox_pb2.PendingRequest(id="req_1", server="demo", kind=1, state=2, answered_by="ann", call_id="lunch")
+    done.request, done.delivery = b'{"message":"Soup?"}', inbox_pb2.DELIVERY_STATE_PENDING
+    hub.replies["AnswerPendingRequest"] = lambda _: inbox_pb2.AnswerPendingRequestResponse(pending_request=done)
+    ran = await hubbub("inbox", "answer", "req_1", *words, json=False)
+    assert ran.out == "req_1 is answered by ann, on its way to the server: Soup?\n"
+    assert ran.err == f"what its call returns: hubbub --data-dir {hub.data_dir} calls watch lunch\n"
+    assert not hub.requests("WatchCalls")
+    assert (await hubbub("inbox", "answer", "req_1", *words)).lines[0]["answered_by"] == "ann"
+
+
 def test_progress_and_log_lines_of_a_call_are_in_words(capsys: Any) -> None:
     lines = Lines(as_json=False)
     lines.show(Progressed("", record(Progress, call_id="lunch", progress=1.0, total=2.0, message="cooking")))
