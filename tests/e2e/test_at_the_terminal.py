@@ -86,9 +86,8 @@ async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> Non
     call, asked = await ask(hub, FORM)
     async with terminal(hub, "inbox", "answer") as person:
         await person.sees("What shall it be?")
-        await person.answers("[l]ater? ", "a")
-        assert (await hub.client.inbox.get(asked.id)).claim.by == "ann"
         await person.sees("1) Soup\n  2) Curry\n")
+        assert (await hub.client.inbox.get(asked.id)).claim.by == "ann"
         await person.answers("Dish [c]: ", "Soup")
         await person.answers("Sides (numbers, with commas, optional): ", "2, Rice")
         await person.answers("Portions (integer): ", "many")
@@ -100,7 +99,11 @@ async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> Non
         await person.sees("must look like 2026-12-31")
         await person.answers("When (date, optional): ", "2027-01-31")
         await person.answers("Spicy (y/n, optional) [true]: ", "-")
+        await person.answers("[l]ater or [e]dit? [s] ", "")
+        await person.sees(f"{asked.id} is answered\n")
+        await person.sees("ask on relay: completed after ")
         assert await person.ends() == 0
+    assert person.shown.count("What shall it be?") == 1
     given = {"dish": "s", "sides": ["b", "r"], "portions": 2, "when": "2027-01-31"}
     answer = await said(hub, call)
     assert answer["action"] == "accept"
@@ -108,10 +111,37 @@ async def test_a_form_is_filled_in_field_by_field_under_a_claim(hub: Any) -> Non
     assert (await hub.client.inbox.get(asked.id)).answered_by == "ann"
 
 
+@pytest.mark.parametrize(("typed", "action"), [("!d", "decline"), ("!cancel", "cancel")])
+async def test_a_form_is_left_from_any_of_its_fields(hub: Any, typed: str, action: str) -> None:
+    call, asked = await ask(hub, FORM)
+    async with terminal(hub, "inbox", "answer", asked.id) as person:
+        await person.sees("!d declines, !c cancels, !l leaves it for later")
+        await person.answers("Dish [c]: ", "Soup")
+        await person.answers("Sides (numbers, with commas, optional): ", typed)
+        assert await person.ends() == 0
+    assert await said(hub, call) == {"action": action}
+
+
+async def test_a_form_is_filled_in_again_before_it_is_sent(hub: Any) -> None:
+    call, asked = await ask(hub, FORM)
+    async with terminal(hub, "inbox", "answer", asked.id) as person:
+        for prompt, typed in (("Dish [c]: ", ""), ("optional): ", ""), ("Portions (integer): ", "2")):
+            await person.answers(prompt, typed)
+        for prompt, typed in (("When (date, optional): ", ""), ("[true]: ", ""), ("[e]dit? [s] ", "e")):
+            await person.answers(prompt, typed)
+        for prompt, typed in (("Dish [c]: ", "s"), ("optional): ", ""), ("Portions (integer) [2]: ", "")):
+            await person.answers(prompt, typed)
+        for prompt, typed in (("When (date, optional): ", ""), ("[true]: ", ""), ("[e]dit? [s] ", "")):
+            await person.answers(prompt, typed)
+        assert await person.ends() == 0
+    answer = await said(hub, call)
+    assert answer == {"action": "accept", "content": {"dish": "s", "portions": 2, "spicy": True}}
+
+
 async def test_an_interrupted_form_gives_its_claim_back(hub: Any) -> None:
     call, asked = await ask(hub, FORM)
     async with terminal(hub, "inbox", "answer", asked.id) as person:
-        await person.sees("[l]ater? ")
+        await person.sees("Dish [c]: ")
         await hub.request(asked.id, state="open", claim=(await hub.client.inbox.get(asked.id)).claim)
         person.process.send_signal(signal.SIGINT)
         assert await person.ends() == 1
@@ -122,7 +152,6 @@ async def test_an_interrupted_form_gives_its_claim_back(hub: Any) -> None:
 async def test_a_form_that_nobody_needs_any_more_goes_away(hub: Any) -> None:
     call, asked = await ask(hub, FORM)
     async with terminal(hub, "inbox", "answer", asked.id) as person:
-        await person.answers("[l]ater? ", "a")
         await person.sees("Dish")
         await hub.client.calls.cancel(call.id, abort=True)
         await person.sees(f"{asked.id} is withdrawn")
@@ -138,7 +167,7 @@ async def test_one_who_names_no_request_chooses_and_may_leave_it_open(hub: Any) 
         await person.sees("from 1 to 2")
         await person.answers("which one [1]: ", "")
         await person.sees(first[1].id)
-        await person.answers("[l]ater? ", "l")
+        await person.answers("Dish [c]: ", "!l")
         await person.sees("left open")
         assert await person.ends() == 1
     for call, asked in (first, second):
@@ -263,7 +292,6 @@ async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: An
 async def test_a_form_of_a_call_goes_away_when_somebody_else_answers(hub: Any) -> None:
     arguments = json.dumps({"method": FORM[0], "params": FORM[1]})
     async with terminal(hub, "call", "relay", "ask", arguments, "--call-id", "elsewhere") as person:
-        await person.answers("[l]ater? ", "a")
         await person.sees("Dish")
         (asked,) = await hub.asked(call_id="elsewhere")
         assert asked.claim is None
