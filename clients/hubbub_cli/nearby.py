@@ -9,7 +9,6 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import urlsplit
 
 from hubbub_cli.session import in_loop
 from hubbub_cli.usage import add, close, did_you_mean
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from hubbub_client.records import CatalogKind, Record
 
 T = TypeVar("T")
+
+ARGUMENTS = 'args = ["..."]'
+"""What the hub has in place of the arguments of a command that it does not start; they may be secret."""
 
 LIMIT_S = 3.0
 MOST_LOOKED_AT = 1000
@@ -107,7 +109,7 @@ def advise(ctx: Any, error: Any) -> None:
         near = close(wrong, map(noun.name_of, records))
         add(error, did_you_mean(near), f"all of them: {settings.command(*noun.lister.split())}")
         return
-    add(error, _setting(ctx, error.reason))
+    add(error, _setting(ctx, error))
     if following := NEXT.get(f"{ctx.info_name} {error.reason}") or NEXT.get(error.reason):
         words = following.format_map(_Words({**_texts(ctx.params), **error.metadata})).split()
         if not any("{" in word for word in words):
@@ -123,14 +125,17 @@ def advise_failed(ctx: Any) -> None:
         _advise_of_catalog(ctx, note)
 
 
-def _setting(ctx: Any, reason: str) -> str:
-    """Return the setting that allows the server which somebody was not allowed to add."""
-    command, url = ctx.params.get("command"), ctx.params.get("url")
-    if reason == "COMMAND_NOT_ALLOWED" and command:
-        return f"to allow it, write in the hub's configuration:\n  [hub]\n  allow_commands = [{json.dumps(command[0])}]"
-    if reason == "HOST_NOT_ALLOWED" and (host := urlsplit(url or "").hostname):
-        return f"to allow it, write in the hub's configuration:\n  [hub]\n  allow_hosts = [{json.dumps(host)}]"
-    return ""
+def _setting(ctx: Any, error: Any) -> str:
+    """Return the setting that would allow a server, as the hub says, with the arguments that were typed."""
+    toml, where = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
+    if not toml:
+        return ""
+    before, mark, after = toml.rpartition(ARGUMENTS)
+    if mark and (command := ctx.params.get("command")):
+        args = ", ".join(json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f") for word in command[1:])
+        toml = f"{before}args = [{args}]{after}"
+    text = "\n".join(f"  {line}" for line in toml.splitlines())
+    return f"to allow it, have this in {where}, then `hubbub reload`:\n{text}"
 
 
 def _texts(params: Mapping[str, Any]) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """`hubbub servers`."""
 
 import contextlib
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -121,9 +120,7 @@ def add(
 
             print_record(await save_server(hub, settings_of(context), spec), settings_of(context).json)
             return
-        with _exactly(spec):
-            added = await hub.servers.add(spec)
-        print_record(added, settings_of(context).json)
+        print_record(await hub.servers.add(spec), settings_of(context).json)
 
     run(context, work)
 
@@ -145,33 +142,9 @@ def update(
     spec = _spec(name, command, url, transport, header, env, cwd, option)
 
     async def work(hub: "Hub") -> None:
-        with _exactly(spec):
-            changed = await hub.servers.update(spec, revision=revision)
-        print_record(changed, settings_of(context).json)
+        print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
 
     run(context, work)
-
-
-@contextlib.contextmanager
-def _exactly(spec: "ServerSpec") -> Generator[None]:
-    """Put the arguments that were typed into what a refusal advises: the hub repeats none."""
-    from hubbub_client.errors import PermissionDenied
-
-    try:
-        yield
-    except PermissionDenied as exc:
-        before, mark, after = exc.metadata.get("toml", "").rpartition('args = ["..."]')
-        if not mark or not spec.args:
-            raise
-        from tomlkit import item  # imported late: few are refused
-
-        exact = f"{before}args = {item(list(spec.args)).as_string()}{after}"
-        raise PermissionDenied(
-            exc.message.replace(exc.metadata["toml"], exact),
-            reason=exc.reason,
-            metadata={**exc.metadata, "toml": exact},
-            help_url=exc.help_url,
-        ) from None
 
 
 def _spec(

@@ -87,11 +87,15 @@ def furnish(hub: Any, refusal: Any) -> None:
     def add(asked: Any) -> Any:
         if asked.spec.HasField("stdio"):
             why = "may not be started: allow_commands of the hub's configuration does not have it"
-            raise refusal("PERMISSION_DENIED", "COMMAND_NOT_ALLOWED", f"the command {asked.spec.stdio.command!r} {why}")
+            toml = f'[hub]\nallow_commands = [\n  {{ command = "{asked.spec.stdio.command}", args = ["..."] }},\n]'
+            about = {"toml": toml, "file": "hubbub.toml"}
+            said = f"the command {asked.spec.stdio.command!r} {why}"
+            raise refusal("PERMISSION_DENIED", "COMMAND_NOT_ALLOWED", said, about)
         said = (
             "the host 127.0.0.1 may not be reached; allow_hosts and deny_hosts of the hub's configuration say which may"
         )
-        raise refusal("PERMISSION_DENIED", "HOST_NOT_ALLOWED", said)
+        about = {"toml": '[hub]\nallow_hosts = [\n  "public",\n  "127.0.0.1",\n]', "file": "hubbub.toml"}
+        raise refusal("PERMISSION_DENIED", "HOST_NOT_ALLOWED", said, about)
 
     def reload(_: Any) -> Any:
         said = "this needs the permission `admin` for all servers; `hubbub whoami` shows what you have"

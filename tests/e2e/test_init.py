@@ -292,7 +292,7 @@ async def test_the_hub_that_runs_reads_a_server_that_is_saved_and_takes_one_of_t
         far = await home.hubbub("--address", "https://hub.example:7878", "--token", "x", "config", "path")
         assert far.out == f"{home.file}\n"
         named = await home.hubbub(*here, "--as", "ada", "servers", "add", "no", "--", "no-such", "--word", "w o")
-        assert 'allow_commands = [\n  { command = "no-such", args = ["--word", "w o"] },\n]' in named.err
+        assert '  allow_commands = [\n    { command = "no-such", args = ["--word", "w o"] },\n  ]\n' in named.err
         assert f"have this in {home.file}" in named.err
         assert local not in named.err
         await hub.terminate()

@@ -26,17 +26,13 @@ class ServerService:
 
     @contextmanager
     def _advised(self) -> Generator[None]:
-        """Say in a refusal what would allow it, and in which file."""
+        """Name the file, in a refusal that has what would allow it (`toml`)."""
         try:
             yield
         except PermissionDenied as exc:
-            if (advice := exc.metadata.get("toml")) is None:
-                raise
-            file = next(iter(self._files()), None)
-            where = str(file) if file is not None else "a configuration file"
-            message = f"{exc.message}. To allow it, have this in {where}, then `hubbub reload`:\n\n{advice}\n"
-            about = {**exc.metadata, **({"file": where} if file is not None else {})}
-            raise PermissionDenied(message, reason=exc.reason, metadata=about) from None
+            if "toml" in exc.metadata and (file := next(iter(self._files()), None)) is not None:
+                exc.metadata["file"] = str(file)
+            raise
 
     async def add_server(self, request: pb.AddServerRequest) -> pb.AddServerResponse:
         config = specs.config(request.spec)
