@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hubbub_cli.output import note
-from hubbub_cli.session import Settings, Usage, json_object
+from hubbub_cli.session import MOST_QUOTED, Settings, Usage, json_object
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend import arguments
 from hubbub_frontend.forms import fields
@@ -24,7 +24,11 @@ def given(words: Sequence[str] | None) -> dict[str, Any] | None:
     """Return the arguments that need no schema: a JSON object, or none at all. None for `key=value`. Raises Usage."""
     if not words:
         return {}
-    return None if arguments.is_typed(words) else json_object(words[0], "JSON")
+    if arguments.is_typed(words):
+        return None
+    if not words[0].lstrip().startswith(("{", "[")):
+        raise Usage(f"{words[0][:MOST_QUOTED]} is neither KEY=VALUE nor a JSON object")
+    return json_object(words[0], "arguments")
 
 
 def content(words: Sequence[str], schema: object) -> dict[str, Any]:

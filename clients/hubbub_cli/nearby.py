@@ -181,7 +181,7 @@ def _advise_of_catalog(ctx: Any, say: Callable[[str], None]) -> None:
             say(" ".join(filter(None, (f"{server} has no {kind} {name!r}.", did_you_mean(close(name, of_name))))))
         say(f"all of them: {listing}")
     elif kind != "resource":
-        _advise_of_arguments(_given(ctx.params.get("arguments")), _known(kind, of_name[name]), say)
+        _advise_of_arguments(_given(ctx.params.get("words")), _known(kind, of_name[name]), say)
 
 
 def _advise_of_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:

@@ -102,7 +102,10 @@ def print_error(error: "HubbubError", as_json: bool) -> None:
     if as_json:
         _write(sys.stderr, json.dumps(shape) + "\n")
         return
-    note(f"error: {shape['message']} ({error.reason})")
+    first, _, rest = str(shape["message"]).partition("\n")
+    note(f"error: {first} ({error.reason})")
+    if rest.strip():  # settings to paste
+        note(rest.rstrip())
     if error.retry_after_s is not None:
         note(f"try again in {error.retry_after_s:g} s")
     _print_notes(error)

@@ -260,7 +260,7 @@ TAIL = """
 Examples:
   hubbub servers add time -- uvx mcp-server-time
   hubbub inbox answer
-  hubbub call time get_current_time '{"timezone": "UTC"}'
+  hubbub call time get_current_time timezone=UTC
 
 hubbub COMMAND -h shows how a command is used; hubbub --help also shows the options of every command.
 """

@@ -230,7 +230,7 @@ async def test_a_tool_is_called_with_what_is_typed(hub: Any, hubbub: Any) -> Non
         (("name=Ada",), "order also needs count; `hubbub --data-dir {data_dir} catalog show s order` shows them all"),
         (("nam=Ada", "count=1"), "there is no argument 'nam'; did you mean name?"),
         (("-i",), "a form needs a terminal; give KEY=VALUE, or one JSON object"),
-        (("word",), "JSON is not JSON"),
+        (("word",), "word is neither KEY=VALUE nor a JSON object"),
     ],
 )
 async def test_a_call_that_cannot_be_made_is_wrong_usage(

@@ -57,7 +57,7 @@ async def test_a_list_is_one_object_per_line(hub: Any, hubbub: Any) -> None:
         (("inbox", "answer", "r", "--result", "[1]"), "--result must be a JSON object"),
         (("inbox", "list", "--kind", "song"), "'song' is not one of elicitation_form"),
         (("inbox", "show"), "Missing argument"),
-        (("call", "s", "t", "nope"), "nope, given as JSON, is no valid JSON: expecting value at character 1"),
+        (("call", "s", "t", "nope"), "nope is neither KEY=VALUE nor a JSON object"),
         (("send", "s", "m", '"text"'), "must be a JSON object"),
         (("servers", "add", "x"), "--url URL or -- COMMAND"),
         (("audit", "list", "--since", "0001-01-01T00:00:00+01:00"), "out of range"),
