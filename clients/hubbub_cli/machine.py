@@ -22,6 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_client.payload import as_object
 
 if TYPE_CHECKING:
@@ -167,12 +168,13 @@ def _port(address: str) -> Checked:
     """Check whether something else has taken the place of a hub that has ended."""
     host, _, port = address.removeprefix("http://").removeprefix("https://").rpartition(":")
     about = f"address {address}"
+    number = whole_text(port, LAST_PORT) or 0
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+        with socket.create_connection((host.strip("[]"), number), timeout=1):
             pass
-    except (OSError, ValueError):
+    except OSError:
         return checked(about, "warn", "nothing listens there: the hub has ended", "start it again")
-    owner = listener(int(port))
+    owner = listener(number)
     advice = "end that, or start the hub at another address: hubbubd --listen 127.0.0.1:0"
     return checked(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
 
@@ -235,6 +237,6 @@ def _findings(text: str) -> Iterator[Checked]:
             continue  # `data_directory` has looked at the secrets
         advice = following.strip() if following.startswith("      ") else None
         taken = re.fullmatch(r"\S+ \S*:(\d+)", found[2]) if "in use" in found[3] else None
-        owner = listener(int(taken[1])) if taken else None
+        owner = listener(whole_text(taken[1], LAST_PORT) or 0) if taken else None
         message = f"{found[3]}, by {owner.rstrip(',')}" if owner else found[3]
         yield checked(found[2], cast("Verdict", found[1]), message, advice)

@@ -100,6 +100,8 @@ def test_a_command_that_ends_by_itself_does_not_wait_for_a_hub(tmp_path: Path, m
         raise HubbubError("no hub", reason="HUB_UNREACHABLE")
 
     monkeypatch.setattr(hub, "connect", connect)
+    # Without it, they say at once that no hub has run here.
+    (tmp_path / "client.json").write_text('{"address": "127.0.0.1:1", "token": "x"}')
     for words in COMMANDS:
         current = " ".join(words)
         ran("--data-dir", str(tmp_path), *words)

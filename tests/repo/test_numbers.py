@@ -47,6 +47,7 @@ EXCEPTIONS = {
     "clients/hubbub_client/handshake.py": {"int": "the port of an address that was checked"},
     "clients/hubbub_frontend/text.py": {"int": "the difference of two dates"},
     "clients/hubbub_frontend/wording.py": {"int": "the difference of two dates"},
+    "clients/hubbub_cli/machine.py": {"int": "hexadecimal digits of the kernel, in /proc"},
     "clients/hubbub_cli/timeline.py": {"int": "the share of a line's width"},
     "clients/hubbub_notify/push.py": {"int": "of the time of this machine"},
     "clients/hubbub_notify/quiet.py": {
