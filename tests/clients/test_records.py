@@ -150,7 +150,7 @@ def test_what_a_server_sent_is_taken_apart_only_by_what_allows_for_anything() ->
         if isinstance(node, ast.Attribute | ast.Subscript)
         and isinstance(node.value, ast.Attribute)
         and node.value.attr in raw
-        and not ast.unparse(node.value).startswith(("self.", "context.", "ctx."))
+        and not ast.unparse(node.value).startswith(("self.", "context.", "ctx.", "root."))
     ]
     assert found == []
 
