@@ -37,6 +37,7 @@ def up(
     """
     import asyncio
 
+    from hubbub_cli.notified import supervised, table_of
     from hubbub_local import daemon
 
     settings = settings_of(context)
@@ -47,7 +48,8 @@ def up(
             asyncio.run(_say_running(settings, directory, running))
             return
         if detach:
-            started = daemon.start(settings.data_dir, config=config or (), listen=listen)
+            both = supervised(settings.data_dir, config or (), listen) if table_of(config or ()) else None
+            started = daemon.start(settings.data_dir, config=config or (), listen=listen, words=both)
             asyncio.run(_say_started(settings, started.ready, started.log))
             return
         if running is not None:
@@ -58,7 +60,10 @@ def up(
     except daemon.NotStarted as error:
         raise _failed(f"the hub was not started: {error}", "HUB_NOT_STARTED") from None
 
-    raise typer.Exit(asyncio.run(foreground(words, lambda ready: _say_started(settings, ready, log))))
+    notify = table_of(config or ())
+    aloud = not settings.json
+    work = foreground(words, lambda ready: _say_started(settings, ready, log), notify=notify, aloud=aloud)
+    raise typer.Exit(asyncio.run(work))
 
 
 def down(
@@ -93,10 +98,13 @@ async def foreground(
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    notify: Path | None = None,
+    aloud: bool = True,
 ) -> int:
-    """Run a hub until it ends, say how its servers are, and return its exit status.
+    """Run a hub until it ends, say how its servers are if `aloud`, and return its exit status.
 
-    Signals that would end this program end the hub: the first in order, the second at once.
+    With it runs `hubbub notify`, if `notify` is a file with a table for that. Signals that would end this program end
+    the hub: the first in order, the second at once.
     """
     import asyncio
     import signal
@@ -111,13 +119,13 @@ async def foreground(
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(signum, _end, hub)
     assert hub.stdout is not None
-    telling = asyncio.create_task(beats(lambda: "starting the hub"))
+    telling = asyncio.create_task(beats(lambda: "starting the hub" if aloud else ""))
     async for line in hub.stdout:
         ready = _ready(line)
         if ready is not None:
             telling.cancel()
             await on_ready(ready)
-            telling = asyncio.create_task(_tell(str(ready["data_dir"])))
+            telling = asyncio.create_task(_beside(str(ready["data_dir"]), notify, aloud=aloud))
     status = await hub.wait()
     telling.cancel()
     await asyncio.wait([telling])
@@ -137,6 +145,18 @@ def _ready(line: bytes) -> Ready | None:
     except ValueError:
         return None
     return event if isinstance(event, dict) and event.get("event") == "ready" else None  # pyright: ignore
+
+
+async def _beside(data_dir: str, notify: Path | None, *, aloud: bool) -> None:
+    """Do what goes on beside a hub, until cancelled."""
+    import asyncio
+
+    from hubbub_cli.notified import notifying
+
+    async with notifying(notify, data_dir, aloud=aloud):
+        if aloud:
+            await _tell(data_dir)
+        await asyncio.Event().wait()
 
 
 async def _tell(data_dir: str) -> None:

@@ -22,6 +22,9 @@ from hubbub_local.places import data_dir, log_file
 LOCK: Final = "hubbub.db.lock"
 """The file in the data directory that a running hub holds locked, with its process id in it."""
 
+LOG_VARIABLE: Final = "HUBBUBD_LOG_FILE"
+"""Says where a hub writes its log, instead of stderr."""
+
 START_LIMIT_S: Final = 120.0
 """Seconds for a hub to be ready."""
 
@@ -91,23 +94,33 @@ def command(
 
 def log_of(given: str | None) -> Path:
     """Return where a hub in the background writes its log. Raises Unavailable if this user has no home directory."""
-    named = os.environ.get("HUBBUBD_LOG_FILE")
+    named = os.environ.get(LOG_VARIABLE)
     return Path(named).expanduser() if named else log_file(data_dir(given)).absolute()
 
 
-def launch(words: Sequence[str], *, stdout: int, stderr: int | None) -> "subprocess.Popen[bytes]":
+def launch(
+    words: Sequence[str], *, stdout: int, stderr: int | None, log: Path | None = None
+) -> "subprocess.Popen[bytes]":
     """Start a hub in a session of its own, so that it goes on when this program ends. Raises NotStarted."""
+    env = os.environ | ({LOG_VARIABLE: str(log)} if log else {})
     try:
-        return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True)  # noqa: S603
+        return subprocess.Popen(  # noqa: S603
+            words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True, env=env
+        )
     except OSError as error:
         raise NotStarted(f"{words[0]} cannot be started: {error.strerror}") from None
 
 
-def start(given: str | None, *, config: Sequence[str] = (), listen: str | None = None) -> Started:
-    """Start a hub in the background and wait until it is ready. Raises NotStarted, and Unavailable as `log_of`."""
+def start(
+    given: str | None, *, config: Sequence[str] = (), listen: str | None = None, words: Sequence[str] | None = None
+) -> Started:
+    """Start a hub in the background and wait until it is ready. Raises NotStarted, and Unavailable as `log_of`.
+
+    `words` is another command that starts it, and says its ready line.
+    """
     log = log_of(given)
-    words = command(given, log=log, config=config, listen=listen)
-    process = launch(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    words = words or command(given, log=log, config=config, listen=listen)
+    process = launch(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, log=log)
     try:
         ready = _ready(process, log)
     except BaseException:

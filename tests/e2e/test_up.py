@@ -17,6 +17,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from .. import forks
 from .conftest import BIN, LIMIT_S, Ran, alive, child, descendants, environment, toml
 from .terminals import on_a_terminal
+from .test_notify import Receiver, receiver
+
+__all__ = ["receiver"]
 
 
 @dataclass(frozen=True)
@@ -202,3 +205,28 @@ async def test_calls_under_way_are_given_time_unless_they_are_not_to_be(home: Ho
         ended = await home.hubbub("down", "--now")
     assert ended.status == 0, ended.err
     assert not alive(started["pid"])
+
+
+async def test_with_a_table_for_notifications_they_are_sent_for_as_long_as_the_hub_runs(
+    home: Home, plain: str, receiver: Receiver
+) -> None:
+    home.configure(f'{plain}[notify]\nurls = ["{receiver.url}"]\nafter_s = 0\n')
+    started = await home.up()
+    await home.hubbub("servers", "list", "--wait", "connected", "--timeout", "60")
+    supervisor = int(Path(f"/proc/{started['pid']}/stat").read_text().rpartition(")")[2].split()[1])
+    beside = {*descendants(supervisor)} - {started["pid"], *descendants(started["pid"])}
+    assert beside
+    await home.hubbub("call", "plain", "ask", '{"message": "Well?"}', "--detach")
+    assert len(await receiver.got(1)) == 1
+    assert (await home.hubbub("down", "--now")).status == 0
+    with anyio.fail_after(LIMIT_S):
+        while any(alive(pid) for pid in (supervisor, *beside)):
+            await anyio.sleep(0.02)
+
+
+async def test_a_table_for_notifications_that_is_wrong_keeps_no_hub_from_starting(home: Home) -> None:
+    home.configure('[notify]\nurls = ["json://${NO_SUCH_VARIABLE}"]\n')
+    started = await home.hubbub("up", "-d")
+    assert started.status == 0
+    assert "nobody is notified of what waits: " in started.err
+    assert "NO_SUCH_VARIABLE" in started.err

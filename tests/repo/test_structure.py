@@ -19,6 +19,7 @@ FRONTENDS = {"hubbub_cli", "hubbub_agent", "hubbub_notify", "hubbub_tui", "hubbu
 # The commands that are frontends of their own. Each imports its frontend when it is run, so that no other pays for it.
 STARTED_BY = {
     "hubbub_cli.agent": "hubbub_agent",
+    "hubbub_cli.notified": "hubbub_notify",
     "hubbub_cli.notify_rules": "hubbub_notify",
     "hubbub_cli.notifying": "hubbub_notify",
     "hubbub_cli.pushing": "hubbub_notify",
