@@ -125,7 +125,9 @@ async def test_zsh_completes(environment: dict[str, str], typed: str, fits: set[
     def work() -> None:
         with at_a_terminal([zsh, "-f", "-i"], environment) as terminal:
             source = 'eval "$(_HUBBUB_COMPLETE=source_zsh hubbub)"'
-            os.write(terminal, f"PS1='READY> '; autoload -Uz compinit; compinit -D -u; {source}; echo DO''NE\n".encode())
+            os.write(
+                terminal, f"PS1='READY> '; autoload -Uz compinit; compinit -D -u; {source}; echo DO''NE\n".encode()
+            )
             read_until(terminal, "DONE\\s+.*READY> ")
             os.write(terminal, f"{typed}\t".encode())
             (word,) = fits
