@@ -42,7 +42,7 @@ TYPED = [
 
 
 @pytest.fixture
-def environment(hub: Any, refusal: Any) -> dict[str, str]:
+def environment(hub: Any, refusal: Any, tmp_path_factory: Any) -> dict[str, str]:
     """Where a shell finds the command, and that finds the hub."""
     furnish(hub, refusal)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HUBBUB")}
@@ -51,6 +51,7 @@ def environment(hub: Any, refusal: Any) -> dict[str, str]:
         "HUBBUB_DATA_DIR": str(hub.data_dir),
         "HOME": str(hub.data_dir),
         "TERM": "dumb",
+        "EMPTY": str(tmp_path_factory.mktemp("empty")),
     }
 
 
@@ -62,9 +63,9 @@ def need(shell: str) -> str:
 
 
 async def said(command: list[str], env: dict[str, str]) -> str:
-    """What a command prints; nothing may go to its stderr."""
+    """What a command prints, where there are no files to complete; nothing may go to its stderr."""
     with anyio.fail_after(LIMIT_S):
-        done = await anyio.run_process(command, env=env, check=False)
+        done = await anyio.run_process(command, env=env, check=False, cwd=env["EMPTY"])
     assert done.stderr == b"", done.stderr.decode()
     return done.stdout.decode()
 
