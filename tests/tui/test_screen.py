@@ -131,20 +131,20 @@ async def test_a_pane_can_be_used_with_the_next_key(hub: RunningHub, monkeypatch
 
 
 async def test_what_failed_says_why_and_what_helps(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(130, 32)) as ann:
+    async with at_terminal(hub, size=(150, 32)) as ann:
         await ann.press("2")
         await ann.sees("COMMAND_NOT_FOUND")
         await ann.press("down", "down")
-        await ann.sees("docs/errors/command_not_found.md", "Trouble")
+        await ann.sees("hubbub explain COMMAND_NOT_FOUND", "Trouble")
 
 
 async def test_the_cursor_stays_on_its_row_when_the_terminal_changes_its_size(hub: RunningHub) -> None:
-    async with at_terminal(hub, size=(130, 32)) as ann:
+    async with at_terminal(hub, size=(150, 32)) as ann:
         await ann.press("2")
         await ann.sees("COMMAND_NOT_FOUND")
         await ann.press("down", "down")
-        await ann.sees("docs/errors/command_not_found.md", "Trouble")
-        for size in (131, 32), (90, 40), (130, 24):
+        await ann.sees("hubbub explain COMMAND_NOT_FOUND", "Trouble")
+        for size in (151, 32), (90, 40), (150, 24):
             await ann.pilot.resize_terminal(*size)
             await ann.press("enter")
             await ann.sees("COMMAND_NOT_FOUND (")
@@ -262,7 +262,7 @@ async def test_the_screen_survives_a_hub_that_is_killed(start_hub: StartHub, fre
 
 async def test_where_it_is_not_known_which_call_asks_all_that_may_be_it_is_offered(changed: RunningHub) -> None:
     call = await changed.client.start_tool("demo", "order_lunch")
-    async with at_terminal(changed, size=(130, 32)) as ann:
+    async with at_terminal(changed, size=(150, 32)) as ann:
         await ann.press("3")
         await ann.sees("perhaps for this call")
         await ann.press("a")
