@@ -27,7 +27,8 @@ from ..e2e.conftest import RunningHub, child, environment, toml
 from .conftest import LIMIT_S, ROOT, installed
 
 INSTALL_LIMIT_S = 600
-EXTRAS = ("connect", "keyring", "mcp", "telemetry", "tui", "web")
+EXTRAS = ("connect", "keyring", "mcp", "notify", "postgres", "telemetry", "tui", "web")
+OF_CONTRIBUTORS = {"dev", "docs"}
 INSTALL_LINES = re.findall(r"^(?:pipx|uv|uvx) .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 # What an environment of Python begins with.
 GIVEN = {"pip", "setuptools"}
@@ -150,7 +151,7 @@ def test_the_product_needs_the_library_of_its_own_version(wheels: Mapping[str, P
 
 def test_the_extra_all_is_every_extra_but_that_of_contributors(wheels: Mapping[str, Path]) -> None:
     product = metadata(wheels["hubbub"])
-    assert set(product.get_all("Provides-Extra", [])) == {*EXTRAS, "all", "dev"}
+    assert set(product.get_all("Provides-Extra", [])) == {*EXTRAS, "all", *OF_CONTRIBUTORS}
     needs = {
         extra: {each.partition(";")[0] for each in product.get_all("Requires-Dist", []) if f"'{extra}'" in each}
         for extra in (*EXTRAS, "all")
