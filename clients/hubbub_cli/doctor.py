@@ -172,7 +172,7 @@ def _finding(about: str, verdict: Verdict, message: str, advice: str | None = No
 
 
 def _refused(error: HubbubError) -> Finding:
-    advice = "start hubbubd; `hubbubd --check-config` with its options says whether it would start"
+    advice = "start one: hubbub up -d; `hubbubd --check-config` with its options says whether it would start"
     if error.reason != "HUB_UNREACHABLE":
         advice = more_about(error.reason, error.help_url) or "check --address, --token and --ca"
     return _finding("hub", "fail", f"{error.message} ({error.reason})", advice)
