@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.machine import Checked, Repair, data_directory, without_hub
 from hubbub_cli.output import coloured, note, print_json, say, trouble
 from hubbub_cli.session import Settings, Usage, in_loop, settings_of
 from hubbub_client.payload import as_object
@@ -20,6 +19,7 @@ from hubbub_frontend.explained import more_about
 from hubbub_frontend.wording import relative, why
 
 if TYPE_CHECKING:
+    from hubbub_cli.machine import Checked, Repair
     from hubbub_client.admin import Finding, HubStatus, Verdict
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import Hub
@@ -104,7 +104,8 @@ def _mended(repair: Repair, as_json: bool, *, ask: bool) -> bool:
 
 
 async def _look(settings: Settings) -> list[Checked]:
-    from hubbub_client.errors import HubbubError  # imported late here and below, since it imports gRPC
+    from hubbub_cli.machine import Checked, data_directory, without_hub  # imported late, with asyncio and gRPC
+    from hubbub_client.errors import HubbubError
 
     here = _directory(settings)
     found = list(data_directory(here)) if here else []
@@ -171,7 +172,7 @@ def _finding(about: str, verdict: Verdict, message: str, advice: str | None = No
 
 
 def _refused(error: HubbubError) -> Finding:
-    advice = "start hubbubd; `hubbubd --check-config` with its options says whether it would start"
+    advice = "start one: hubbub up -d; `hubbubd --check-config` with its options says whether it would start"
     if error.reason != "HUB_UNREACHABLE":
         advice = more_about(error.reason, error.help_url) or "check --address, --token and --ca"
     return _finding("hub", "fail", f"{error.message} ({error.reason})", advice)

@@ -173,9 +173,9 @@ def _port(address: str) -> Checked:
         with socket.create_connection((host.strip("[]"), number), timeout=1):
             pass
     except OSError:
-        return checked(about, "warn", "nothing listens there: the hub has ended", "start it again")
+        return checked(about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d")
     owner = listener(number)
-    advice = "end that, or start the hub at another address: hubbubd --listen 127.0.0.1:0"
+    advice = "end that, or start the hub at another address: hubbub up -d --listen 127.0.0.1:0"
     return checked(about, "fail", f"{owner or 'something else than a hub'} listens there", advice)
 
 

@@ -23,7 +23,8 @@ from .conftest import SERVICES, Refusal
 TRICK = "\x1b]0;EVIL\x07\x1b[31mRED\x1bc\x9b2J\b\b\b\u202eTURNED\u200b\U000e0041\U000e0042\r"
 DEPTH = 5
 # These serve, start a hub's neighbour, or write files; what they print of others is that of a test of their own.
-ELSEWHERE = {"web", "tui", "certs", "agent", "mcp", "up", "down", "service", "init", "config"}
+# `explain` lists all codes, and asks no hub.
+ELSEWHERE = {"explain", "web", "tui", "certs", "agent", "mcp", "up", "down", "service", "init", "config"}
 VALUES = {"json": "{}", "roots": "[]", "action": "show", "level": "debug", "request": "x"}
 
 
