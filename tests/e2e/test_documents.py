@@ -88,7 +88,7 @@ CALL_NOTHING = {
 } | {f"docs/hosts/{name}.md" for name in HOSTS}
 # What must have been printed when a document is through.
 SAYS = {
-    "README.md": ['"dish": "soup"', "An old silent pond", "completed"],
+    "README.md": ["Ordered: 2 x soup", "An old silent pond", "completed"],
     "docs/cli.md": ["completed"],
 }
 

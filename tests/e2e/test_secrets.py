@@ -51,7 +51,7 @@ from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.setup import log_sink
 
 REDACTION.learn("test", ["canary-known"])
-console.log_to_stderr(log_sink({}))
+console.log_to(None, log_sink({}))
 structlog.get_logger("hub").warning("a canary-known", where=["canary-known"], b={"canary-known": "canary-known"})
 logging.getLogger("library").warning("of %s", "canary-known")
 try:

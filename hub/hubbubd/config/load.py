@@ -145,8 +145,7 @@ def _layer(
         values[PROFILES] = profiles
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
-            store = {**values.get(STORE, {}), **layer.get(STORE, {})}
-            values |= {**layer, STORE: store}
+            values |= {**layer, STORE: _over(values.get(STORE, {}), layer.get(STORE, {}))}
         hub = HubSettings(**values)
         check(hub, [server.name for server in servers])
     except SettingsError as exc:
@@ -159,6 +158,11 @@ def _layer(
     except ConfigError as exc:
         raise ConfigError(_origin(exc.key, command_line, environ, files), exc.problem) from None
     return hub
+
+
+def _over(below: Any, above: Any) -> Any:
+    """Return one table of settings over another; whatever is no table takes the whole place, and is refused for it."""
+    return {**below, **above} if isinstance(below, dict) and isinstance(above, dict) else above
 
 
 def _blame_environment(exc: SettingsError) -> str:
