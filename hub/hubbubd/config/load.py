@@ -145,7 +145,11 @@ def _layer(
         values[PROFILES] = profiles
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
-            values |= {**layer, STORE: _over(values.get(STORE, {}), layer.get(STORE, {}))}
+            # Only of tables one goes over the other; anything else is refused below.
+            below, above = values.get(STORE), layer.get(STORE)
+            values |= layer
+            if isinstance(below, dict) and isinstance(above, dict | None):
+                values[STORE] = {**below, **(above or {})}
         hub = HubSettings(**values)
         check(hub, [server.name for server in servers])
     except SettingsError as exc:
@@ -158,11 +162,6 @@ def _layer(
     except ConfigError as exc:
         raise ConfigError(_origin(exc.key, command_line, environ, files), exc.problem) from None
     return hub
-
-
-def _over(below: Any, above: Any) -> Any:
-    """Return one table of settings over another; whatever is no table takes the whole place, and is refused for it."""
-    return {**below, **above} if isinstance(below, dict) and isinstance(above, dict) else above
 
 
 def _blame_environment(exc: SettingsError) -> str:
