@@ -5,7 +5,7 @@ import { addPage } from "./add.js";
 import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
 import { sure } from "./dialogs.js";
-import { clean, h, icon, refill } from "./dom.js";
+import { clean, h, refill } from "./dom.js";
 import { linkIn, wordsForLink } from "./enter.js";
 import { eventsPage } from "./events.js";
 import { hostPage, hostsPage } from "./hosts.js";
