@@ -43,7 +43,7 @@ class Noun:
     @staticmethod
     def name_of(record: Any) -> str:
         """Return the name or id of a record."""
-        return getattr(record, "id", None) or record.name
+        return record.id if hasattr(record, "id") else record.name
 
 
 NOUNS = {
