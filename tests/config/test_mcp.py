@@ -14,18 +14,6 @@ Load = Callable[..., HubSettings]
 OTHER = '[servers.other]\ncommand = "x"\n'
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads a file with this text, and an environment."""
-
-    def loaded(text: str = "", ending: str = "toml", **environ: str) -> HubSettings:
-        path = tmp_path / f"hub.{ending}"
-        path.write_text(text)
-        return load_settings(["--config", str(path)], environ).hub
-
-    return loaded
-
-
 def test_hosts_are_not_served_unless_an_address_is_given() -> None:
     assert load_settings([], {}).hub.mcp_listen is None
     assert load_settings([], {"HUBBUBD_MCP_LISTEN": "127.0.0.1:0"}).hub.mcp_listen == "127.0.0.1:0"

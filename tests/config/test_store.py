@@ -5,24 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.config import HubSettings, load_settings
+from hubbubd.config import HubSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.errors import ConfigError
 
 Load = Callable[..., HubSettings]
 URL = "postgresql://hubbub@127.0.0.1/hubbub"
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads a file with this text, and an environment."""
-
-    def loaded(text: str = "", ending: str = "toml", **environ: str) -> HubSettings:
-        path = tmp_path / f"hub.{ending}"
-        path.write_text(text)
-        return load_settings(["--config", str(path)], environ).hub
-
-    return loaded
 
 
 def address(settings: HubSettings) -> str | None:
