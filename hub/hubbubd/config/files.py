@@ -16,7 +16,7 @@ from hubbubd.config.hub import HubSettings
 from hubbubd.config.mcp import PROFILE_NAME, PROFILES, ProfileSettings
 from hubbubd.config.server import OWN_NAME, ServerConfig
 from hubbubd.config.store import STORE, StoreSettings
-from hubbubd.config.validation import config_error, unknown_key
+from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
 from hubbubd.errors import ConfigError
 
 SERVER_KEYS = tuple(name for name in ServerConfig.model_fields if name != "name")
@@ -116,7 +116,7 @@ def _parse(where: str, form: str, parse: Any) -> dict[str, Any]:
 def _table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
     table: object = parent.get(name, {})
     if not isinstance(table, dict):
-        raise ConfigError(key, "must be a table of keys and values")
+        raise ConfigError(key, NO_TABLE)
     return cast("dict[str, Any]", table)
 
 
