@@ -90,6 +90,11 @@ def test_a_disabled_server_is_left_out_whatever_else_it_says(tmp_path: Path) -> 
     assert read_json(tmp_path, {"mcpServers": {"x": {"disabled": True, "envFile": ".env"}}}) == ()
 
 
+def test_what_is_not_taken_of_a_server_may_say_what_only_an_editor_knows(tmp_path: Path) -> None:
+    entry = {"command": "x", "dev": {"watch": "${workspaceFolder}/**"}, "description": "about ${input:key}"}
+    assert [each.name for each in read_json(tmp_path, {"servers": {"x": entry}})] == ["x"]
+
+
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     assert read(tmp_path, '\ufeff{"servers": {}}', "json") == ()
 

@@ -160,8 +160,9 @@ def _adopt(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any
         options = _table(table, name, f"{key}.{name}")
         if options.get("disabled") is True:
             continue
-        _refuse_editors(options, f"{key}.{name}")
-        ours = {k: v for k, v in options.items() if k not in FOREIGN_KEYS | {"disabled", "type", "envFile"}}
+        taken = {k: v for k, v in options.items() if k not in FOREIGN_KEYS}
+        _refuse_editors(taken, f"{key}.{name}")
+        ours = {k: v for k, v in taken.items() if k not in ("disabled", "type", "envFile")}
         if "envFile" in options:
             # What the entry itself has comes after what the file has.
             ours["env"] = _variables(options["envFile"], f"{key}.{name}.envFile", directory) | _table(
