@@ -186,6 +186,13 @@ def test_a_file_that_cannot_be_changed_with_certainty_is_left_as_it_is(
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_half_a_character_stays_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text('{"history": ["cut \\ud83d"]}')
+    assert change(file, "mcpServers", "hubbub", {"command": "x"})[0]
+    assert json.loads(file.read_text()) == {"history": ["cut \ud83d"], "mcpServers": {"hubbub": {"command": "x"}}}
+
+
 def test_each_change_keeps_a_copy_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     for number in range(3):
