@@ -147,7 +147,7 @@ def import_(
 ) -> None:
     """Take servers of a host, or of a file of one, into the configuration file."""
     from hubbub_cli import taking
-    from hubbub_local.host_servers import TITLES, places, servers
+    from hubbub_local.host_servers import TITLES, Trouble, places, servers
     from hubbub_local.offers import of_file
 
     settings = settings_of(context)
@@ -160,15 +160,16 @@ def import_(
     elif not ("/" in source or "." in source or Path(source).exists()):
         raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
     else:
-        found = of_file(Path(source).expanduser())
-    again = f"hubbub config import {shlex.quote(source)} --yes"
+        found = of_file(Surroundings.here(), Path.cwd(), Path(source).expanduser())
+    words = ("--file", file) if file is not None else ()
+    again = settings.command("config", "import", source, *words)
     how = taking.Taking(settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, again=again)
     outcome = taking.take(how, found)
     if outcome is not None:
         taking.report(how, outcome)
         if outcome.taken and not settings.json:
             told(settings, how.file)
-    elif all(hasattr(each, "why") for each in found):
+    elif all(isinstance(each, Trouble) for each in found):
         raise typer.Exit(1)
     elif not dry_run and not settings.json:
         note("nothing to do")
