@@ -36,7 +36,8 @@ class Settings:
     servers: tuple[ServerConfig, ...] = ()
     files: tuple[Path, ...] = ()
     origins: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    check_config: bool = False
+    check_config: str | None = None
+    """`all` looks also at what the hub needs and at where references lead; `settings` at the settings alone."""
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
@@ -52,7 +53,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     paths, files = _files(options.config, environ)
     servers = _merge_servers(files)
     unresolved = tuple(wrong for file in files for server in file.servers if (wrong := _lacks(server, environ, file)))
-    if unresolved and options.check_config:
+    if unresolved and options.check_config == "all":
         raise unresolved[0]
     command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
     return Settings(
@@ -102,7 +103,13 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
     parser.add_argument("--log-file", metavar="FILE", help="where the log goes, instead of stderr")
-    parser.add_argument("--check-config", action="store_true", help="look at it and at what it needs, and exit")
+    parser.add_argument(
+        "--check-config",
+        nargs="?",
+        const="all",
+        choices=("all", "settings"),
+        help="look at it and at what it needs (settings: at nothing but the settings), and exit",
+    )
     parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
     return parser
 
