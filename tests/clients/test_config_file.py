@@ -126,7 +126,7 @@ def test_what_is_shown_has_no_secret() -> None:
 [servers.a]
 command = "x"
 args = ["--token", "s3cretword", "--ref=${T}", "plain"]
-env = { LEVEL = "2", TOKEN = "s3cretword", REF = "${TOKEN}", MIXED = "Bearer s3cretword ${X}" }
+env = { LEVEL = "2", TOKEN = "s3cretword", REF = "${TOKEN}", MIXED = "Bearer s3cretword ${X}", TAIL = "${X}s3cretword" }
 [store]
 url = "postgresql://me:s3cretword@db/hub"
 [notify]

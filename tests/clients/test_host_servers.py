@@ -287,6 +287,23 @@ def test_a_second_look_finds_nothing_new(home: Path) -> None:
     assert {offer.state for offer in again} == {"there", "cannot"}
 
 
+def test_a_server_that_got_another_name_is_found_again_with_its_secret_in_the_keyring(home: Path) -> None:
+    other = {"command": "npx", "args": ["other"], "env": {"API_KEY": "s3cretword"}}
+    (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"files": other}}))
+    configured = {"files-cursor": {**other, "env": {"API_KEY": "${keyring:hubbub/files-cursor/API_KEY}"}}}
+    states = {offer.hosts: offer.state for offer in listed(home, home / "work", configured)[0]}
+    assert states["Cursor"] == "there"
+
+
+def test_a_server_that_is_switched_off_at_one_host_alone_is_new(home: Path) -> None:
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"off": {"command": "off"}}}))
+    (home / ".config/Claude/claude_desktop_config.json").write_text(
+        json.dumps({"mcpServers": {"off": {"command": "off", "disabled": True}}})
+    )
+    found = {offer.server.name: offer for offer in listed(home, home / "work")[0]}
+    assert (found["off"].state, found["off"].hosts) == ("new", "Claude Desktop, Claude Code, Windsurf")
+
+
 def test_a_server_that_was_changed_in_the_configuration_is_not_new(home: Path) -> None:
     configured = {"files": {"command": "npx", "args": ["-y", "@mcp/files@2"]}}
     found = {offer.hosts: offer for offer in listed(home, home / "work", configured)[0]}
