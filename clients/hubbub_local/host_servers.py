@@ -4,8 +4,9 @@ Files are only read. One that is broken is reported, and hides nothing of the ot
 """
 
 import json
+import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -21,6 +22,9 @@ MAX_SLOW_BYTES: Final = 256 * 1024
 
 MAX_SERVERS: Final = 1000
 """The most servers of a file that are taken."""
+
+MAX_NAME: Final = 200
+"""Characters of a server's name that are repeated."""
 
 References = Literal["none", "shell", "editor"]
 """What a host replaces in texts: nothing; `${VAR}`; or `${env:VAR}`, `${input:ID}`, `${workspaceFolder}`."""
@@ -87,7 +91,7 @@ def places(at: Surroundings, folder: Path) -> list[Place]:
 
     codex = own("codex")
     code = at.applications("Code") / "User"
-    return [
+    of_person = [
         own("claude-desktop"),
         own("claude-code", "shell"),
         editor("vscode", code / "mcp.json", "servers"),
@@ -97,6 +101,8 @@ def places(at: Surroundings, folder: Path) -> list[Place]:
         Place(host="zed", title=TITLES["zed"], file=_zed_file(at), section=("context_servers",)),
         codex,
         own("goose", "shell"),
+    ]
+    of_folder = [
         Place(
             host="folder",
             title=TITLES["folder"],
@@ -122,6 +128,9 @@ def places(at: Surroundings, folder: Path) -> list[Place]:
             folder=folder,
         ),
     ]
+    # In the home, some files of the folder are those of the person.
+    taken = {os.path.realpath(place.file) for place in of_person}
+    return [*of_person, *(place for place in of_folder if os.path.realpath(place.file) not in taken)]
 
 
 TITLES: Final[Mapping[str, str]] = {
@@ -133,8 +142,10 @@ TITLES: Final[Mapping[str, str]] = {
 """Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
 
 
-def place_of(file: Path) -> list[Place]:
-    """Return the places that a file of any host may have, whichever host it is of; they are tried in this order."""
+def places_of(file: Path, known: Iterable[Place]) -> list[Place]:
+    """Return the places that a file may have: the known ones in it, else by its form; they are tried in this order."""
+    if own := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
+        return own
     title, folder = file.name, file.absolute().parent
     if folder.name in (".vscode", ".cursor", ".zed", ".codex"):
         folder = folder.parent
@@ -170,8 +181,11 @@ def servers(place: Place) -> list[Found | Trouble]:
         root = content(place.file)
     except Unreadable as exc:
         return [Trouble(place=place, why=str(exc))]
-    if root is None:
-        return []
+    return [] if root is None else servers_in(place, root)
+
+
+def servers_in(place: Place, root: Mapping[str, Any]) -> list[Found | Trouble]:
+    """Return the servers of a place, of whose file this is the content, as `servers` does."""
     found: list[Found | Trouble] = list(_servers(place, root))
     if place.host == "claude-code":
         found += _of_projects(place, root)
@@ -273,7 +287,7 @@ def _servers(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]
         if isinstance(entry, dict):
             yield Found(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
         else:
-            yield Trouble(place=place, why=f"`{where}.{name}` is no server")
+            yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
 
 
 def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]:
@@ -282,7 +296,7 @@ def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trou
     projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     for folder, project in projects.items():
         if isinstance(project, dict):
-            within = Place(
+            own = Place(
                 host=place.host,
                 title=f"{place.title} ({folder})",
                 file=place.file,
@@ -290,7 +304,7 @@ def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trou
                 folder=Path(folder),
                 references=place.references,
             )
-            yield from _servers(within, cast("dict[str, Any]", project))
+            yield from _servers(own, cast("dict[str, Any]", project))
 
 
 def _within(root: Mapping[str, Any], way: tuple[str, ...]) -> tuple[object, str]:
