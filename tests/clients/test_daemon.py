@@ -36,7 +36,7 @@ def test_the_hub_is_the_process_that_holds_the_lock(held: Path) -> None:
     assert not daemon.missing(held)
 
 
-@pytest.mark.parametrize("content", ["", "not a number", "0x1", "-5", "OWN\n", "999999999\n"])
+@pytest.mark.parametrize("content", ["", "not a number", "0x1", "-5", "OWN\n", "999999999\n", "9" * 20])
 def test_a_lock_that_nobody_holds_is_no_hub_whatever_it_says(content: str, tmp_path: Path) -> None:
     (tmp_path / daemon.LOCK).write_text(content.replace("OWN", str(os.getpid())))
     assert daemon.holder(tmp_path) is None
@@ -60,7 +60,9 @@ def test_a_hub_that_listens_is_not_missing(kind: str, tmp_path: Path) -> None:
     assert daemon.missing(tmp_path)
 
 
-@pytest.mark.parametrize("address", [None, 7, "", "nothing", "127.0.0.1:x", "unix:", ["a"], {"a": 1}])
+@pytest.mark.parametrize(
+    "address", [None, 7, "", "nothing", "127.0.0.1:x", "unix:", ["a"], {"a": 1}, "127.0.0.1:99999"]
+)
 def test_an_address_that_is_none_is_no_hub(address: object, tmp_path: Path) -> None:
     client_file(tmp_path, address)
     assert daemon.missing(tmp_path)
