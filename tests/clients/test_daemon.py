@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,18 @@ def test_without_a_directory_there_is_no_hub(tmp_path: Path) -> None:
     for directory in (tmp_path / "nowhere", tmp_path / "file"):
         assert daemon.holder(directory) is None
         assert daemon.missing(directory)
+
+
+def test_a_process_that_is_not_the_hub_any_more_gets_no_signal(tmp_path: Path) -> None:
+    def refuse(_: int, __: object) -> None:
+        raise AssertionError("it got the signal that was meant for the hub")
+
+    (tmp_path / daemon.LOCK).write_text(f"{os.getpid()}\n")
+    before = signal.signal(signal.SIGTERM, refuse)
+    try:
+        assert [*daemon.end(tmp_path, os.getpid())] == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
