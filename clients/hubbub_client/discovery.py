@@ -53,7 +53,8 @@ def default_data_dir() -> Path:
 
     Raises Unavailable if the user has no home directory.
     """
-    if given := os.environ.get("XDG_DATA_HOME"):
+    given = os.environ.get("XDG_DATA_HOME", "")
+    if given.startswith("/"):  # the specification says to ignore relative paths, as the hub does
         return Path(given) / "hubbub"
     try:
         return Path.home() / ".local" / "share" / "hubbub"
