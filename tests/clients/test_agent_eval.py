@@ -125,6 +125,11 @@ def test_scripted_replies_stand_for_a_model_and_what_it_costs_is_counted(folder:
     assert (lines[-1]["summary"]["tokens"], lines[-1]["summary"]["cost"]) == (150_000, 2.0)
 
 
+def test_a_rule_that_dismisses_declines(folder: Path) -> None:
+    case(folder, "one", "decline")
+    assert evaluate(folder, rules="[[rule]]\ncancel = true\n")[0] == 0
+
+
 def test_the_table_for_people_says_the_counts(folder: Path) -> None:
     case(folder, "one", "escalate")
     status, shown = evaluate(folder, as_json=False)
