@@ -237,9 +237,11 @@ def _number(text: str, kind: type[int] | type[float], name: str) -> int | float:
 
 def _json(text: str) -> Any:
     try:
-        return payload.loads(text.encode())
-    except ValueError as error:
+        value = payload.loads(text.encode())
+        payload.dumps(value)  # NaN is read and cannot be sent
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"type JSON ({error})") from None
+    return value
 
 
 def _has_format(name: str, text: str) -> bool:
