@@ -71,66 +71,48 @@ class Trouble:
 
 def places(at: Surroundings, folder: Path) -> list[Place]:
     """Return where hosts keep their servers: for the person, then for a folder."""
+    of_person = _of_person(at)
+    # In the home, some files of the folder are those of the person.
+    taken = {os.path.realpath(place.file) for place in of_person}
+    return [*of_person, *(place for place in _of_folder(folder) if os.path.realpath(place.file) not in taken)]
 
+
+def _of_person(at: Surroundings) -> list[Place]:
     def own(host: str, references: References = "none") -> Place:
         known = HOSTS[host]
         return Place(host=host, title=known.title, file=known.file(at), section=(known.section,), references=references)
 
-    def editor(host: str, file: Path, *section: str, folder: Path | None = None) -> Place:
-        title = TITLES[host]
-        inputs = (*section[:-1], "inputs")
-        return Place(
-            host=host,
-            title=title,
-            file=file,
-            section=section,
-            inputs=inputs,
-            folder=folder,
-            references="editor",
-        )
-
-    codex = own("codex")
     code = at.applications("Code") / "User"
-    of_person = [
+    return [
         own("claude-desktop"),
         own("claude-code", "shell"),
-        editor("vscode", code / "mcp.json", "servers"),
-        editor("vscode", code / "settings.json", "mcp", "servers"),
-        editor("cursor", at.home / ".cursor" / "mcp.json", "mcpServers"),
-        editor("windsurf", at.home / ".codeium" / "windsurf" / "mcp_config.json", "mcpServers"),
+        _editor("vscode", code / "mcp.json", "servers"),
+        _editor("vscode", code / "settings.json", "mcp", "servers"),
+        _editor("cursor", at.home / ".cursor" / "mcp.json", "mcpServers"),
+        _editor("windsurf", at.home / ".codeium" / "windsurf" / "mcp_config.json", "mcpServers"),
         Place(host="zed", title=TITLES["zed"], file=_zed_file(at), section=("context_servers",)),
-        codex,
+        own("codex"),
         own("goose", "shell"),
     ]
-    of_folder = [
-        Place(
-            host="folder",
-            title=TITLES["folder"],
-            file=folder / ".mcp.json",
-            section=("mcpServers",),
-            folder=folder,
-            references="shell",
-        ),
-        editor("vscode", folder / ".vscode" / "mcp.json", "servers", folder=folder),
-        editor("cursor", folder / ".cursor" / "mcp.json", "mcpServers", folder=folder),
-        Place(
-            host="zed",
-            title=TITLES["zed"],
-            file=folder / ".zed" / "settings.json",
-            section=("context_servers",),
-            folder=folder,
-        ),
-        Place(
-            host="codex",
-            title=TITLES["codex"],
-            file=folder / ".codex" / "config.toml",
-            section=codex.section,
-            folder=folder,
-        ),
+
+
+def _of_folder(folder: Path) -> list[Place]:
+    def plain(host: str, file: str, section: str, references: References = "none") -> Place:
+        where, title = folder / file, TITLES[host]
+        return Place(host=host, title=title, file=where, section=(section,), folder=folder, references=references)
+
+    return [
+        plain("folder", ".mcp.json", "mcpServers", "shell"),
+        _editor("vscode", folder / ".vscode" / "mcp.json", "servers", folder=folder),
+        _editor("cursor", folder / ".cursor" / "mcp.json", "mcpServers", folder=folder),
+        plain("zed", ".zed/settings.json", "context_servers"),
+        plain("codex", ".codex/config.toml", HOSTS["codex"].section),
     ]
-    # In the home, some files of the folder are those of the person.
-    taken = {os.path.realpath(place.file) for place in of_person}
-    return [*of_person, *(place for place in of_folder if os.path.realpath(place.file) not in taken)]
+
+
+def _editor(host: str, file: Path, *section: str, folder: Path | None = None) -> Place:
+    title, inputs = TITLES[host], (*section[:-1], "inputs")
+    return Place(host=host, title=title, file=file, section=section, inputs=inputs, folder=folder, references="editor")
 
 
 TITLES: Final[Mapping[str, str]] = {
