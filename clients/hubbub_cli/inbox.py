@@ -228,7 +228,8 @@ def answer(
         "reject": error,
     }
     if id_ is not None and is_typed([id_]):
-        raise Usage("Missing argument 'ID', before KEY=VALUE; `hubbub inbox list --state open` shows the ids")
+        listing = settings.command("inbox", "list", "--state", "open")
+        raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{listing}` shows the ids")
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage(
@@ -248,7 +249,7 @@ def answer(
             await tell_answer(hub, done, settings)
             return True
         request = await hub.inbox.get(id_) if id_ is not None else await chosen(hub)
-        return request is not None and await answered(hub, request, claim)
+        return request is not None and await answered(hub, request, settings, claim)
 
     run(context, work)
 
@@ -278,7 +279,7 @@ def open_(
         if request.kind != "elicitation_url":
             raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
         if not print_only:
-            return await answered(hub, request)
+            return await answered(hub, request, settings)
         url = str(as_object(request.request).get("url", ""))
         if settings.json:
             print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})
