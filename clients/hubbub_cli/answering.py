@@ -118,7 +118,7 @@ async def _value(field: Field, default: Any) -> Any:
     if len(field.choices) > MAX_CHOICES:
         note(f"  and {len(field.choices) - MAX_CHOICES} more, which can be typed as they are called")
     omissible = default is not None and not field.required
-    hints = [field.kind] if field.kind in ("integer", "number") else []
+    hints = [field.kind] if field.kind in ("integer", "number") else ["JSON"] if field.kind == "json" else []
     hints += ["y/n"] if field.kind == "boolean" else ["numbers, with commas"] if field.kind == "choices" else []
     hints += [field.format] if field.format and field.kind == "string" else []
     hints += [] if field.required else ["optional"]

@@ -97,6 +97,13 @@ async def test_an_optional_field_is_left_out_by_enter_and_one_with_a_default_by_
     assert "a (integer, optional): b (optional) [x]: c (optional) [y]: " in person.sees
 
 
+async def test_an_object_is_asked_for_as_json(person: Person) -> None:
+    person.types("{}")
+    with anyio.fail_after(LIMIT_S):
+        assert await fill(fields({"properties": {"it": {"type": "object"}}, "required": ["it"]}), {}, {}) == {"it": {}}
+    assert person.sees == "it (JSON): "
+
+
 async def test_numbers_that_may_be_chosen_are_typed_as_they_are(person: Person) -> None:
     person.types("10")
     with anyio.fail_after(LIMIT_S):
