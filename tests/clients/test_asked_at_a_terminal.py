@@ -12,8 +12,8 @@ import pytest
 import typer
 
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
-from hubbub_cli import arguments, holding
-from hubbub_cli.answering import Left, fill
+from hubbub_cli import arguments, holding, live
+from hubbub_cli.answering import Left, ask, fill
 from hubbub_cli.session import Settings
 from hubbub_cli.terminal import choose
 from hubbub_client import connect
@@ -62,7 +62,7 @@ def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
 
 def settings(**given: Any) -> Settings:
     nothing = dict.fromkeys(("address", "token", "data_dir", "ca", "cert", "key", "name", "connect_timeout_s"))
-    return Settings(**{**nothing, "json": False, **given})
+    return Settings(**{"json": False, **nothing, **given})
 
 
 @pytest.mark.parametrize(
@@ -173,3 +173,77 @@ async def test_where_an_answered_call_goes_on_it_is_said_how_to_watch_it_at_the_
             answered: PendingRequest = await client.inbox.get("r1")
             await holding.tell_answer(client, answered, given)
     assert person.sees == "its call goes on: hubbub --data-dir /there --as ann calls watch c1\n"
+
+
+async def test_only_what_the_hub_refuses_is_asked_for_again(hub: Any, person: Person, refusal: Any) -> None:
+    form = b'{"message":"Who?","requestedSchema":{"properties":{"name":{},"age":{"type":"integer"}}}}'
+    asked = inbox_pb2.PendingRequest(id="r1", server="s", kind=1, state=1, request=form)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
+
+    def answer(request: Any) -> Any:
+        if b"99" in request.accept.content:
+            raise refusal("INVALID_ARGUMENT", "INVALID_ARGUMENT", "too old", violations=(("content.age", "too old"),))
+        return inbox_pb2.AnswerPendingRequestResponse(pending_request=asked)
+
+    hub.replies["AnswerPendingRequest"] = answer
+    person.types("Ada", "99", "", "9", "")
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await ask(client, await client.inbox.get("r1"), {})
+    assert hub.requests("AnswerPendingRequest")[-1].accept.content == b'{"name":"Ada","age":9}'
+    assert person.sees.count("name (optional)") == 1
+    assert "  age: too old\n" in person.sees
+
+
+async def test_after_an_answer_a_person_sees_what_the_call_returned(
+    hub: Any, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = b'{"content":[{"type":"text","text":"One soup."}]}'
+
+    async def watched(_: Any) -> Any:
+        ended = call_pb2.Call(id="c1", server="s", method="tools/call", state=call_pb2.CALL_STATE_COMPLETED)
+        ended.result = result
+        yield call_pb2.WatchCallsResponse(upsert=ended)
+        await anyio.sleep_forever()
+
+    hub.streams["WatchCalls"] = watched
+    asked = inbox_pb2.PendingRequest(id="r1", call_id="c1", server="s", kind=1, state=2)
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
+    out = io.StringIO()
+    person.types()
+    monkeypatch.setattr(sys, "stdout", out)
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await holding.tell_answer(client, await client.inbox.get("r1"), settings())
+    assert out.getvalue().splitlines()[1:] == ["tools/call on s: completed", "One soup."]
+
+
+async def test_a_call_does_not_wait_for_the_end_of_a_question_that_is_perhaps_of_another(
+    hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = inbox_pb2.PendingRequest(id="r1", server="s", kind=1, state=1, request=b"{}")
+    attended = anyio.Event()
+
+    async def calls(request: Any) -> Any:
+        doubtful = call_pb2.Call(id=request.filter.ids[0], perhaps_pending_request_ids=["r1"])
+        yield call_pb2.WatchCallsResponse(upsert=doubtful)
+        yield call_pb2.WatchCallsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    async def inbox(_: Any) -> Any:
+        attended.set()
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=asked)
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    async def result(_: Any) -> Any:
+        await attended.wait()
+        return call_pb2.CallMethodResponse(call=call_pb2.Call(result=b"{}"))
+
+    hub.streams |= {"WatchCalls": calls, "WatchPendingRequests": inbox}
+    hub.replies["CallMethod"] = result
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
+    monkeypatch.setattr(live, "LAST_NEWS_S", 100 * LIMIT_S)
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            assert await live.LiveCall(client, settings(json=True)).run("s", "m", None) == {}

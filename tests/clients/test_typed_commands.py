@@ -1,6 +1,7 @@
 """Commands with arguments as people type them, and what they say to a person without a terminal."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -145,3 +146,32 @@ async def test_what_words_find_says_its_kind_unless_it_is_a_tool(hub: Any, typed
         ["s", "-", "lunch"],
         ["s", "prompt", "lunch"],
     ]
+
+
+async def test_a_question_that_is_over_is_shown_without_a_way_to_answer(hub: Any, typed: Any) -> None:
+    over = inbox_pb2.PendingRequest(id="r1", server="s", kind=1, state=2, request=b"{}")
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=over)
+    ran = await typed("inbox", "show", "r1")
+    assert ran.status == 0, ran.err
+    assert "inbox answer" not in ran.out
+
+
+@pytest.mark.parametrize(
+    "words", [("call", "s", "order", "x"), ("prompt", "s", "poem", "x"), ("inbox", "answer", "r", "x")]
+)
+async def test_wrong_words_are_said_before_a_hub_is_looked_for(
+    typed: Any, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    ran = await typed("--data-dir", str(tmp_path / "nowhere"), *words)
+    assert ran.status == 2
+    assert "x is neither KEY=VALUE nor a JSON object" in ran.err
+
+
+async def test_a_file_that_is_too_long_to_be_sent_is_not_read_whole(hub: Any, typed: Any, tmp_path: Path) -> None:
+    offers(hub, TOOL)
+    with (tmp_path / "long").open("wb") as file:
+        file.truncate(4 * 1024 * 1024 + 1)
+    ran = await typed("call", "s", "order", "count=1", f"name=@{tmp_path / 'long'}")
+    assert ran.status == 2
+    assert "has more than 4 MiB" in ran.err
+    assert hub.requests("CallMethod") == []
