@@ -39,7 +39,7 @@ def show(
     which = cast("CatalogKind", kind)
 
     async def work(hub: "Hub") -> None:
-        shape = await described(hub, which, server, name)
+        shape = await described(hub, settings, which, server, name)
         if settings.json:
             print_json({"server": server, which: shape})
             return

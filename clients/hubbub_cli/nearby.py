@@ -114,7 +114,7 @@ def advise(ctx: Any, error: Any) -> None:
         words = following.format_map(_Words({**_texts(ctx.params), **error.metadata})).split()
         if not any("{" in word for word in words):
             add(error, f"next: {settings.command(*words)}")
-    _advise_of_catalog(ctx, lambda note: add(error, note))
+    _advise_of_catalog(ctx, lambda note: add(error, note), said=error.reason in NOT_OFFERED)
 
 
 def advise_failed(ctx: Any) -> None:
@@ -155,14 +155,18 @@ USED: "dict[str, tuple[CatalogKind, str]]" = {
     "prompt": ("prompt", "name"),
     "read": ("resource", "uri"),
     "subscribe": ("resource", "uri"),
+    "show": ("tool", "name"),
 }
+NOT_OFFERED = ("TOOL_NOT_FOUND", "PROMPT_NOT_FOUND", "RESOURCE_NOT_FOUND")
+"""Reasons of an error that says what a server has not, and how to list what it has."""
 
 
-def _advise_of_catalog(ctx: Any, say: Callable[[str], None]) -> None:
-    """Say whether the server of a command that failed has what it names."""
+def _advise_of_catalog(ctx: Any, say: Callable[[str], None], *, said: bool = False) -> None:
+    """Say whether the server of a command that failed has what it names; `said` if the error says that it has not."""
     if ctx.info_name not in USED or "server" not in ctx.params:
         return
     kind, param = USED[ctx.info_name]
+    kind = ctx.params.get("kind") or kind
     server, name = ctx.params["server"], ctx.params.get(param)
 
     async def look(hub: "Hub") -> "Sequence[CatalogEntry]":
@@ -173,7 +177,10 @@ def _advise_of_catalog(ctx: Any, say: Callable[[str], None]) -> None:
         return
     of_name = {(entry.uri if kind == "resource" else None) or entry.name: entry for entry in entries}
     listing = ctx.obj.command("catalog", f"{kind}s", "--server", server)
-    if name not in of_name:
+    if said:
+        if near := did_you_mean(close(name, of_name)):
+            say(near)
+    elif name not in of_name:
         if kind == "resource":  # a server may have more than it lists
             near = close(name, of_name)
             say(" ".join(filter(None, (f"{server} does not list {name}.", did_you_mean(near)))))

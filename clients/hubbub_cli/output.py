@@ -205,6 +205,7 @@ COLUMNS: dict[str, Columns] = {
     },
     "CatalogEntry": {
         "server": lambda it: it.server,
+        "kind": lambda it: it.kind if it.kind != "tool" else None,
         "name": lambda it: it.name,
         "uri": lambda it: it.uri,
         "description": lambda it: it.title or it.description,
