@@ -106,7 +106,7 @@ async def described(hub: "Hub", kind: Literal["tool", "prompt", "resource", "tem
             metadata={"server": server},
         )
     raise NotFound(
-        f"{server} has no {kind} {name!r}; `hubbub catalog {kind}s --server {server}` lists them",
+        f"{server} has no {kind} {name!r}",
         reason=f"{kind.upper()}_NOT_FOUND" if kind != "template" else "RESOURCE_NOT_FOUND",
         metadata={"server": server, kind: name},
     )
