@@ -229,7 +229,7 @@ def _advice(server: Server) -> str | None:
         command = Path(str(as_object(fault.details).get("command", ""))).name
         said = [INSTALL.get(command, said[0])]
     if server.gave_up:
-        said.append(f"then: hubbub servers connect {server.name}")
+        said.append(f"{'then: ' if said[0] else ''}hubbub servers connect {server.name}")
     if more := more_about(fault.code, fault.help_url):
         said.append(f"more: {more}")
     return "\n".join(filter(None, said)) or None

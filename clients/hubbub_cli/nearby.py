@@ -170,6 +170,8 @@ def _advise_of_catalog(ctx: Any, say: Callable[[str], None], *, known_to_lack: b
         return (await hub.catalog.read(kind, server))[0]
 
     entries = asked(ctx, look)
+    if entries is not None and not entries and known_to_lack:
+        say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
     if not entries or not isinstance(name, str):
         return
     by_uri = kind in ("resource", "template")

@@ -193,6 +193,7 @@ async def test_repairs_need_consent(hub: Any, hubbub: Any) -> None:
     assert client.stat().st_mode & 0o777 == 0o644
     ran = await hubbub("doctor", "--fix", "--yes")
     assert {"repair": f"chmod go= {client}", "done": True} in ran.lines
+    assert ran.status == 1  # the hub is still not there
     assert client.stat().st_mode & 0o777 == 0o600
 
 
@@ -201,6 +202,7 @@ GONE = [
     ("COMMAND_NOT_FOUND", b'{"command":"uvx"}', "install uv, which brings uvx"),
     ("COMMAND_NOT_FOUND", b'{"command":"mine"}', "write its whole path"),
     ("VARIABLE_NOT_SET", b"{}", "${NAME:-default}"),
+    ("CONNECTION_LOST", b"{}", "\n      hubbub servers connect away\n"),
     ("HOST_NOT_ALLOWED", b"{}", "allow_hosts"),
 ]
 

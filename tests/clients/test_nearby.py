@@ -113,6 +113,14 @@ async def test_arguments_of_a_prompt_that_are_no_list_are_no_trouble(hub: Any, t
     assert (ran.status, ran.err.splitlines()[0]) == (1, "error: Invalid params (SERVER_ERROR)")
 
 
+async def test_of_a_server_that_lists_nothing_it_is_said_where_to_look(hub: Any, typed: Any, refusal: Any) -> None:
+    furnish(hub, refusal)
+    ran = await typed("call", "git", "git_log", "n=1")
+    assert ran.status == 1
+    assert "it lists no tools" in ran.err
+    assert "hubbub servers get git\n" in ran.err
+
+
 async def test_an_id_with_spaces_is_one_word_of_the_command_to_type(hub: Any, typed: Any, refusal: Any) -> None:
     furnish(hub, refusal)
 
