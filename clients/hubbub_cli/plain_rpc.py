@@ -8,6 +8,8 @@ import socket
 import time
 from contextlib import closing
 
+from hubbub_client.numbers import LAST_PORT, whole_text
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # Frames, their flags, and a setting.
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 7, 8
@@ -34,7 +36,7 @@ def ask(target: str, rpc: str, token: str | None, request: bytes, limit_s: float
 def _connected(target: str, limit_s: float) -> socket.socket:
     if not target.startswith("unix:"):
         host, _, port = target.rpartition(":")
-        return socket.create_connection((host.strip("[]"), int(port)), limit_s)
+        return socket.create_connection((host.strip("[]"), whole_text(port, LAST_PORT) or 0), limit_s)
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(limit_s)
     try:
