@@ -40,6 +40,7 @@ app = Commands("What servers ask, and the answers.")
 
 EXEC_LIMIT_S = 300.0
 """Default time limit of a command of `--exec`."""
+LIST_OPEN = ("inbox", "list", "--state", "open")
 
 
 @app.command("list", epilog=example("inbox list --state open"))
@@ -229,8 +230,7 @@ def answer(
         "reject": error,
     }
     if id_ is not None and is_typed([id_]):
-        listing = settings.command("inbox", "list", "--state", "open")
-        raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{listing}` shows the ids")
+        raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage(

@@ -167,11 +167,11 @@ async def test_wrong_words_are_said_before_a_hub_is_looked_for(
     assert "x is neither KEY=VALUE nor a JSON object" in ran.err
 
 
-async def test_a_file_that_is_too_long_to_be_sent_is_not_read_whole(hub: Any, typed: Any, tmp_path: Path) -> None:
+async def test_a_file_that_is_too_long_to_be_sent_is_not_read_whole(hub: Any, hubbub: Any, tmp_path: Path) -> None:
     offers(hub, TOOL)
     with (tmp_path / "long").open("wb") as file:
         file.truncate(4 * 1024 * 1024 + 1)
-    ran = await typed("call", "s", "order", "count=1", f"name=@{tmp_path / 'long'}")
+    ran = await hubbub("call", "s", "order", "count=1", f"name=@{tmp_path / 'long'}", json=False)
     assert ran.status == 2
     assert "has more than 4 MiB" in ran.err
     assert hub.requests("CallMethod") == []
