@@ -113,7 +113,7 @@ async def described(hub: "Hub", settings: Settings, kind: "CatalogKind", server:
             metadata={"server": server},
         )
     raise NotFound(
-        f"{server} has no {kind} {name!r}",
+        f"{server} has no {kind} {name!r}; `{settings.command('catalog', f'{kind}s', '--server', server)}` lists them",
         reason=f"{kind.upper()}_NOT_FOUND" if kind != "template" else "RESOURCE_NOT_FOUND",
         metadata={"server": server, kind: name},
     )

@@ -46,7 +46,7 @@ class Noun:
     @staticmethod
     def name_of(record: Any) -> str:
         """Return the name or id of a record."""
-        return record.id if hasattr(record, "id") else record.name
+        return record.name if hasattr(record, "name") else record.id
 
 
 NOUNS = {
@@ -120,7 +120,7 @@ def advise(ctx: Any, error: Any) -> None:
         known = {**_texts(ctx.params), **error.metadata}
         with suppress(KeyError):  # what is not known cannot be typed
             add(error, f"next: {settings.command(*(word.format_map(known) for word in following.split()))}")
-    _advise_of_catalog(ctx, lambda note: add(error, note), known_to_lack=error.reason in LACKING)
+    _advise_of_catalog(ctx, lambda note: add(error, note), str(error) if error.reason in LACKING else "")
 
 
 def advise_failed(ctx: Any) -> None:
@@ -158,8 +158,8 @@ USED: "dict[str, tuple[CatalogKind, str]]" = {
 }
 
 
-def _advise_of_catalog(ctx: Any, say: Callable[[str], None], *, known_to_lack: bool = False) -> None:
-    """Say whether the server of a command that failed has what it names, unless the error says so."""
+def _advise_of_catalog(ctx: Any, say: Callable[[str], None], said: str = "") -> None:
+    """Say whether the server of a command that failed has what it names; `said` is an error that says that already."""
     if ctx.info_name not in USED or "server" not in ctx.params:
         return
     kind, param = USED[ctx.info_name]
@@ -170,7 +170,7 @@ def _advise_of_catalog(ctx: Any, say: Callable[[str], None], *, known_to_lack: b
         return (await hub.catalog.read(kind, server))[0]
 
     entries = asked(ctx, look)
-    if entries is not None and not entries and known_to_lack:
+    if entries is not None and not entries and said:
         say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
     if not entries or not isinstance(name, str):
         return
@@ -180,11 +180,13 @@ def _advise_of_catalog(ctx: Any, say: Callable[[str], None], *, known_to_lack: b
         if "words" in ctx.params:
             _advise_of_arguments(_given(ctx.params["words"]), _known(kind, of_name[name]), say)
         return
-    if not known_to_lack:  # a server may have more resources than it lists
+    if not said:  # a server may have more resources than it lists
         say(f"{server} does not list {name}" if kind == "resource" else f"{server} has no {kind} {name!r}")
     if near := did_you_mean(close(name, of_name)):
         say(near)
-    say(f"all of them: {ctx.obj.command('catalog', f'{kind}s', '--server', server)}")
+    listing = ctx.obj.command("catalog", f"{kind}s", "--server", server)
+    if listing not in said:
+        say(f"all of them: {listing}")
 
 
 def _advise_of_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:

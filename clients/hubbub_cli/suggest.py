@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hubbub_client import payload
 from hubbub_client.payload import as_object
 
 if TYPE_CHECKING:
@@ -94,7 +93,9 @@ def _of_catalog(context: typer.Context, incomplete: str, kind: str, key: str) ->
     rpc = "CatalogService/ListCatalogEntries"
 
     def names(response: Any) -> list[str]:
-        return [str(as_object(payload.loads(each.object)).get(key) or "") for each in response.entries]
+        from hubbub_client.reading import document  # imported late, with gRPC
+
+        return [str(as_object(document(each.object)).get(key) or "") for each in response.entries]
 
     return _listed(context, incomplete, "catalog", rpc, names, condition, most_pages=MOST_PAGES)
 

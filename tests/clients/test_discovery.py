@@ -73,9 +73,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def test_a_command_that_is_told_to_people_reaches_the_same_hub_without_the_token() -> None:
+def test_a_command_that_is_told_to_people_reaches_the_same_hub_as_the_same_name_without_the_token() -> None:
     told = Settings(**OPTIONS, json=False, connect_timeout_s=None).command("inbox", "answer", "r 1")
-    where = "--address the-address --data-dir the-data_dir --ca the-ca --cert the-cert --key the-key"
+    where = "--address the-address --data-dir the-data_dir --ca the-ca --cert the-cert --key the-key --as the-name"
     assert told == f"hubbub {where} inbox answer 'r 1'"
 
 
