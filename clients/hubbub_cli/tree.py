@@ -247,7 +247,6 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tokens": "who may use the hub",
         "audit": "who changed what",
         "store": "what the hub keeps on disk",
-        "fleet": "several hubs as one",
         "certs": "certificates for a hub on the network",
     },
     "Help": {
