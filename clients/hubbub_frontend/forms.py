@@ -6,9 +6,10 @@ Schemas of servers are not trusted: an unknown shape becomes a field for JSON.
 import contextlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import date, datetime
+from itertools import islice
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -21,6 +22,9 @@ Kind = Literal["string", "number", "integer", "boolean", "choice", "choices", "j
 YES, NO = frozenset(("y", "yes", "true")), frozenset(("n", "no", "false"))
 SAMPLE_CHARS = 1000
 """The longest text that is made up: a schema may want any length."""
+
+DEEPEST, MOST_PARTS = 3, 200
+"""How deep objects within a form are taken apart, and into how many fields: a definition may contain itself."""
 
 # Example of each format, for hints.
 EXAMPLES = {
@@ -68,6 +72,24 @@ def fields(schema: object) -> list[Field]:
     required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
     return [_field(name, shape(spec, form), name in required, form) for name, spec in properties.items()]
+
+
+def with_parts(schema: object) -> list[Field]:
+    """Return the fields of a form, and after each object those of its own, named `object.field`, at most MOST_PARTS.
+
+    A part is required if all that it is in is. Definitions that contain themselves are followed DEEPEST times.
+    """
+    return list(islice(_parts(as_object(schema), "", True, DEEPEST), MOST_PARTS))
+
+
+def _parts(form: Mapping[str, Any], within: str, required: bool, deeper: int) -> Iterator[Field]:
+    for field in fields(form):
+        name, wanted = f"{within}{field.name}", required and field.required
+        yield replace(field, name=name, title=field.title if field.title != field.name else name, required=wanted)
+        own = shape(as_object(form.get("properties"))[field.name], form)
+        names = as_object(own.get("properties"))
+        if deeper and field.kind == "json" and names and not any("." in each for each in names):
+            yield from _parts({**own, "$defs": form.get("$defs")}, f"{name}.", wanted, deeper - 1)
 
 
 def parse(field: Field, text: str) -> Any:

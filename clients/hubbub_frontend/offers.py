@@ -7,7 +7,7 @@ from rich.text import Text
 
 from hubbub_client.payload import as_object, as_objects
 from hubbub_frontend import text
-from hubbub_frontend.forms import Field, fields, shown
+from hubbub_frontend.forms import Field, shown, with_parts
 from hubbub_frontend.text import Page
 
 MAX_FIELDS = 100
@@ -36,8 +36,8 @@ def offer(server: str, kind: str, shape: Mapping[str, Any]) -> Text:
     said = [words[not annotations[each]] for each, words in HINTS.items() if isinstance(annotations.get(each), bool)]
     page.fact("it says", ", ".join(said))
     if kind == "tool":
-        _fields(page, "Arguments", fields(shape.get("inputSchema")))
-        _fields(page, "Result", fields(shape.get("outputSchema")))
+        _fields(page, "Arguments", with_parts(shape.get("inputSchema")))
+        _fields(page, "Result", with_parts(shape.get("outputSchema")))
     elif kind == "prompt":
         _fields(page, "Arguments", [_of_prompt(each) for each in as_objects(shape.get("arguments"))])
     return page.text

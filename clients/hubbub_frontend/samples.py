@@ -6,7 +6,7 @@ from typing import Any
 
 from hubbub_client.payload import as_object, as_objects
 from hubbub_client.records import PendingRequest
-from hubbub_frontend.forms import Field, example, fields, shown
+from hubbub_frontend.forms import Field, example, fields, shown, with_parts
 
 
 def typed(field: Field) -> str:
@@ -25,8 +25,9 @@ def use(kind: str, server: str, shape: Mapping[str, Any]) -> list[str]:
     name = str(shape.get("name", ""))
     match kind:
         case "tool":
-            required = [field for field in fields(shape.get("inputSchema")) if field.required]
-            return ["call", server, name, *map(typed, required)]
+            required = [field for field in with_parts(shape.get("inputSchema")) if field.required]
+            in_parts = {field.name.rpartition(".")[0] for field in required}
+            return ["call", server, name, *(typed(field) for field in required if field.name not in in_parts)]
         case "prompt":
             needed = [each for each in as_objects(shape.get("arguments")) if each.get("required") is True]
             return ["prompt", server, name, *(f"{each.get('name')}=text" for each in needed)]

@@ -15,7 +15,7 @@ from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
 from hubbub_client.records import PendingRequest
 from hubbub_frontend import samples
 from hubbub_frontend.arguments import Mistyped, arguments, is_typed, missing
-from hubbub_frontend.forms import example, fields
+from hubbub_frontend.forms import MOST_PARTS, example, fields, with_parts
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -43,6 +43,35 @@ def read(path: str) -> str:
     if path not in FILES:
         raise ValueError(f"{path} cannot be read: No such file or directory")
     return FILES[path]
+
+
+PLACES: dict[str, Any] = {
+    "type": "object",
+    "required": ["place"],
+    "properties": {"place": {"$ref": "#/$defs/Place"}, "note": {"type": "object", "properties": {"by": {}}}},
+    "$defs": {
+        "Place": {
+            "type": "object",
+            "required": ["city"],
+            "properties": {"city": {"type": "string"}, "near": {"$ref": "#/$defs/Place"}},
+        }
+    },
+}
+
+
+def test_a_command_to_paste_gives_the_parts_that_an_object_must_have() -> None:
+    words = samples.use("tool", "s", {"name": "go", "inputSchema": PLACES})
+    assert words == ["call", "s", "go", "place.city=text"]
+    assert is_valid(PLACES, arguments(words[3:], PLACES, read))
+
+
+def test_the_parts_of_objects_are_named_and_no_definition_without_end_is_followed_to_it() -> None:
+    found = with_parts(PLACES)
+    assert [each.name for each in found if each.required] == ["place", "place.city"]
+    assert [each.name for each in found][-2:] == ["note", "note.by"]
+    broad = {f"p{number}": {"$ref": "#/$defs/All"} for number in range(1000)}
+    definition = {"type": "object", "properties": broad}
+    assert len(with_parts({**definition, "$defs": {"All": definition}})) == MOST_PARTS
 
 
 @pytest.mark.parametrize(
