@@ -15,10 +15,12 @@ import httpx2
 
 from hubbub_agent.endpoints import Chat
 from hubbub_agent.problems import AnswerProblem
+from hubbub_client import payload
 from hubbub_client.legible import clean
 from hubbub_client.numbers import whole_text
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+MAX_READ_BYTES = 64 * 1024
 MAX_EXCERPT_CHARS = 300
 AGAIN = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
 """Statuses after which the same request may succeed."""
@@ -104,13 +106,14 @@ class Endpoint:
 
     async def ask(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         """Return the completion. Raises AnswerProblem; NotAsked if no tokens were used."""
-        try:
-            headers = self._chat.all_headers()
-        except ValueError as error:
-            raise NotAsked(str(error)) from None
         ends = time.monotonic() + timeout_s
         try:
             with anyio.fail_after(timeout_s):
+                try:
+                    # A keyring may ask a person first.
+                    headers = await anyio.to_thread.run_sync(self._chat.all_headers, abandon_on_cancel=True)
+                except ValueError as error:
+                    raise NotAsked(str(error)) from None
                 return await self._until_said(body, headers, ends)
         except TimeoutError:
             raise AnswerProblem(f"the model took longer than {timeout_s:g} s (timeout_s of the rule)") from None
@@ -122,18 +125,18 @@ class Endpoint:
             try:
                 status, content, after = await self._post(self._dialect.spoken(body), headers)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                problem = f"the model at {self._url} cannot be reached: {type(error).__name__} {error}".strip()
+                problem = f"the model at {self._place} cannot be reached: {type(error).__name__} {error}".strip()
                 status, after = 0, None
             except httpx2.HTTPError as error:
                 raise AnswerProblem(f"the model's answer broke off: {type(error).__name__} {error}".strip()) from None
             else:
                 if 200 <= status < 300:
                     return _completion(content)
-                said = _excerpt(content)
+                said = _excerpt(content, headers.get(self._chat.api_key_header, "").removeprefix("Bearer "))
                 if status in REFUSED and self._dialect.learn(self._chat, body, status, said):
                     tries -= 1
                     continue
-                problem = f"the model's endpoint {self._url} says {status}: {said}{_advice(status)}"
+                problem = f"the model's endpoint {self._place} says {status}: {said}{_advice(status)}"
             if (status and status not in AGAIN) or tries > self._chat.retries:
                 raise NotAsked(problem)
             pause_s = _pause(tries) if after is None else after
@@ -143,7 +146,10 @@ class Endpoint:
 
     async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
         content = bytearray()
-        async with self._client.stream("POST", self._url, json=body, headers=headers, timeout=None) as response:
+        sent = {"content-type": "application/json", **headers}
+        async with self._client.stream(
+            "POST", self._url, content=payload.dumps(body), headers=sent, timeout=None
+        ) as response:
             async for chunk in response.aiter_bytes():
                 content += chunk
                 if len(content) > MAX_RESPONSE_BYTES:
@@ -158,6 +164,12 @@ class Endpoint:
             return url
         return url.copy_with(path=f"{path}{'/v1' if self._dialect.v1 else ''}{PATH}")
 
+    @property
+    def _place(self) -> str:
+        """Return the address as messages show it: a query or a user may be secret."""
+        url = self._url
+        return f"{url.scheme}://{url.netloc.decode()}{url.path}"
+
 
 def retry_after(said: str | None, now: datetime | None = None) -> float | None:
     """Return the seconds of a Retry-After header: a number or a date; None for neither."""
@@ -167,7 +179,7 @@ def retry_after(said: str | None, now: datetime | None = None) -> float | None:
         return max(0, seconds)
     try:
         at = parsedate_to_datetime(said)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (at - (now or datetime.now(UTC))).total_seconds()) if at.tzinfo is not None else None
 
@@ -187,8 +199,10 @@ def _completion(content: bytes) -> Mapping[str, Any]:
     return cast("dict[str, Any]", said)
 
 
-def _excerpt(content: bytes) -> str:
-    return clean(" ".join(content[:MAX_EXCERPT_CHARS].decode(errors="replace").split()))
+def _excerpt(content: bytes, key: str) -> str:
+    """Return the beginning of what an endpoint said, without the key that it may have repeated."""
+    said = content[:MAX_READ_BYTES].decode(errors="replace")
+    return clean(" ".join((said.replace(key, "***") if key else said)[:MAX_EXCERPT_CHARS].split()))
 
 
 def _advice(status: int) -> str:

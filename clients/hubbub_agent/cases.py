@@ -1,7 +1,6 @@
 """Cases of an eval: recorded pending requests with what is expected of the agent, one file of JSON each."""
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from hubbub_agent.problems import ConfigProblem
 from hubbub_agent.rules import Answer
 from hubbub_client.payload import as_object
 from hubbub_client.records import EPOCH, PendingRequest, RequestKind
+from hubbub_frontend import private_files
 from hubbub_frontend.forms import fields
 
 Outcome = Literal["answer", "decline", "escalate"]
@@ -66,12 +66,12 @@ def save(folder: Path, request: PendingRequest, expected: Expected) -> bool:
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", request.id)[:100]
     expect = expected.outcome if expected.match is None else {expected.match: expected.value}
     document = {**as_object(request.to_json()), "answer": None, "expect": expect}
-    try:
-        descriptor = os.open(folder / f"{name}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    file = folder / f"{name}.json"
+    if file.exists():
         return False
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    private_files.write(
+        file, f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
+    )
     return True
 
 

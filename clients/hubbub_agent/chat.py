@@ -99,8 +99,8 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
 def tokens_of(said: Mapping[str, Any]) -> Tokens | None:
     """Return the usage that a completion reports, if any."""
     usage = payload.as_object(said.get("usage"))
-    found = Tokens(whole(usage.get("prompt_tokens")) or 0, whole(usage.get("completion_tokens")) or 0)
-    return found if usage else None
+    read, written = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
+    return None if read is None and written is None else Tokens(read or 0, written or 0)
 
 
 def _at_most(asked: object, allowed: int) -> int:

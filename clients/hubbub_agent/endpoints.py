@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 Text = Annotated[str, StringConstraints(min_length=1)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+HeaderValue = Annotated[str, StringConstraints(pattern="^[ -~]*$")]
 Secret = Annotated[str, StringConstraints(pattern=r"^[^/]+/.+$")]
 KEYS = ("api_key_env", "api_key_file", "api_key_keyring")
 
@@ -16,7 +19,7 @@ KEYS = ("api_key_env", "api_key_file", "api_key_keyring")
 class Chat(BaseModel):
     """A model behind an OpenAI-compatible endpoint. Prices are per million tokens, in any currency."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     base_url: str = Field(pattern=r"^https?://\S+$")
     model: Text
@@ -25,14 +28,26 @@ class Chat(BaseModel):
     api_key_env: str | None = None
     api_key_file: str | None = None
     api_key_keyring: Secret | None = None
-    api_key_header: Text = "authorization"
-    headers: Mapping[str, str] = {}
+    api_key_header: HeaderName = "authorization"
+    headers: Mapping[HeaderName, HeaderValue] = {}
     max_tokens: int = Field(default=4096, ge=1)
     limit_field: Literal["auto", "max_tokens", "max_completion_tokens"] = "auto"
     json_mode: Literal["auto", "schema", "object", "none"] = "auto"
     retries: int = Field(default=2, ge=0, le=10)
     input_price: float = Field(default=0.0, ge=0, strict=False)
     output_price: float = Field(default=0.0, ge=0, strict=False)
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        parts = urlsplit(value)
+        try:
+            usable = bool(value.isprintable() and parts.hostname and parts.port != 0)
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError("needs a host, and perhaps a port: https://api.example.com/v1")
+        return value
 
     @model_validator(mode="after")
     def _one_key(self) -> Self:
@@ -42,17 +57,21 @@ class Chat(BaseModel):
         return self
 
     def api_key(self) -> str | None:
-        """Return the key, which is never in the file of rules. Raises ValueError if it is missing."""
-        if self.api_key_env is not None:
-            if not (key := os.environ.get(self.api_key_env)):
-                raise ValueError(f"api_key_env: the environment has no {self.api_key_env}; set it, then start again")
-            return key
-        if self.api_key_file is not None:
+        """Return the key, which is never in the file of rules. Raises ValueError if it is missing or no header can have
+        it."""
+        for name, read in zip(KEYS, (_from_environment, _from_file, _from_keyring), strict=True):
+            if (where := getattr(self, name)) is None:
+                continue
             try:
-                return Path(self.api_key_file).expanduser().read_text().strip()
-            except (OSError, ValueError) as error:
-                raise ValueError(f"api_key_file: {error}") from None
-        return _from_keyring(self.api_key_keyring) if self.api_key_keyring is not None else None
+                key = read(where).strip()
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            # The key itself must not be in the message, which is printed and audited.
+            if not (key and _can_be_sent(key)):
+                wrong = "has characters that no header can have, such as a line break" if key else "is empty"
+                raise ValueError(f"{name}: the key at {where} {wrong}; put the key there, and nothing else")
+            return key
+        return None
 
     def all_headers(self) -> dict[str, str]:
         """Return the headers of a request, with the key. Raises ValueError if the key is missing."""
@@ -61,18 +80,35 @@ class Chat(BaseModel):
         return {**self.headers, **({self.api_key_header: f"Bearer {key}" if bearer else key} if key else {})}
 
 
+def _can_be_sent(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _from_environment(name: str) -> str:
+    if not (key := os.environ.get(name)):
+        raise ValueError(f"the environment has no {name}; set it, then start again")
+    return key
+
+
+def _from_file(name: str) -> str:
+    try:
+        return Path(name).expanduser().read_text()
+    except UnicodeDecodeError:
+        raise ValueError(f"{name} is no text") from None
+    except (OSError, RuntimeError) as error:
+        raise ValueError(str(error)) from None
+
+
 def _from_keyring(where: str) -> str:
     service, _, entry = where.partition("/")
     try:
         keyring: Any = import_module("keyring")
     except ImportError:
-        raise ValueError(
-            "api_key_keyring: needs a package that is not installed: pip install 'hubbub[keyring]'"
-        ) from None
+        raise ValueError("needs a package that is not installed: pip install 'hubbub[keyring]'") from None
     try:
         key = keyring.get_password(service, entry)
     except keyring.errors.KeyringError as error:
-        raise ValueError(f"api_key_keyring: the keyring cannot be read: {error}") from None
+        raise ValueError(f"the keyring cannot be read: {error}") from None
     if not key:
-        raise ValueError(f"api_key_keyring: the keyring has no {where}; store it: keyring set {service} {entry}")
+        raise ValueError(f"the keyring has no {where}; store it: keyring set {service} {entry}")
     return key

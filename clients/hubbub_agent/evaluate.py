@@ -118,7 +118,7 @@ async def _judged(case: Case, rules: Rulebook, ask: Ask | None, *, programs: boo
     try:
         decision = await _decided(case.request, rule, rules, ask or _nobody)
         _check(decision.answer, case.request)
-    except AnswerProblem as problem:
+    except (AnswerProblem, ValueError) as problem:
         spent = problem.decision if isinstance(problem, Failed) else Decision(None)
         return _verdict(case, name, Decision(None, str(problem), spent.model, spent.tokens, spent.cost))
     return _verdict(case, name, decision)

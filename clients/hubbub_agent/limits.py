@@ -17,7 +17,7 @@ class OverLimit(Exception):
 class Limits(BaseModel):
     """Limits; None means no limit. Cost is in the currency of the prices. A run is one start of the agent."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     answers_per_minute: int | None = Field(default=None, ge=1)
     requests_per_hour: int | None = Field(default=None, ge=1)
@@ -81,12 +81,16 @@ class Meter:
             return "answers_per_minute"
         return next((name for name, used, most in self._kinds(now, NOTHING) if used >= most), None)
 
-    def says(self, name: str, now: float) -> str:
-        """Return a limit in words: how much is used of how much, and when it allows more at the latest."""
+    def says(self, name: str, now: float, wanted: Use = NOTHING) -> str:
+        """Return a limit in words: how much is used of how much, and when it allows more at the latest; or that it has
+        no room for the most that a request may take, `wanted`."""
         used = {each: (used, most) for each, used, most in self._kinds(now, NOTHING)}.get(name)
         counted = f" ({used[0]:,.6g} of {used[1]:,.6g} used)" if used else ""
         until = {"hour": "for at most an hour", "day": "for at most a day", "minute": "for at most a minute"}
-        span = name.rpartition("_per_")[2]
+        what, _, span = name.rpartition("_per_")
+        if used and used[0] < used[1] and wanted != NOTHING:
+            most = f"a request that may take {getattr(wanted, what):,.6g}"
+            return f"{name} has no room for {most}{counted}, so people answer it: raise it, or lower max_tokens"
         return f"{name} is reached{counted}: {until.get(span, 'until the agent is started again')}, people answer"
 
     def reserve(self, most: Use, now: float) -> int | None:

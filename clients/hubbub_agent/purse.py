@@ -11,7 +11,7 @@ from hubbub_agent.asking import Endpoint, NotAsked
 from hubbub_agent.chat import most, tokens_of
 from hubbub_agent.decide import OverBudget
 from hubbub_agent.ledger import Ledger
-from hubbub_agent.limits import NOTHING, Meter, OverLimit
+from hubbub_agent.limits import NOTHING, Meter, OverLimit, Use
 from hubbub_agent.rules import Rulebook
 
 
@@ -26,7 +26,8 @@ class Purse:
         self._say = say
         self._ledger = ledger
         self._meter = Meter(rules.limits, ledger.read() if ledger is not None else ())
-        self._limit: str | None = None
+        # The limits that were said and still hold: one that allows nothing, and one that has no room for a request.
+        self._said: dict[str, str] = {}
         self._settled = anyio.Event()
 
     @classmethod
@@ -45,9 +46,9 @@ class Purse:
         """Return the name of a limit that is reached, else None; the first time it is said."""
         limit = self._meter.over(time.time())
         if limit is None:
-            self._limit = None
+            self._said.pop("all", None)
         else:
-            self._reached(limit)
+            self._say_once("all", limit)
         return limit
 
     def answering(self) -> None:
@@ -65,8 +66,9 @@ class Purse:
             while (reserved := self._meter.reserve(reserve, time.time())) is None:
                 await self._settled.wait()
         except OverLimit as limit:
-            self._reached(str(limit))
+            self._say_once("one", str(limit), reserve)
             raise OverBudget(str(limit)) from None
+        self._said.pop("one", None)
         used = reserve
         try:
             self._keep()  # before it is spent: a killed agent must not forget it
@@ -92,7 +94,7 @@ class Purse:
         except OSError as error:
             raise NotAsked(f"the usage cannot be kept, so no model is asked: {error}") from None
 
-    def _reached(self, limit: str) -> None:
-        if limit != self._limit:
-            self._say(self._meter.says(limit, time.time()))
-        self._limit = limit
+    def _say_once(self, kind: str, limit: str, wanted: Use = NOTHING) -> None:
+        if limit not in self._said.values():
+            self._say(self._meter.says(limit, time.time(), wanted))
+        self._said[kind] = limit

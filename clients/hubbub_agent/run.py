@@ -15,7 +15,7 @@ from hubbub_agent.problems import AnswerProblem
 from hubbub_agent.purse import Purse
 from hubbub_agent.rules import Answer, Rule, Rulebook
 from hubbub_client import payload
-from hubbub_client.errors import DeadlineExceeded, FailedPrecondition, HubbubError, NotFound, Unavailable
+from hubbub_client.errors import DeadlineExceeded, HubbubError, Unavailable
 from hubbub_client.hub import Hub
 from hubbub_client.records import PendingRequest
 from hubbub_client.watch_events import Removed, Synced, Upsert
@@ -101,10 +101,13 @@ class Agent:
             try:
                 await self.handle(claimed)
             finally:
-                with anyio.CancelScope(shield=True), suppress(FailedPrecondition, NotFound):
-                    await self._hub.inbox.release(request.id, claim_id)  # unless it is answered
+                # It may be answered; without a hub, the claim lapses.
+                with anyio.CancelScope(shield=True), suppress(HubbubError):
+                    await self._hub.inbox.release(request.id, claim_id)
         except HubbubError as error:
-            self._audit.note(request, None, "refused", why=error.reason)
+            self._audit.note(request, None, "refused" if _settled(error) else "failed", why=error.reason)
+            if not _settled(error):
+                self._say(f"{request.id} is left to people: {error.message}")
         finally:
             room.release()
 
@@ -178,7 +181,7 @@ class Agent:
                 request, name, "answered", answer=next(iter(decision.answer)), answer_id=answer_id, **decision.noted
             )
         except (AnswerProblem, HubbubError, ValueError) as problem:
-            lost = isinstance(problem, HubbubError) and problem.reason in SETTLED
+            lost = _settled(problem)
             spent = problem.decision if isinstance(problem, Failed) else decision
             self._audit.note(request, name, "refused" if lost else "failed", **{**spent.noted, "why": _why(problem)})
             if not lost:
@@ -208,6 +211,11 @@ class Agent:
                     raise
             await anyio.sleep(pause_s)
         return answer_id
+
+
+def _settled(problem: Exception) -> bool:
+    """Return whether somebody else was first, or the server no longer wants an answer."""
+    return isinstance(problem, HubbubError) and problem.reason in SETTLED
 
 
 def _why(problem: Exception) -> str:

@@ -69,14 +69,18 @@ def agent(
     """Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people."""
     if context.invoked_subcommand is not None:
         return
+    if chat is None and (model is not None or api_key_env is not None):
+        raise Usage("--model and --api-key-env belong to --chat URL; with --rules FILE, the file has them")
+    if chat is not None and model is None:
+        raise Usage("--chat needs --model MODEL, a model that the endpoint has")
     given: dict[str, Any] = {
         "accept": accept or None,
         "decline": decline or None,
-        "command": shlex.split(command) if command is not None else None,
+        "command": _words(command) if command is not None else None,
         "chat": "chat" if chat is not None else None,
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    if len(chosen) + (rules is not None) != 1 or (rules is not None and (server != "*" or kind or model)):
+    if len(chosen) + (rules is not None) != 1 or (rules is not None and (server != "*" or kind)):
         raise Usage(ONE)
     endpoint = {"base_url": chat, "model": model, "api_key_env": api_key_env}
     document: dict[str, Any] = {"rule": [{"server": server, "kind": kind or [], **chosen}]}
@@ -86,6 +90,13 @@ def agent(
     _check_keys(book)
     notes = Files(Path(audit) if audit else None, Path(usage) if usage else None)
     run(context, lambda hub: _work(hub, book, notes, settings_of(context), dry_run=dry_run, once=once), endless=True)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise Usage(f"--exec: the command cannot be read: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -238,6 +249,10 @@ def record(
             raise Usage(f"{folder}: cannot be written: {error}") from None
         if settings_of(context).json:
             print_json({"folder": folder, "written": written, "found": len(answered)})
+            return
+        if not answered:
+            of = f" of {server}" if server is not None else ""
+            say(f"No question{of} has an answer yet, so there is no case; hubbub inbox shows what waits for one")
             return
         say(f"{written} cases are written to {folder}; {len(answered) - written} were there before or have no answer")
         if written:

@@ -68,7 +68,7 @@ async def _elicit(request: PendingRequest, how: How) -> PendingRequest | None:
         except Left as left:
             way = left.way
         match way:
-            case "s" | "a":
+            case "s":
                 try:
                     return await request.accept(content, **how)
                 except InvalidArgument as error:
@@ -114,11 +114,11 @@ async def _value(field: Field, default: Any) -> Any:
     if field.description:
         note(f"  {_short(field.description)}")
     for number, (_, title) in enumerate(field.choices[:MAX_CHOICES], 1):
-        note(f"  {number}) {title}")
+        note(f"  {number}) {title}" if field.kind in ("choice", "choices") else f"  {title}")
     if len(field.choices) > MAX_CHOICES:
         note(f"  and {len(field.choices) - MAX_CHOICES} more, which can be typed as they are called")
     omissible = default is not None and not field.required
-    hints = [field.kind] if field.kind in ("integer", "number") else []
+    hints = [field.kind] if field.kind in ("integer", "number") else ["JSON"] if field.kind == "json" else []
     hints += ["y/n"] if field.kind == "boolean" else ["numbers, with commas"] if field.kind == "choices" else []
     hints += [field.format] if field.format and field.kind == "string" else []
     hints += [] if field.required else ["optional"]
@@ -133,7 +133,7 @@ async def _value(field: Field, default: Any) -> Any:
         if not text and (default is not None or not field.required):
             return default
         try:
-            return parse(field, text) if text or field.kind == "string" else None
+            return parse(field, text)
         except ValueError as error:
             note(f"  {error}")
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import typer
+
 from hubbub_cli.output import note
 from hubbub_cli.session import MOST_QUOTED, Settings, Usage, json_object
 from hubbub_client.payload import as_object, as_objects
@@ -12,6 +14,7 @@ from hubbub_frontend.forms import fields
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
+    from hubbub_client.records import CatalogKind
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """The longest value that is read from a file: as much as a message of the API may have."""
@@ -44,19 +47,24 @@ async def resolve(
 ) -> dict[str, Any]:
     """Return the arguments of a tool or prompt. Raises Usage, and HubbubError when it is not in the catalog.
 
-    What is required and not given is asked for at a terminal. With `form`, all of it is asked for.
+    What is required and not given is asked for at a terminal. With `form`, all of it is asked for. Raises Exit if the
+    person leaves the form.
     """
+    if form and not settings.interactive:
+        raise Usage("a form needs a terminal; give KEY=VALUE, or one JSON object")
     found = given(words)
     if found is not None and not form and (words or not settings.interactive):
         return found
     from hubbub_client.errors import HubbubError
 
     try:
-        schema = await schema_of(hub, kind, server, name)
-    except HubbubError:
-        if found is None or form:
-            raise
-        return found  # the hub knows better, and says what is wrong
+        schema = await schema_of(hub, settings, kind, server, name)
+    except HubbubError as error:
+        if found is not None and not form:
+            return found  # the hub knows better, and says what is wrong
+        if error.reason == "SERVER_NOT_CONNECTED":
+            error.add_note("until then, give the arguments as one JSON object")
+        raise
     if found is None:
         found = content(words or (), schema)
     lacks = arguments.missing(found, schema)
@@ -65,21 +73,21 @@ async def resolve(
         return found
     if not settings.interactive:
         names = ", ".join(field.name for field in lacks)
-        if form:
-            raise Usage("a form needs a terminal; give KEY=VALUE, or one JSON object")
-        raise Usage(f"{name} also needs {names}; `{settings.command('catalog', 'show', server, name)}` shows them all")
+        show = ("catalog", "show", server, name, *(("--kind", kind) if kind != "tool" else ()))
+        raise Usage(f"{name} also needs {names}; `{settings.command(*show)}` shows them all")
     from hubbub_cli.answering import Left, fill  # imported late, since it imports anyio
 
     note(f"{server}: {name}; Enter takes what is in brackets, !c calls nothing")
     try:
         return await fill(asked, found, {})
     except (EOFError, Left):
-        raise Usage(f"{name} was not called: the form was left") from None
+        note(f"{name} was not called: the form was left")
+        raise typer.Exit(1) from None
 
 
-async def schema_of(hub: "Hub", kind: Kind, server: str, name: str) -> dict[str, Any]:
+async def schema_of(hub: "Hub", settings: Settings, kind: Kind, server: str, name: str) -> dict[str, Any]:
     """Return the schema of a tool's or prompt's arguments. Raises HubbubError."""
-    shape = await described(hub, kind, server, name)
+    shape = await described(hub, settings, kind, server, name)
     if kind == "tool":
         return dict(as_object(shape.get("inputSchema")))
     known = [each for each in as_objects(shape.get("arguments")) if isinstance(each.get("name"), str)]
@@ -89,7 +97,7 @@ async def schema_of(hub: "Hub", kind: Kind, server: str, name: str) -> dict[str,
     }
 
 
-async def described(hub: "Hub", kind: Literal["tool", "prompt", "resource", "template"], server: str, name: str) -> Any:
+async def described(hub: "Hub", settings: Settings, kind: "CatalogKind", server: str, name: str) -> Any:
     """Return the MCP object of a tool, prompt, resource or template. Raises NotFound, FailedPrecondition."""
     from hubbub_client.errors import FailedPrecondition, NotFound
 
@@ -100,13 +108,12 @@ async def described(hub: "Hub", kind: Literal["tool", "prompt", "resource", "tem
             return shape
     if any(each.freshness == "unknown" for each in lists):
         raise FailedPrecondition(
-            f"what {server} offers has not been fetched yet: is it connected? "
-            "Until then, give the arguments as one JSON object",
+            f"what {server} offers has not been fetched yet: is it connected?",
             reason="SERVER_NOT_CONNECTED",
             metadata={"server": server},
         )
     raise NotFound(
-        f"{server} has no {kind} {name!r}; `hubbub catalog {kind}s --server {server}` lists them",
+        f"{server} has no {kind} {name!r}; `{settings.command('catalog', f'{kind}s', '--server', server)}` lists them",
         reason=f"{kind.upper()}_NOT_FOUND" if kind != "template" else "RESOURCE_NOT_FOUND",
         metadata={"server": server, kind: name},
     )
@@ -118,6 +125,8 @@ def _read(path: str) -> str:
             text = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except RuntimeError:
+        raise ValueError(f"{path} cannot be read: there is no such home directory") from None
     if len(text) > MAX_FILE_BYTES:
         raise ValueError(f"{path} has more than {MAX_FILE_BYTES // 1024**2} MiB")
     try:

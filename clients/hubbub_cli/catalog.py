@@ -2,15 +2,16 @@
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from hubbub_cli import suggest
 from hubbub_cli.arguments import described
 from hubbub_cli.group import Commands
 from hubbub_cli.output import console, note, print_json, print_records, say
 from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
-from hubbub_cli.session import Usage, run, settings_of
+from hubbub_cli.session import run, settings_of
 from hubbub_cli.watching import Lines
 from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
 app = Commands("What the servers offer.")
-KINDS: tuple[str, ...] = get_args(CatalogKind)
 SEARCHED = ("name", "title", "description", "uri", "uriTemplate")
 
 
@@ -29,17 +29,31 @@ SEARCHED = ("name", "title", "description", "uri", "uriTemplate")
 def show(
     context: typer.Context,
     server: Server,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name; of resources the URI, of templates too.")],
-    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="tool, prompt, resource or template.")] = "tool",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Its name; of resources the URI, of templates too.",
+            autocompletion=suggest.entries,
+        ),
+    ],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="tool, prompt, resource or template.",
+            autocompletion=suggest.among(CATALOG_KINDS),
+        ),
+    ] = "tool",
 ) -> None:
     """Show one tool with its arguments, and how to call it; or a prompt, resource or template."""
-    if kind not in KINDS:
-        raise Usage(f"--kind: {kind!r} is none of {', '.join(KINDS)}")
+    known([kind], "--kind", CATALOG_KINDS)
     settings = settings_of(context)
     which = cast("CatalogKind", kind)
 
     async def work(hub: "Hub") -> None:
-        shape = await described(hub, which, server, name)
+        shape = await described(hub, settings, which, server, name)
         if settings.json:
             print_json({"server": server, which: shape})
             return

@@ -2,12 +2,13 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,8 +41,7 @@ def chosen_file(given: str | None) -> Path:
 def path(context: typer.Context) -> None:
     """Show where the configuration file is."""
     file = chosen_file(None)
-    status = hub_config(settings_of(context))
-    read = list(status.files) if status is not None else None
+    read = _read_by_hub(settings_of(context))
     if settings_of(context).json:
         print_json({"file": str(file), "exists": file.exists(), "hub_reads": read})
         return
@@ -85,14 +85,16 @@ def set_(
     chosen = chosen_file(file)
     before = read(chosen)
     try:
-        after = files.with_value(before, key, files.value_of(value))
+        after = files.with_value(
+            before, key, _kept_apart(settings_of(context), files.parts(key), files.value_of(value))
+        )
     except files.Unchangeable as exc:
         raise Usage(f"{chosen} is left as it was: {exc}") from None
     if after == before:
         backup = None
         note(f"{chosen} has it already")
     else:
-        backup = put(chosen, after)
+        backup = put(chosen, before, after)
     if settings_of(context).json:
         changed = after != before
         print_json({"file": str(chosen), "changed": changed, "backup": backup and str(backup)})
@@ -104,32 +106,29 @@ def set_(
 @app.command(epilog=example("config edit"))
 def edit(context: typer.Context, file: File = None) -> None:
     """Open the configuration file in your editor (VISUAL, EDITOR), and take it if the hub does."""
-    from hubbub_cli.taking import read
-    from hubbub_local import saving, trial
+    from hubbub_cli.taking import read, replace
     from hubbub_local.config_file import HEADER
 
     settings = settings_of(context)
     chosen = chosen_file(file)
     before = read(chosen)
-    with tempfile.TemporaryDirectory(prefix="hubbub-") as directory:  # for its owner alone
-        copy = Path(directory) / chosen.name
-        copy.write_text(before or HEADER, encoding="utf-8", newline="")
-        while True:
-            _open_editor(copy)
-            try:
-                after = copy.read_bytes().decode()
-            except (OSError, ValueError) as exc:
-                raise typer.TyperException(f"{chosen} is left as it was: {exc}") from None
-            if after in (before, HEADER):
-                note(f"{chosen} is as it was")
-                return
-            problem = trial.problem(after, chosen, os.environ)
-            if problem is None:
-                break
-            note(f"the hub does not take it: {problem}")
-            if not settings.interactive or not _again():
-                raise typer.TyperException(f"{chosen} is left as it was")
-        backup = saving.put(chosen, after, private=True)
+    shown = before or HEADER
+    directory = Path(tempfile.mkdtemp(prefix="hubbub-"))  # for its owner alone
+    copy = directory / chosen.name
+    copy.write_text(shown, encoding="utf-8", newline="")
+    written = False
+    try:
+        after = _edited(settings, chosen, copy, shown)
+        backup = replace(chosen, before, after) if after != shown else None
+        written = True
+    finally:
+        if written or _is_as_shown(copy, shown):
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            note(f"what you wrote is in {copy}")
+    if after == shown:
+        note(f"{chosen} is as it was")
+        return
     if settings.json:
         print_json({"file": str(chosen), "changed": True, "backup": backup and str(backup)})
         return
@@ -147,7 +146,7 @@ def import_(
 ) -> None:
     """Take servers of a host, or of a file of one, into the configuration file."""
     from hubbub_cli import taking
-    from hubbub_local.host_servers import TITLES, places, servers
+    from hubbub_local.host_servers import TITLES, Trouble, places, servers
     from hubbub_local.offers import of_file
 
     settings = settings_of(context)
@@ -160,41 +159,56 @@ def import_(
     elif not ("/" in source or "." in source or Path(source).exists()):
         raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
     else:
-        found = of_file(Path(source).expanduser())
-    again = f"hubbub config import {shlex.quote(source)} --yes"
+        found = of_file(Surroundings.here(), Path.cwd(), Path(source).expanduser())
+    words = ("--file", file) if file is not None else ()
+    again = settings.command("config", "import", source, *words)
     how = taking.Taking(settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, again=again)
     outcome = taking.take(how, found)
     if outcome is not None:
         taking.report(how, outcome)
         if outcome.taken and not settings.json:
             told(settings, how.file)
-    elif all(hasattr(each, "why") for each in found):
+    elif all(isinstance(each, Trouble) for each in found):
         raise typer.Exit(1)
     elif not dry_run and not settings.json:
         note("nothing to do")
 
 
 def hub_config(settings: Settings) -> "ConfigStatus | None":
-    """Return what the hub that runs says of its configuration; None if none runs, or it does not say."""
+    """Return what the hub that runs says of its configuration; None if it does not say. Raises HubbubError."""
     import asyncio
-
-    from hubbub_client.errors import HubbubError
 
     async def ask() -> "ConfigStatus | None":
         async with settings.connect(patient=False) as hub:
             return (await hub.admin.status()).config
 
+    return asyncio.run(ask())
+
+
+def _read_by_hub(settings: Settings) -> list[str] | None:
+    from hubbub_client.errors import HubbubError
+
     try:
-        return asyncio.run(ask())
+        status = hub_config(settings)
     except HubbubError:
         return None
+    return list(status.files) if status is not None else None
 
 
 def told(settings: Settings, file: Path) -> None:
     """Say when a changed file counts."""
-    status = hub_config(settings)
-    if status is None:
+    from hubbub_client.errors import HubbubError, Unavailable
+
+    try:
+        status = hub_config(settings)
+    except Unavailable:
         note("no hub runs; start one: hubbub up -d")
+        return
+    except HubbubError as exc:
+        note(f"whether the hub that runs reads it is not known: {exc}")
+        return
+    if status is None:
+        note("the hub that runs does not say which files it reads")
     elif not _is_among(file, status.files):
         read = ", ".join(status.files) or "no file"
         note(f"the hub that runs does not read this file: it reads {read}. Start it with --config {file}")
@@ -206,6 +220,45 @@ def told(settings: Settings, file: Path) -> None:
 
 def _is_among(file: Path, files: Iterable[str]) -> bool:
     return any(Path(each).resolve() == file.resolve() for each in files)
+
+
+def _edited(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
+    """Return what a person leaves of a copy in their editor, once the hub takes it. Raises TyperException."""
+    from hubbub_cli.taking import problem_of
+
+    while True:
+        _open_editor(copy)
+        try:
+            after = copy.read_bytes().decode()
+        except (OSError, ValueError) as exc:
+            raise typer.TyperException(f"{chosen} is left as it was: {exc}") from None
+        if after == shown:
+            return after
+        problem = problem_of(chosen, after)
+        if problem is None:
+            return after
+        if not problem.refused:
+            note(f"a server of it cannot be connected, as seen from here: {problem.says}")
+            return after
+        note(f"the hub does not take it: {problem.says}")
+        if not settings.interactive or not _again():
+            raise typer.TyperException(f"{chosen} is left as it was")
+
+
+def _is_as_shown(copy: Path, shown: str) -> bool:
+    try:
+        return copy.read_bytes() == shown.encode()
+    except OSError:
+        return True  # there is nothing to keep
+
+
+def _kept_apart(settings: Settings, way: Sequence[str], value: Any) -> Any:
+    """Return a value that is to be set: a reference to the keyring, if it is a secret and a person wants that."""
+    if len(way) != 4 or way[0] != "servers" or way[2] not in ("env", "headers") or not isinstance(value, str):
+        return value
+    from hubbub_cli.taking import offered_to_keyring  # imported late, as above
+
+    return offered_to_keyring(settings, way[1], {way[2]: {way[3]: value}})[way[2]][way[3]]
 
 
 def _open_editor(copy: Path) -> None:

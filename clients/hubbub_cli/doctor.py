@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubbub_cli.output import coloured, note, print_json, say, trouble
+from hubbub_cli.output import ADD_A_SERVER, coloured, note, print_json, say, trouble
 from hubbub_cli.session import Settings, Usage, in_loop, settings_of
 from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogList, PendingRequest, Server
@@ -116,7 +116,7 @@ async def _look(settings: Settings) -> list[Checked]:
             return _agreeing([*seen, *(each for each in ill if each.repair)])
     except HubbubError as error:
         refused = error
-    seen = [Checked(finding=_refused(refused)), *found]
+    seen = [Checked(finding=_refused(refused, settings, elsewhere=here is None)), *found]
     if here is None:
         message = "the hub is elsewhere: nothing else can be looked at from here"
         seen.append(Checked(finding=_finding("this machine", "warn", message)))
@@ -171,10 +171,14 @@ def _finding(about: str, verdict: Verdict, message: str, advice: str | None = No
     return Finding(about=about, verdict=verdict, message=message, advice=advice)
 
 
-def _refused(error: HubbubError) -> Finding:
-    advice = "start one: hubbub up -d; `hubbubd --check-config` with its options says whether it would start"
+def _refused(error: HubbubError, settings: Settings, *, elsewhere: bool) -> Finding:
     if error.reason != "HUB_UNREACHABLE":
         advice = more_about(error.reason, error.help_url) or "check --address, --token and --ca"
+    elif elsewhere:
+        advice = "check the address; without --address and HUBBUB_ADDRESS, the hub of this machine is asked"
+    else:
+        start = settings.command("up", "-d")
+        advice = f"start one: {start}; `hubbubd --check-config` with its options says whether it would start"
     return _finding("hub", "fail", f"{error.message} ({error.reason})", advice)
 
 
@@ -201,6 +205,8 @@ def _hub(hub: Hub, status: HubStatus) -> Iterator[Finding]:
 
 
 def _servers(servers: Sequence[Server]) -> Iterator[Finding]:
+    if not servers:
+        yield _finding("servers", "warn", "the hub has none yet", ADD_A_SERVER)
     for server in servers:
         about = f"server {server.name}"
         fault = server.error
@@ -223,7 +229,7 @@ def _advice(server: Server) -> str | None:
         command = Path(str(as_object(fault.details).get("command", ""))).name
         said = [INSTALL.get(command, said[0])]
     if server.gave_up:
-        said.append(f"then: hubbub servers connect {server.name}")
+        said.append(f"{'then: ' if said[0] else ''}hubbub servers connect {server.name}")
     if more := more_about(fault.code, fault.help_url):
         said.append(f"more: {more}")
     return "\n".join(filter(None, said)) or None

@@ -58,8 +58,11 @@ def logs(
 
     async def work(hub: "Hub") -> None:
         if not follow:
-            for event in await hub.events.logs(server, lines=lines):
+            found = await hub.events.logs(server, lines=lines)
+            for event in found:
                 _show(event, as_json)
+            if not (found or as_json):
+                note(f"{server} has logged nothing yet")
             return
         async with contextlib.aclosing(hub.events.follow_logs(server, lines=lines)) as events:
             async for event in events:

@@ -1,6 +1,6 @@
 """`hubbub help`."""
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -11,8 +11,10 @@ from hubbub_cli.tree import Root
 
 def _names(context: typer.Context, incomplete: str) -> list[str]:
     """Complete the commands of the group that the words so far name."""
-    group = cast("Any", context.find_root().command)
+    group: Any = context.find_root().command
     for word in context.params.get("words") or ():
+        if not isinstance(group, LightGroup):
+            return []
         _, group, _ = group.resolve_command(context, [word])
     return [name for name in getattr(group, "commands", {}) if name.startswith(incomplete)]
 

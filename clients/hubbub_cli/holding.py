@@ -51,7 +51,7 @@ async def chosen(hub: Hub) -> PendingRequest | None:
         note(f"type a number from 1 to {len(found)}")
 
 
-async def answered(hub: Hub, request: PendingRequest, claim: str | None = None) -> bool:
+async def answered(hub: Hub, request: PendingRequest, settings: Settings, claim: str | None = None) -> bool:
     """Let the person answer as `answer_claimed` does, and say what came of it; return whether they answered."""
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
@@ -62,7 +62,7 @@ async def answered(hub: Hub, request: PendingRequest, claim: str | None = None) 
         note(f"{request.id} is left open")
         return False
     note(f"{request.id} is {result.state}")
-    await _returned(hub, result)
+    await _returned(hub, result, settings)
     return True
 
 
@@ -73,12 +73,12 @@ async def tell_answer(hub: Hub, request: PendingRequest, settings: Settings) -> 
         return
     say(f"{request.id} is {request_news(request)}")
     if settings.interactive:
-        await _returned(hub, request)
+        await _returned(hub, request, settings)
     elif request.call_id:
         note(f"what its call returns: {settings.command('calls', 'watch', request.call_id)}")
 
 
-async def _returned(hub: Hub, request: PendingRequest) -> None:
+async def _returned(hub: Hub, request: PendingRequest, settings: Settings) -> None:
     """Print what the call that asked returns, if it ends soon."""
     if request.call_id is None:
         return
@@ -97,7 +97,7 @@ async def _returned(hub: Hub, request: PendingRequest) -> None:
                             pass
         except HubbubError:
             return  # who may answer may not see the call
-    note(f"its call goes on: hubbub calls watch {request.call_id}")
+    note(f"its call goes on: {settings.command('calls', 'watch', request.call_id)}")
 
 
 async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:

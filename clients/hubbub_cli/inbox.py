@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubbub_cli import suggest
-from hubbub_cli.arguments import content
+from hubbub_cli import arguments, suggest
 from hubbub_cli.bounds import MOST, finite
 from hubbub_cli.details import print_claim
 from hubbub_cli.group import Commands, LightCommand
@@ -41,6 +40,7 @@ app = Commands("What servers ask, and the answers.")
 
 EXEC_LIMIT_S = 300.0
 """Default time limit of a command of `--exec`."""
+LIST_OPEN = ("inbox", "list", "--state", "open")
 
 
 @app.command("list", epilog=example("inbox list --state open"))
@@ -202,7 +202,8 @@ def answer(
         ),
     ] = None,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE...", help="Form: yes, with these values and the defaults.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE...", help="Form: yes, with these values and the defaults."),
     ] = None,
     accept: Annotated[
         str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
@@ -219,6 +220,7 @@ def answer(
 ) -> None:
     """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
     settings = settings_of(context)
+    whole = arguments.given(words) if words else None
     given: dict[str, Any] = {
         "accept": (json_object(accept, "--accept") if accept else True) if accept is not None else False,
         "decline": decline,
@@ -228,7 +230,7 @@ def answer(
         "reject": error,
     }
     if id_ is not None and is_typed([id_]):
-        raise Usage("Missing argument 'ID', before KEY=VALUE; `hubbub inbox list --state open` shows the ids")
+        raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
     count = bool(words) + sum(value is not None and value is not False for value in given.values())
     if count > 1 or (count == 0 and not settings.interactive):
         raise Usage(
@@ -242,13 +244,13 @@ def answer(
 
         if words and id_ is not None:
             asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
-            given["accept"] = content(words, asked)
+            given["accept"] = arguments.content(words, asked) if whole is None else whole
         if count and id_ is not None:
             done = await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id)
             await tell_answer(hub, done, settings)
             return True
         request = await hub.inbox.get(id_) if id_ is not None else await chosen(hub)
-        return request is not None and await answered(hub, request, claim)
+        return request is not None and await answered(hub, request, settings, claim)
 
     run(context, work)
 
@@ -278,7 +280,7 @@ def open_(
         if request.kind != "elicitation_url":
             raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
         if not print_only:
-            return await answered(hub, request)
+            return await answered(hub, request, settings)
         url = str(as_object(request.request).get("url", ""))
         if settings.json:
             print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})

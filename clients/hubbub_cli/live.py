@@ -108,7 +108,8 @@ class LiveCall:
         if self._settings.interactive:
             note(f"{asks}; answer elsewhere with: {command}")
         else:
-            note(f"waiting for a person: {asks}: {question(request)}\n  answer with: {command} {samples.ways(request)}")
+            said = " ".join(question(request).split())  # else a server could write lines that look like ours
+            note(f"waiting for a person: {asks}: {said}\n  answer with: {command} {samples.ways(request)}")
         self._waiting[id_] = asks
         if not doubt:  # else the question may be another call's, and stay open
             self._over[id_] = anyio.Event()

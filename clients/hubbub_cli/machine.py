@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import re
 import socket
@@ -22,14 +21,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from hubbub_client.discovery import content_of
 from hubbub_client.numbers import LAST_PORT, whole_text
-from hubbub_client.payload import as_object
 
 if TYPE_CHECKING:
     from hubbub_client.admin import Finding, Verdict
 
 STORE = "hubbub.db"
 CHECK_LIMIT_S = 60.0
+TRY_S = 1.0
 WRONG_USAGE = 2
 OTHERS = 0o077
 """Permissions of a file for anybody but its owner."""
@@ -92,43 +92,38 @@ def _make(path: Path) -> None:
 
 def _client_file(path: Path) -> Iterator[Checked]:
     try:
-        mode, content = path.stat().st_mode, path.read_bytes()
+        mode = path.stat().st_mode
     except FileNotFoundError:
         yield checked(str(path), "warn", "it is not there", "a hub writes it when it starts")
         return
     except OSError as error:
-        yield checked(str(path), "warn", f"it cannot be read: {error.strerror}", f"look at it: ls -l {path}")
+        yield checked(str(path), "warn", f"it cannot be looked at: {error.strerror}", f"look at it: ls -l {path}")
         return
-    if mode & OTHERS:
+    if not (stat.S_ISREG(mode) and os.access(path, os.R_OK)):
+        yield checked(str(path), "warn", "it cannot be read", f"look at it: ls -ld {path}")
+    elif mode & OTHERS:
         about = "others may read the token in it"
         yield checked(str(path), "warn", about, f"chmod go= {path}", lambda: _close(path))
-    elif not _address(content):
+    elif not content_of(path).get("address"):
         yield checked(str(path), "warn", "no address stands in it", "start the hub again: it writes a new one")
     else:
         yield checked(str(path), "ok", "only its owner can read it")
 
 
-def _address(content: bytes) -> str:
-    try:
-        return str(as_object(json.loads(content)).get("address") or "")
-    except ValueError:
-        return ""
-
-
 async def without_hub(directory: Path) -> AsyncIterator[Checked]:
     """Check why no hub answers: whether one has the directory open, what is where it would listen, its settings."""
+    address = content_of(directory / "client.json").get("address", "")
     holder = _holder(directory / f"{STORE}.lock")
-    if holder:
+    if holder and not address:
+        message = f"process {holder} has it open: a hub runs, and no client.json says where"
+        yield checked("store", "fail", message, "have it write a new one: hubbub down, then hubbub up -d")
+    elif holder:
         advice = f"end it, if it hangs: kill {holder}" if holder.isdigit() else "end it, if it hangs"
         yield checked("store", "fail", f"process {holder} has it open, and does not answer", advice)
-    content = b""
-    with suppress(OSError):
-        content = (directory / "client.json").read_bytes()
-    address = _address(content)
-    if address.startswith("unix:"):
+    elif address.startswith("unix:"):
         for each in _socket(Path(address.removeprefix("unix:"))):
             yield each
-    elif address and not holder:
+    elif address:
         yield _port(address)
     if find_spec("hubbubd") is not None:
         async for each in _configuration(directory):
@@ -154,12 +149,13 @@ def _socket(path: Path) -> Iterator[Checked]:
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as trying:
+        trying.settimeout(TRY_S)
         try:
             trying.connect(str(path))
         except ConnectionRefusedError:
             yield checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
         except OSError as error:
-            yield checked(str(path), "warn", f"it cannot be reached: {error.strerror}", f"look at it: ls -l {path}")
+            yield checked(str(path), "warn", f"it cannot be reached: {error}", f"look at it: ls -l {path}")
         else:
             yield checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
 
@@ -170,9 +166,9 @@ def _port(address: str) -> Checked:
     about = f"address {address}"
     number = whole_text(port, LAST_PORT) or 0
     try:
-        with socket.create_connection((host.strip("[]"), number), timeout=1):
+        with socket.create_connection((host.strip("[]"), number), timeout=TRY_S):
             pass
-    except OSError:
+    except (OSError, UnicodeError):  # also a name that no host can have
         return checked(about, "warn", "nothing listens there: the hub has ended", "start it again: hubbub up -d")
     owner = listener(number)
     advice = "end that, or start the hub at another address: hubbub up -d --listen 127.0.0.1:0"
@@ -185,7 +181,7 @@ def listener(port: int) -> str | None:
     for process in Path("/proc").glob("[0-9]*") if sockets else ():
         with suppress(OSError):  # it has ended, or is another user's
             if any(str(each.readlink()) in sockets for each in (process / "fd").iterdir()):
-                return f"{(process / 'comm').read_text().strip()}, process {process.name},"
+                return f"{(process / 'comm').read_text(errors='replace').strip()}, process {process.name},"
     return None
 
 

@@ -7,12 +7,13 @@ for at most LIMIT_S. It never replaces or hides the error.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hubbub_cli.session import in_loop
 from hubbub_cli.usage import add, close, did_you_mean
-from hubbub_client.payload import as_object
+from hubbub_client.payload import as_list, as_object, as_objects
 
 if TYPE_CHECKING:
     from hubbub_cli.session import Settings
@@ -28,6 +29,8 @@ ARGUMENTS = 'args = ["..."]'
 LIMIT_S = 3.0
 MOST_LOOKED_AT = 1000
 """Records that are looked at, the newest first."""
+MAX_NAMED = 20
+"""The most arguments that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Noun:
     @staticmethod
     def name_of(record: Any) -> str:
         """Return the name or id of a record."""
-        return getattr(record, "id", None) or record.name
+        return record.name if hasattr(record, "name") else record.id
 
 
 NOUNS = {
@@ -53,6 +56,9 @@ NOUNS = {
     "TASK_NOT_FOUND": Noun("task", "tasks list", lambda hub: hub.tasks.list(limit=MOST_LOOKED_AT)),
     "TOKEN_NOT_FOUND": Noun("token", "tokens list", lambda hub: hub.tokens.list(MOST_LOOKED_AT)),
 }
+
+# Reasons that say of a command's tool, prompt or resource that the server does not have it.
+LACKING = ("PROMPT_NOT_FOUND", "RESOURCE_NOT_FOUND", "TOOL_NOT_FOUND")
 
 # What to type next, by the reason of an error, after a command if it depends on that. Names in braces are of the
 # error's metadata, or parameters of the command.
@@ -111,10 +117,10 @@ def advise(ctx: Any, error: Any) -> None:
         return
     add(error, _setting(ctx, error))
     if following := NEXT.get(f"{ctx.info_name} {error.reason}") or NEXT.get(error.reason):
-        words = following.format_map(_Words({**_texts(ctx.params), **error.metadata})).split()
-        if not any("{" in word for word in words):
-            add(error, f"next: {settings.command(*words)}")
-    _advise_of_catalog(ctx, lambda note: add(error, note))
+        known = {**_texts(ctx.params), **error.metadata}
+        with suppress(KeyError):  # what is not known cannot be typed
+            add(error, f"next: {settings.command(*(word.format_map(known) for word in following.split()))}")
+    _advise_of_catalog(ctx, lambda note: add(error, note), str(error) if error.reason in LACKING else "")
 
 
 def advise_failed(ctx: Any) -> None:
@@ -142,53 +148,52 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in params.items() if isinstance(value, str)}
 
 
-class _Words(dict[str, str]):
-    """Words for a command; what is not known stays as it is."""
-
-    def __missing__(self, key: str) -> str:
-        return f"{{{key}}}"
-
-
-# By command: the kind of what it uses, and its parameter that names it.
+# By command: the kind of what it uses, and its parameter that names it. `catalog show` has the kind as a parameter.
 USED: "dict[str, tuple[CatalogKind, str]]" = {
     "call": ("tool", "tool"),
     "prompt": ("prompt", "name"),
     "read": ("resource", "uri"),
+    "show": ("tool", "name"),
     "subscribe": ("resource", "uri"),
 }
 
 
-def _advise_of_catalog(ctx: Any, say: Callable[[str], None]) -> None:
-    """Say whether the server of a command that failed has what it names."""
+def _advise_of_catalog(ctx: Any, say: Callable[[str], None], said: str = "") -> None:
+    """Say whether the server of a command that failed has what it names; `said` is an error that says that already."""
     if ctx.info_name not in USED or "server" not in ctx.params:
         return
     kind, param = USED[ctx.info_name]
+    kind = ctx.params.get("kind") or kind
     server, name = ctx.params["server"], ctx.params.get(param)
 
     async def look(hub: "Hub") -> "Sequence[CatalogEntry]":
         return (await hub.catalog.read(kind, server))[0]
 
     entries = asked(ctx, look)
+    if entries is not None and not entries and said:
+        say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
     if not entries or not isinstance(name, str):
         return
-    of_name = {(entry.uri if kind == "resource" else None) or entry.name: entry for entry in entries}
+    by_uri = kind in ("resource", "template")
+    of_name = {(entry.uri if by_uri else None) or entry.name: entry for entry in entries}
+    if name in of_name:
+        if "words" in ctx.params:
+            _advise_of_arguments(_given(ctx.params["words"]), _known(kind, of_name[name]), say)
+        return
+    if not said:  # a server may have more resources than it lists
+        say(f"{server} does not list {name}" if kind == "resource" else f"{server} has no {kind} {name!r}")
+    if near := did_you_mean(close(name, of_name)):
+        say(near)
     listing = ctx.obj.command("catalog", f"{kind}s", "--server", server)
-    if name not in of_name:
-        if kind == "resource":  # a server may have more than it lists
-            near = close(name, of_name)
-            say(" ".join(filter(None, (f"{server} does not list {name}.", did_you_mean(near)))))
-        else:
-            say(" ".join(filter(None, (f"{server} has no {kind} {name!r}.", did_you_mean(close(name, of_name))))))
+    if listing not in said:
         say(f"all of them: {listing}")
-    elif kind != "resource":
-        _advise_of_arguments(_given(ctx.params.get("words")), _known(kind, of_name[name]), say)
 
 
 def _advise_of_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:
     """Say which arguments are not known, or lacking. `known` tells whether each is required."""
     for name in given:
         if known and name not in known:
-            near = did_you_mean(close(name, known)) or f"it has {', '.join(known)}"
+            near = did_you_mean(close(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
             say(f"there is no argument {name!r}; {near}")
     if lacking := [name for name, required in known.items() if required and name not in given]:
         say(f"required and not given: {', '.join(lacking)}")
@@ -212,8 +217,8 @@ def _given(arguments: object) -> list[str]:
 def _known(kind: str, entry: "CatalogEntry") -> dict[str, bool]:
     """Return the arguments of a tool or prompt, and whether each is required."""
     if kind == "prompt":
-        listed = [as_object(each) for each in cast("Sequence[Any]", as_object(entry.object).get("arguments") or ())]
+        listed = as_objects(as_object(entry.object).get("arguments"))
         return {str(each["name"]): bool(each.get("required")) for each in listed if "name" in each}
     schema = as_object(as_object(entry.object).get("inputSchema"))
-    required = cast("Sequence[Any]", schema.get("required") or ())
+    required = as_list(schema.get("required"))
     return {name: name in required for name in as_object(schema.get("properties"))}

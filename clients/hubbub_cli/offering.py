@@ -7,7 +7,7 @@ def offer(given: str | None, down: str) -> None:
     """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
 
     `down` is the command that ends it. When the person says no, the command goes on, and fails as it does in a script.
-    Raises FailedPrecondition if the hub cannot be started.
+    Raises FailedPrecondition if the hub cannot be started, and Unavailable if its data turns out to be elsewhere.
     """
     from hubbub_local import daemon
     from hubbub_local.places import data_dir
@@ -22,10 +22,17 @@ def offer(given: str | None, down: str) -> None:
         answer = "n"
     if answer not in ("", "y", "yes"):
         return
+    from hubbub_client.errors import FailedPrecondition, Unavailable
+
     try:
         started = daemon.start(given)
     except daemon.NotStarted as error:
-        from hubbub_client.errors import FailedPrecondition
-
         raise FailedPrecondition(f"the hub was not started: {error}", reason="HUB_NOT_STARTED") from None
+    there = started.data_dir.absolute()
+    if there != directory.absolute():
+        raise Unavailable(
+            f"the hub is started, process {started.pid}, and has its data in {there}, as its configuration says; "
+            f"commands find it with --data-dir {there}, or with HUBBUB_DATA_DIR",
+            reason="HUB_UNREACHABLE",
+        )
     note(f"Started, process {started.pid}; its log is {started.log}. `{down}` ends it.")

@@ -205,6 +205,7 @@ COLUMNS: dict[str, Columns] = {
     },
     "CatalogEntry": {
         "server": lambda it: it.server,
+        "kind": lambda it: it.kind if it.kind != "tool" else None,
         "name": lambda it: it.name,
         "uri": lambda it: it.uri,
         "description": lambda it: it.title or it.description,
@@ -239,6 +240,21 @@ COLUMNS: dict[str, Columns] = {
     },
 }
 
+# What records are called where there are none.
+NOUNS = {
+    "AuditEntry": "entries of the audit log",
+    "Call": "calls",
+    "CatalogEntry": "entries of the catalog",
+    "CatalogList": "lists of the catalog",
+    "ConnectedHost": "hosts",
+    "PendingRequest": "pending requests",
+    "Server": "servers",
+    "Task": "tasks",
+    "Token": "tokens",
+    "Verdict": "cases",
+}
+ADD_A_SERVER = "add one: hubbub servers add NAME -- COMMAND ARGS; those of other programs: hubbub init"
+
 
 def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
     """Print records: one JSON line each, or a table of the columns that are not empty."""
@@ -248,7 +264,9 @@ def print_records(kind: type[R], records: Sequence[R], as_json: bool) -> None:
         return
     found = [row_of(record) for record in records]
     if not found:
-        note("there is nothing to show")
+        note(f"no {NOUNS[kind.__name__]} found")
+        if kind is Server:
+            note(ADD_A_SERVER)
         return
     shown = [at for at in range(len(COLUMNS[kind.__name__])) if any(row[at][1] != NOTHING for row in found)]
     names = [found[0][at][0] for at in shown]

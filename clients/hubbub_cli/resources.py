@@ -92,7 +92,7 @@ def _ask(context: typer.Context, server: str, method: str, params: "Params", tim
         elif said := describe_result(method, result):
             say(said)
         else:
-            note("there is nothing to show")
+            note("the server returned nothing to show")
 
     run(context, work)
 

@@ -1,5 +1,6 @@
 """`hubbub servers add --save`: a server in the configuration file instead of one that is added over the API."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from hubbub_client.hub import Hub
     from hubbub_client.records import Server
     from hubbub_client.specs import ServerSpec
+
+
+def offered_to_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
+    """Return a spec with its secrets in the keyring, if a person at the terminal wants that."""
+    from hubbub_cli import taking
+
+    kept = taking.offered_to_keyring(settings, spec.name, spec.to_json())
+    return replace(spec, **{key: kept[key] for key in ("args", "env", "headers", "url") if key in kept})
 
 
 async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Server":
@@ -51,10 +60,9 @@ def _write(file: Path, spec: "ServerSpec") -> None:
     from hubbub_cli.taking import put, read
 
     options = {key: value for key, value in spec.to_json().items() if key not in ("name", "withheld")}
-    if options.get("env") or options.get("headers"):
-        note(f"values of variables and headers stand in {file}, which only you can read; a reference hides them")
+    before = read(file)
     try:
-        text = config_file.with_server(read(file), spec.name, options)
+        text = config_file.with_server(before, spec.name, options)
     except Unchangeable as exc:
         raise typer.TyperException(f"{file} is left as it was: {exc}") from None
-    put(file, text)
+    put(file, before, text)

@@ -113,10 +113,14 @@ def add(
 ) -> None:
     """Add a server: NAME --url URL, or NAME -- COMMAND ARGS..."""
     spec = _spec(name, command, url, transport, header, env, cwd, option)
+    if save:
+        from hubbub_cli.saved import offered_to_keyring  # imported late: few servers are saved
+
+        spec = offered_to_keyring(settings_of(context), spec)
 
     async def work(hub: "Hub") -> None:
         if save:
-            from hubbub_cli.saved import save_server  # imported late: few servers are saved
+            from hubbub_cli.saved import save_server
 
             print_record(await save_server(hub, settings_of(context), spec), settings_of(context).json)
             return

@@ -3,7 +3,9 @@
 import os
 import shlex
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
-from hubbub_cli.output import note, print_json, say
+from hubbub_cli.output import print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, settings_of
 
@@ -19,9 +21,14 @@ if TYPE_CHECKING:
     from hubbub_local.places import Surroundings
     from hubbub_local.services import Service
 
+SETTLE_S = 5.0
+"""Seconds after a start in which a hub that cannot run has ended; one that runs has its data directory earlier."""
+
+LOOK_S = 0.1
+
 app = Commands("The hub as a service of yours, which starts when you log in: systemd on Linux, launchd on macOS.")
 
-KEPT = ("HUBBUBD_CONFIG", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+KEPT = ("XDG_CONFIG_HOME", "XDG_DATA_HOME")
 """Variables that say where the hub finds its files, as `hubbub up` would find them now."""
 
 
@@ -55,6 +62,7 @@ def install(
             f"session). Where it does: `{enable}`. Until then: `{settings.command('up', '-d')}`"
         )
     _asked(lambda: services.enable(at))
+    _runs(settings)
     if settings.json:
         print_json({"event": "installed", "file": str(path)})
         return
@@ -69,7 +77,10 @@ def start(context: typer.Context) -> None:
     """Start the installed service."""
     from hubbub_local import services
 
+    _asked(lambda: services.installed(_here()))
+    _no_other(settings_of(context))
     _asked(lambda: services.start(_here()))
+    _runs(settings_of(context))
     _done(context, "started", "The service is started.")
 
 
@@ -116,8 +127,10 @@ def _service(settings: Settings, config: list[str], at: "Surroundings") -> "Serv
     """Return what the service runs. Raises ServiceFailed."""
     from hubbub_local import daemon, services
 
-    files = [str(Path(each).expanduser().absolute()) for each in config]
-    named = settings.data_dir or os.environ.get("HUBBUB_DATA_DIR")
+    # The service has neither this directory nor all variables of this shell.
+    given = config or [each for each in at.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
+    files = [str(Path(each).expanduser().absolute()) for each in given]
+    named = settings.data_dir or at.environ.get("HUBBUB_DATA_DIR") or at.environ.get("HUBBUBD_DATA_DIR")
     try:
         words = daemon.command(str(Path(named).absolute()) if named else None, config=files)
     except daemon.NotStarted as error:
@@ -132,15 +145,32 @@ def _no_other(settings: Settings) -> None:
     from hubbub_local.places import data_dir
 
     directory = data_dir(settings.data_dir)
-    at = _here()
-    if _asked(lambda: services.file(at, services.kind(at))).exists():
-        return  # the hub that runs may be the service itself, which is started again
     try:
         pid = daemon.holder(directory)
     except OSError:
         return
-    if pid is not None:
+    if pid is not None and pid != _asked(lambda: services.running(_here())):
         raise _failed(f"a hub runs for {directory}, process {pid}; end it first: `{settings.command('down')}`")
+
+
+def _runs(settings: Settings) -> None:
+    """Wait a little until the service has the data directory. Raises FailedPrecondition if it does not run then."""
+    from hubbub_local import daemon, services
+    from hubbub_local.places import data_dir
+
+    directory, at = data_dir(settings.data_dir), _here()
+    give_up = time.monotonic() + SETTLE_S
+    while True:
+        pid = _asked(lambda: services.running(at))
+        with suppress(OSError):
+            if pid is not None and pid == daemon.holder(directory):
+                return
+        if time.monotonic() >= give_up:
+            break
+        time.sleep(LOOK_S)
+    if pid is None:
+        logs = settings.command("service", "logs")
+        raise _failed(f"the service was started, and does not run any more; its log says why: `{logs}`")
 
 
 def _here() -> "Surroundings":
@@ -180,5 +210,4 @@ def _become(words: list[str]) -> None:
     try:
         os.execvp(words[0], words)  # noqa: S606 - a program of the system, by its name
     except OSError as error:
-        note(f"{words[0]}: {error.strerror}")
-        raise typer.Exit(1) from None
+        raise _failed(f"{words[0]} cannot be started: {error.strerror}") from None

@@ -63,13 +63,14 @@ class Settings:
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     def command(self, *words: str) -> str:
-        """Return a command that reaches the same hub; it never contains the token."""
+        """Return a command that reaches the same hub under the same name; it never contains the token."""
         where = [
             ("--address", self.address),
             ("--data-dir", self.data_dir),
             ("--ca", self.ca),
             ("--cert", self.cert),
             ("--key", self.key),
+            ("--as", self.name),
         ]
         given = [word for option, value in where if value for word in (option, value)]
         return shlex.join(("hubbub", *given, *words))

@@ -1,20 +1,22 @@
 """Completion for shells: names and ids that the hub knows; without a hub nothing, and quickly."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hubbub_client.records import CatalogKind
+from hubbub_client.payload import as_object
 
 if TYPE_CHECKING:
-    from hubbub_client.hub import Hub
+    from hubbub_client.discovery import Endpoint
 
-# Time limits of a completion, seconds: in all, and for a hub that does not answer.
 LIMIT_S = 2.0
-CONNECT_S = 1.0
-MOST = 200
+"""Time limit of a completion, seconds."""
+# Names in a page, and pages of the catalog of one server.
+MOST, MOST_PAGES = 200, 50
 # Shells insert a suggestion as it is, and one shell evaluates it first. So names of servers are offered only if no
 # character of them means anything to a shell.
 PLAIN = re.compile(r"[\w./:@%+,][\w./:@%+,-]*", re.ASCII)
@@ -28,102 +30,124 @@ def among(names: Iterable[str]) -> Callable[[str], list[str]]:
 
 def servers(context: typer.Context, incomplete: str) -> list[str]:
     """Complete names of servers."""
-
-    async def work(hub: "Hub") -> Iterable[str]:
-        return [server.name for server in await hub.servers.list(MOST)]
-
-    return _of_hub(context, incomplete, work)
+    return _listed(context, incomplete, "server", "ServerService/ListServers", lambda it: _names(it.servers))
 
 
 def requests(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of open pending requests."""
-
-    async def work(hub: "Hub") -> Iterable[str]:
-        return [request.id for request in await hub.inbox.list(states=["open"], limit=MOST)]
-
-    return _of_hub(context, incomplete, work)
+    return _open(context, incomplete)
 
 
 def pages(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of open pending requests with a page to visit."""
+    return _open(context, incomplete, kinds=["PENDING_REQUEST_KIND_ELICITATION_URL"])
 
-    async def work(hub: "Hub") -> Iterable[str]:
-        found = await hub.inbox.list(states=["open"], kinds=["elicitation_url"], limit=MOST)
-        return [request.id for request in found]
 
-    return _of_hub(context, incomplete, work)
+def _open(context: typer.Context, incomplete: str, **more: list[str]) -> list[str]:
+    condition = {"states": ["PENDING_REQUEST_STATE_OPEN"], **more}
+    rpc = "InboxService/ListPendingRequests"
+    return _listed(context, incomplete, "inbox", rpc, lambda it: _ids(it.pending_requests), condition)
 
 
 def tokens(context: typer.Context, incomplete: str) -> list[str]:
     """Complete names of tokens."""
-
-    async def work(hub: "Hub") -> Iterable[str]:
-        return [token.name for token in await hub.tokens.list(MOST)]
-
-    return _of_hub(context, incomplete, work)
+    return _listed(context, incomplete, "admin", "AdminService/ListTokens", lambda it: _names(it.tokens))
 
 
 def calls(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of the newest calls."""
-
-    async def work(hub: "Hub") -> Iterable[str]:
-        return [call.id for call in await hub.calls.list(limit=MOST)]
-
-    return _of_hub(context, incomplete, work)
+    return _listed(context, incomplete, "call", "CallService/ListCalls", lambda it: _ids(it.calls))
 
 
 def tasks(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of the newest tasks."""
-
-    async def work(hub: "Hub") -> Iterable[str]:
-        return [task.id for task in await hub.tasks.list(limit=MOST)]
-
-    return _of_hub(context, incomplete, work)
+    return _listed(context, incomplete, "task", "TaskService/ListTasks", lambda it: _ids(it.tasks))
 
 
 def tools(context: typer.Context, incomplete: str) -> list[str]:
     """Complete tools of the server that the command names."""
-    return _of_catalog(context, incomplete, "tool")
+    return _of_catalog(context, incomplete, "tool", "name")
 
 
 def prompts(context: typer.Context, incomplete: str) -> list[str]:
     """Complete prompts of that server."""
-    return _of_catalog(context, incomplete, "prompt")
+    return _of_catalog(context, incomplete, "prompt", "name")
 
 
 def resources(context: typer.Context, incomplete: str) -> list[str]:
     """Complete addresses of resources of that server."""
-    return _of_catalog(context, incomplete, "resource")
+    return _of_catalog(context, incomplete, "resource", "uri")
 
 
-def _of_catalog(context: typer.Context, incomplete: str, kind: CatalogKind) -> list[str]:
+def entries(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete what that server offers, of the kind that the command names."""
+    kind: str = context.params.get("kind") or "tool"
+    return _of_catalog(context, incomplete, kind, {"resource": "uri", "template": "uriTemplate"}.get(kind, "name"))
+
+
+def _of_catalog(context: typer.Context, incomplete: str, kind: str, key: str) -> list[str]:
     server: str | None = context.params.get("server")
+    if not server:
+        return []
+    condition = {"server": server, "kinds": [f"CATALOG_KIND_{kind.upper()}"]}
+    rpc = "CatalogService/ListCatalogEntries"
 
-    async def work(hub: "Hub") -> Iterable[str]:
-        entries, _ = await hub.catalog.read(kind, server)
-        return [str((entry.uri if kind == "resource" else None) or entry.name) for entry in entries]
+    def names(response: Any) -> list[str]:
+        from hubbub_client.reading import document  # imported late, with gRPC
 
-    return _of_hub(context, incomplete, work) if server else []
+        return [str(as_object(document(each.object)).get(key) or "") for each in response.entries]
+
+    return _listed(context, incomplete, "catalog", rpc, names, condition, most_pages=MOST_PAGES)
 
 
-def _of_hub(context: typer.Context, incomplete: str, work: "Callable[[Hub], Awaitable[Iterable[str]]]") -> list[str]:
-    import asyncio  # imported late, with gRPC
+def _names(records: Iterable[Any]) -> list[str]:
+    return [each.name for each in records]
 
+
+def _ids(records: Iterable[Any]) -> list[str]:
+    return [each.id for each in records]
+
+
+def _listed(
+    context: typer.Context,
+    incomplete: str,
+    module: str,
+    rpc: str,
+    names: Callable[[Any], list[str]],
+    condition: Mapping[str, Any] | None = None,
+    most_pages: int = 1,
+) -> list[str]:
+    """Return what fits of the names in a list; `module` has its messages. Whatever goes wrong, nothing fits."""
     from hubbub_client.discovery import Where, discover
-    from hubbub_client.errors import HubbubError
-    from hubbub_client.hub import connect
 
     given: dict[str, Any] = context.find_root().params
-    where = Where(*(given.get(name) for name in Where._fields))
-
-    async def session() -> Iterable[str]:
-        async with asyncio.timeout(LIMIT_S), connect(**where._asdict(), connect_timeout_s=CONNECT_S) as hub:
-            return await work(hub)
-
+    messages = import_module(f"hubbub.v1.{module}_pb2")
+    method = rpc.partition("/")[2]
+    found: list[str] = []
+    until = time.monotonic() + LIMIT_S
     try:
-        # Without `client.json` there was never a hub to wait for.
-        discover(where)
-        found = asyncio.run(session())
-    except (HubbubError, TimeoutError, OSError):
+        endpoint = discover(Where(*(given.get(name) for name in Where._fields)))
+        request = getattr(messages, f"{method}Request")(filter=condition or {}, page_size=MOST)
+        for _ in range(most_pages):
+            answer = _asked(endpoint, f"hubbub.v1.{rpc}", request.SerializeToString(), until - time.monotonic())
+            response = getattr(messages, f"{method}Response").FromString(answer)
+            found += names(response)
+            request.page_token = response.next_page_token
+            if not request.page_token:
+                break
+    except Exception:  # noqa: BLE001 - a shell that completes has no place for an error
         return []
     return [word for word in dict.fromkeys(found) if word.startswith(incomplete) and PLAIN.fullmatch(word)]
+
+
+def _asked(endpoint: "Endpoint", rpc: str, request: bytes, limit_s: float) -> bytes:
+    """Return the response to a request, by gRPC without a loop. Raises grpc.RpcError."""
+    from grpc import insecure_channel, secure_channel, ssl_channel_credentials
+
+    tls, target = endpoint.tls, endpoint.target
+    metadata = (("authorization", f"Bearer {endpoint.token}"),) if endpoint.token else ()
+    channel: Any = (
+        secure_channel(target, ssl_channel_credentials(tls.ca, tls.key, tls.cert)) if tls else insecure_channel(target)
+    )
+    with channel:  # without serializers, bytes are sent and returned
+        return channel.unary_unary(f"/{rpc}")(request, timeout=limit_s, metadata=metadata)

@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,13 @@ class Taking:
     file: Path
     everything: bool
     dry_run: bool = False
-    again: str = "hubbub init --yes"
-    """What takes all without asking."""
+    again: str = "hubbub init"
+    """The command, for people."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person is asked."""
+        return self.settings.interactive and not self.everything
 
 
 @dataclass(slots=True)
@@ -83,7 +89,7 @@ def take(taking: Taking, found: Sequence[Found | Trouble]) -> Outcome | None:
     if taking.dry_run or not open_:
         return None
     if not taking.everything and not taking.settings.interactive:
-        raise Usage(f"nobody can be asked which to take: `{taking.again}` takes all that are new")
+        raise Usage(f"nobody can be asked which to take: `{taking.again} --yes` takes all that are new")
     wanted = [each for each in open_ if each.state == "new"] if taking.everything else _chosen(listed, open_)
     if not wanted:
         return None
@@ -96,15 +102,36 @@ def read(file: Path) -> str:
         return config_file.read(file)
     except (Unchangeable, OSError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else exc
-        raise typer.TyperException(f"{file} cannot be changed: {why}") from None
+        raise typer.TyperException(f"{file} cannot be used: {why}") from None
 
 
-def put(file: Path, text: str) -> Path | None:
+def put(file: Path, before: str, text: str) -> Path | None:
     """Replace a configuration file by one that the hub takes. Return where the old one is. Raises TyperException."""
+    problem = problem_of(file, text)
+    if problem is not None and problem.refused:
+        raise typer.TyperException(f"{file} is left as it was: {problem.says}")
+    backup = replace(file, before, text)
+    if problem is not None:
+        note(f"a server of it cannot be connected, as seen from here: {problem.says}")
+    return backup
+
+
+def problem_of(file: Path, text: str) -> trial.Problem | None:
+    """Return what the hub says of a text that is to be the content of a file. Raises TyperException."""
     try:
-        if problem := trial.problem(text, file, os.environ):
-            raise typer.TyperException(f"{file} is left as it was: {problem}")
-        file.parent.mkdir(parents=True, exist_ok=True)
+        return trial.problem(text, file, os.environ)
+    except OSError as exc:
+        raise typer.TyperException(f"{file} cannot be written: {exc.strerror}") from None
+
+
+def replace(file: Path, before: str, text: str) -> Path | None:
+    """Replace a configuration file, unless it has changed since `before` was read. Return where the old one is.
+
+    Raises TyperException.
+    """
+    if read(file) != before:
+        raise typer.TyperException(f"{file} is left as it was: it has been changed meanwhile; try again")
+    try:
         return saving.put(file, text, private=True)
     except OSError as exc:
         raise typer.TyperException(f"{file} cannot be written: {exc.strerror}") from None
@@ -207,7 +234,8 @@ def _numbers(typed: str, most: int) -> Iterator[int]:
                 yield number
 
 
-def _write(taking: Taking, text: str, wanted: Sequence[Offer]) -> Outcome:
+def _write(taking: Taking, before: str, wanted: Sequence[Offer]) -> Outcome:
+    text = before
     outcome = Outcome()
     keyring = _keyring(taking, wanted)
     known: dict[tuple[Path, str], str] = {}
@@ -215,10 +243,11 @@ def _write(taking: Taking, text: str, wanted: Sequence[Offer]) -> Outcome:
         server = _with_values(taking, offer.server, known)
         if server.asks:
             lacking = ", ".join(ask.id for ask in server.asks)
-            outcome.left.append((offer, f"it needs {lacking}; `hubbub init` on a terminal asks for it"))
+            how = "nothing was given" if taking.asks else f"`{taking.again}` on a terminal asks for it"
+            outcome.left.append((offer, f"it needs {lacking}; {how}"))
             continue
         asked = asked_for(offer.server.spec or {}, [ask.id for ask in offer.server.asks if ask.secret])
-        spec = _without_secrets(server, asked, keyring, outcome)
+        spec = _without_secrets(server.name, server.spec or {}, asked, keyring, outcome)
         place = server.found.place
         try:
             text = config_file.with_server(text, server.name, spec, f"From {place.title}: {place.file}")
@@ -226,7 +255,7 @@ def _write(taking: Taking, text: str, wanted: Sequence[Offer]) -> Outcome:
             raise typer.TyperException(f"{taking.file} is left as it was: {exc}") from None
         outcome.taken.append(offer)
     if outcome.taken:
-        outcome.backup = put(taking.file, text)
+        outcome.backup = put(taking.file, before, text)
     return outcome
 
 
@@ -236,7 +265,7 @@ def _with_values(taking: Taking, server: Imported, known: dict[tuple[Path, str],
     for ask in server.asks:
         key = (server.found.place.file, ask.id)
         if key not in known:
-            value = _value(server, ask) if taking.settings.interactive and not taking.everything else ask.default
+            value = _value(server, ask) if taking.asks else ask.default
             if value is None:
                 continue
             known[key] = literal(value)
@@ -247,8 +276,11 @@ def _with_values(taking: Taking, server: Imported, known: dict[tuple[Path, str],
 def _value(server: Imported, ask: Ask) -> str | None:
     of = f" [{'/'.join(ask.choices)}]" if ask.choices else ""
     default = f" (Enter: {ask.default})" if ask.default else ""
-    typed = _asked(f"{server.name} asks for {ask.prompt}{of}{default}: ", hidden=ask.secret)
-    return typed or ask.default
+    while True:
+        typed = _asked(f"{server.name} asks for {ask.prompt}{of}{default}: ", hidden=ask.secret)
+        if not typed or not ask.choices or typed in ask.choices:
+            return typed or ask.default
+        note(f"type one of {', '.join(ask.choices)}")
 
 
 def _keyring(taking: Taking, wanted: Sequence[Offer]) -> Keyring | None:
@@ -262,27 +294,48 @@ def _keyring(taking: Taking, wanted: Sequence[Offer]) -> Keyring | None:
     except NoKeyring as exc:
         note(f"secrets go into the file, which only you can read; there is no keyring for them: {exc}")
         return None
-    if taking.everything:
-        return keyring
-    count = len(several) + len(asked)
+    return keyring if taking.everything or _wants_keyring(len(several) + len(asked)) else None
+
+
+def _wants_keyring(count: int) -> bool:
     what = "1 secret" if count == 1 else f"{count} secrets"
     typed = _asked(f"Keep {what} in your system's keyring instead of the file? (Enter: yes, or no) ").lower()
-    return None if typed.startswith("n") else keyring
+    return not typed.startswith("n")
+
+
+def offered_to_keyring(settings: Settings, name: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a server's spec with its secrets in the keyring, if a person at the terminal wants that.
+
+    Says where each goes. Raises Abort when they leave.
+    """
+    found = secrets(spec)
+    if not found:
+        return spec
+    keyring, outcome = None, Outcome()
+    if settings.interactive:
+        with suppress(NoKeyring):
+            keyring = system_keyring()
+            keyring = keyring if _wants_keyring(len(found)) else None
+    spec = _without_secrets(name, spec, (), keyring, outcome)
+    for each in outcome.kept:
+        note(f"in the keyring: {each}")
+    for each in outcome.written:
+        note(f"goes into the file, which only you can read: {each}")
+    return spec
 
 
 def _without_secrets(
-    server: Imported, asked: Sequence[Way], keyring: Keyring | None, outcome: Outcome
+    name: str, spec: Mapping[str, Any], asked: Sequence[Way], keyring: Keyring | None, outcome: Outcome
 ) -> Mapping[str, Any]:
     """Return a spec with its secrets in the keyring, as far as that takes them; so is what was `asked` for as one."""
-    spec = dict(server.spec or {})
     found = secrets(spec)
     known = {each.way for each in found}
     for secret in [*found, *(secret_at(spec, way) for way in asked if way not in known)]:
-        what = f"{server.name}: {secret.where} ({secret.why})"
+        what = f"{name}: {secret.where} ({secret.why})"
         try:
             if keyring is None:
                 raise NoKeyring
-            reference = keyring.keep(entry_name(server.name, secret), secret.value)
+            reference = keyring.keep(entry_name(name, secret), secret.value)
         except NoKeyring as exc:
             if str(exc):
                 note(f"{what} goes into the file: {exc}")

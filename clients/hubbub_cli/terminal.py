@@ -29,6 +29,7 @@ async def read_line(prompt: str) -> str:
         loop.remove_reader(sys.stdin.fileno())
     line = sys.stdin.readline()
     if not line:
+        note("")  # else what is said next stands behind the prompt
         raise EOFError
     return line.strip()
 
@@ -36,14 +37,17 @@ async def read_line(prompt: str) -> str:
 async def choose(choices: Mapping[str, str], default: str = "") -> str:
     """Ask for one of the choices, each a letter and its label: `{"a": "[a]ccept"}`. Raises EOFError.
 
-    Enter alone is the default, if there is one.
+    The beginning of a label from its bracket on is an answer, also after the `!` that leaves a form. Enter alone is the
+    default, if there is one.
     """
     *first, last = choices.values()
     offered = f" [{default}]" if default else ""
     while True:
-        typed = (await read_line(f"{', '.join(first)} or {last}?{offered} ")).lower() or default
-        if typed[:1] in choices:
-            return typed[:1]
+        typed = ((await read_line(f"{', '.join(first)} or {last}?{offered} ")).lower() or default).removeprefix("!")
+        for letter, label in choices.items():
+            word = label[label.index("[") :].replace("[", "").replace("]", "")
+            if typed and word.startswith(typed):  # not its first letter alone: `curry` is no way to cancel
+                return letter
         *letters, other = choices
         note(f"type {', '.join(letters)} or {other}")
 

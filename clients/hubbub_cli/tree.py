@@ -152,7 +152,7 @@ COMMANDS = (
     LazyCommand(
         "tui",
         "tui:tui",
-        "Watch and answer in the terminal: inbox, servers, calls, tasks, catalog and events, live.",
+        "Watch and answer in the terminal: inbox, servers, calls, tasks, catalog, events and hosts, live.",
         "tui",
     ),
     LazyCommand("whoami", "tokens:whoami", "Show who you are to the hub, and what you may do.", "whoami"),

@@ -15,11 +15,13 @@ MISSING = "the terminal UI is an extra that is not installed here: pip install '
 
 
 def tui(context: typer.Context) -> None:
-    """Watch and answer in the terminal: inbox, servers, calls, tasks, catalog and events, live."""
+    """Watch and answer in the terminal: inbox, servers, calls, tasks, catalog, events and hosts, live."""
     if importlib.util.find_spec("textual") is None:
         raise Usage(MISSING)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise Usage("the terminal UI needs a terminal")
+        raise Usage(
+            "the terminal UI needs a terminal; without one, hubbub inbox shows what waits, and hubbub web a page"
+        )
 
     async def work(hub: "Hub") -> None:
         from hubbub_tui.app import run as run_app

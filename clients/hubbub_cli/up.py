@@ -210,8 +210,8 @@ async def _say_running(settings: Settings, directory: Path, pid: int) -> None:
     """Say that a hub runs already, and where it has what."""
     from hubbub_local.daemon import log_of
 
-    content = client_of(directory)
     files, servers = await _ask(settings, {"data_dir": str(directory)})
+    content = client_of(directory)  # read now: a hub that was still starting has written it meanwhile
     log = log_of(settings.data_dir)
     if settings.json:
         shape = {"event": "ready", "grpc": content.get("address"), "pid": pid, "data_dir": str(directory)}

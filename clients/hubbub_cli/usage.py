@@ -36,6 +36,7 @@ OTHER_WORDS = {
     "ask": "inbox list",
     "claim": "inbox claim",
     "connect": "servers connect",
+    "disconnect": "servers disconnect",
     "errors": "explain",
     "list": "servers list",
     "login": "whoami",
@@ -50,10 +51,21 @@ OTHER_WORDS = {
     "run": "call",
     "server": "servers",
     "show": "inbox show",
+    "start": "up -d",
+    "stop": "down",
     "tool": "call",
     "tools": "catalog tools",
     "version": "--version",
     "watch": "inbox watch",
+}
+# The same within a group, which has one of these.
+OTHER_WORDS_OF_GROUPS = {
+    "create": ("add",),
+    "delete": ("remove", "revoke"),
+    "get": ("show",),
+    "ls": ("list",),
+    "rm": ("remove", "revoke"),
+    "show": ("get",),
 }
 
 
@@ -130,6 +142,9 @@ def _meant(error: Any, context: Any) -> Sequence[str]:
 
 def _commands(word: str, context: Any) -> list[str]:
     """Return the commands that a wrong one was perhaps meant to be, whole."""
-    path = context.command_path
-    other = [f"{path} {OTHER_WORDS[word.lower()]}"] if context.parent is None and word.lower() in OTHER_WORDS else []
-    return list(dict.fromkeys((*other, *(f"{path} {name}" for name in close(word, context.command.commands)))))
+    known, name = context.command.commands, word.lower()
+    if context.parent is None:
+        other = [OTHER_WORDS[name]] if name in OTHER_WORDS else []
+    else:
+        other = [each for each in OTHER_WORDS_OF_GROUPS.get(name, ()) if each in known]
+    return [f"{context.command_path} {each}" for each in dict.fromkeys((*other, *close(word, known)))]

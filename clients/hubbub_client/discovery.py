@@ -5,11 +5,13 @@ import os
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hubbub_client import numbers
-from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.legible import is_clean, is_text
+
+if TYPE_CHECKING:
+    from hubbub_client.errors import InvalidArgument, Unavailable
 
 # Length of `sun_path` without its final NUL, unix(7).
 MAX_UNIX_BYTES = 107
@@ -53,14 +55,14 @@ def default_data_dir() -> Path:
 
     Raises Unavailable if the user has no home directory.
     """
-    if given := os.environ.get("XDG_DATA_HOME"):
+    given = os.environ.get("XDG_DATA_HOME", "")
+    if given.startswith("/"):  # the specification says to ignore relative paths, as the hub does
         return Path(given) / "hubbub"
     try:
         return Path.home() / ".local" / "share" / "hubbub"
     except RuntimeError:
-        raise Unavailable(
-            "no hub found: this user has no home directory; name the hub's address, or its data directory",
-            reason="HUB_UNREACHABLE",
+        raise _not_found(
+            "no hub found: this user has no home directory; name the hub's address, or its data directory"
         ) from None
 
 
@@ -75,18 +77,17 @@ def discover(where: Where) -> Endpoint:
     token = where.token or os.environ.get("HUBBUB_TOKEN")
     if not (address and token):
         file = client_file(where)
-        found = _content(file)
+        found = content_of(file)
         if address:
             # Never send one hub's token to another.
             token = token or (found.get("token") if found.get("address") == address else None)
         elif "address" in found:
             address, token, source = found["address"], token or found.get("token"), f"from {file}"
         else:
-            raise Unavailable(
+            raise _not_found(
                 f"no hub found: {file} is missing or not readable; start one with `hubbub up -d`, or name the hub's "
                 "address and token",
-                reason="HUB_UNREACHABLE",
-                metadata={"client_file": str(file)},
+                client_file=str(file),
             )
     target, secure = _target(address)
     return Endpoint(address, _token(token), source, target, _tls(where) if secure else None)
@@ -99,14 +100,14 @@ def client_file(where: Where) -> Path:
 
 def mcp_url(where: Where) -> str | None:
     """Return the URL at which the hub of this machine serves MCP hosts; None if it does not, or has not started."""
-    return _content(client_file(where)).get("mcp")
+    return content_of(client_file(where)).get("mcp")
 
 
 def _token(given: str | None) -> str | None:
     """Return a token fit for a header, without the line end that files and `echo` add."""
     token = (given or "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise InvalidArgument(
+        raise _invalid(
             "the token has characters that no token has: one that is not ASCII, or a line break within it; "
             "look at --token, HUBBUB_TOKEN or client.json",
             reason="TOKEN_INVALID",
@@ -117,12 +118,12 @@ def _token(given: str | None) -> str | None:
 def _target(address: str) -> tuple[str, bool]:
     """Return the target of an address, and whether it needs TLS: always off this machine, and with https://."""
     if not is_text(address) or not is_clean(address):
-        raise InvalidArgument(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
+        raise _invalid(f"{address!a} has characters that no address has", reason="ADDRESS_INVALID")
     if address.startswith(UNIX):
         if not address.removeprefix(UNIX):
-            raise InvalidArgument(f"{address!r} names no file", reason="ADDRESS_INVALID")
+            raise _invalid(f"{address!r} names no file", reason="ADDRESS_INVALID")
         if len(os.fsencode(address.removeprefix(UNIX))) > MAX_UNIX_BYTES:
-            raise InvalidArgument(
+            raise _invalid(
                 f"the path of a socket has at most {MAX_UNIX_BYTES} bytes, this one has more", reason="ADDRESS_INVALID"
             )
         return address, False
@@ -130,10 +131,10 @@ def _target(address: str) -> tuple[str, bool]:
     target = address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
     host, colon, port = target.rpartition(":")
     if not colon or not host or "/" in target or not _is_port(port):
-        raise InvalidArgument(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
+        raise _invalid(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
     local = is_loopback(host.strip("[]"))
     if plain and not local:
-        raise InvalidArgument(
+        raise _invalid(
             f"{address} is not on this machine: without TLS everybody on the way could read the token; use https://",
             reason="PLAINTEXT_REFUSED",
         )
@@ -167,10 +168,11 @@ def _pem(name: str, given: str | Path | None) -> bytes | None:
         return Path(path).expanduser().read_bytes()
     except (OSError, RuntimeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidArgument(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
+        raise _invalid(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
 
 
-def _content(file: Path) -> dict[str, str]:
+def content_of(file: Path) -> dict[str, str]:
+    """Return the texts in a `client.json`; empty for a file that is not there, or is none. Never raises."""
     try:
         # Reading a pipe in its place would block.
         content: object = json.loads(file.read_bytes()) if file.is_file() else None
@@ -179,3 +181,18 @@ def _content(file: Path) -> dict[str, str]:
     if not isinstance(content, dict):
         return {}
     return {key: value for key, value in cast("dict[str, Any]", content).items() if isinstance(value, str)}
+
+
+# Errors are imported when there is one, since they import gRPC.
+
+
+def _not_found(message: str, **metadata: str) -> "Unavailable":
+    from hubbub_client.errors import Unavailable
+
+    return Unavailable(message, reason="HUB_UNREACHABLE", metadata=metadata)
+
+
+def _invalid(message: str, *, reason: str) -> "InvalidArgument":
+    from hubbub_client.errors import InvalidArgument
+
+    return InvalidArgument(message, reason=reason)

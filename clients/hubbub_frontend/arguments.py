@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, cast
 
-from hubbub_client import payload
 from hubbub_client.payload import as_object
-from hubbub_frontend.forms import Field, fields, parse
+from hubbub_frontend.forms import Field, fields, json_of, parse, shape
 
 AS_JSON, FROM_FILE, PART = ":=", "=@", "."
 MAX_NAMED = 20
 """The most names that an error lists."""
+MAX_QUOTED = 60
+"""The most characters of a value that an error repeats: a file may be long."""
 
 Read = Callable[[str], str]
 """Returns the text of a file. Raises ValueError with the reason."""
@@ -36,7 +37,7 @@ class Typed:
 def typed(word: str) -> Typed | None:
     """Split `key=value`; None if the word is not of that form."""
     before, equals, text = word.partition("=")
-    if not equals or not before or before.startswith(("{", "[", '"')):
+    if not equals or not before or before.lstrip().startswith(("{", "[", '"')):
         return None
     if before.endswith(":"):
         return Typed(before[:-1], AS_JSON, text) if before[:-1] else None
@@ -87,7 +88,7 @@ def _place(found: dict[str, Any], each: Typed, schema: object) -> tuple[dict[str
         parents, last = [], each.name
     for parent in parents:
         _require(parent, form, each.how)
-        form = _properties(form).get(parent)
+        form = {**shape(_properties(form).get(parent), as_object(schema)), "$defs": as_object(schema).get("$defs")}
         inner: object = place.setdefault(parent, {})
         if not isinstance(inner, dict):
             raise Mistyped(f"{parent} is given as a whole, and in parts")
@@ -117,12 +118,10 @@ def _value(each: Typed, field: Field | None, read: Read) -> Any:
         if each.how == FROM_FILE:
             text = read(text)
         if each.how == AS_JSON:
-            return payload.loads(text.encode())
+            return json_of(text)
         if field is None:
             return text
         return _read(field, text)
-    except RecursionError:
-        raise Mistyped(f"{each.name}: it nests too deep to be sent") from None
     except ValueError as error:
         raise Mistyped(f"{each.name}: {_said(error, each)}") from None
 
@@ -131,10 +130,9 @@ def _read(field: Field, text: str) -> Any:
     if field.nullable and text == "null":
         return None
     if field.item is not None:
-        whole = text.startswith("[")
-        return payload.loads(text.encode()) if whole else [_read(field.item, text)]
+        return _list(text) if text.startswith("[") else [_read(field.item, text)]
     if field.kind == "choices" and text.startswith("["):
-        return payload.loads(text.encode())
+        return _list(text)
     if field.kind in ("choice", "choices"):
         # By value or title. A number is a value here, as there is no list to count in.
         chosen = [_chosen(field, part) for part in (text.split(",") if field.kind == "choices" else [text])]
@@ -142,12 +140,19 @@ def _read(field: Field, text: str) -> Any:
     return parse(field, text)
 
 
+def _list(text: str) -> Any:
+    try:
+        return json_of(text)
+    except ValueError as error:
+        raise ValueError(f"what begins with [ is read as a JSON list ({error})") from None
+
+
 def _chosen(field: Field, text: str) -> str:
     wanted = text.strip()
     for value, title in (*((value, value) for value, _ in field.choices), *field.choices):
         if wanted == title:
             return value
-    raise ValueError(f"{wanted!r} is none of {', '.join(value for value, _ in field.choices[:MAX_NAMED])}")
+    raise ValueError(f"{wanted[:MAX_QUOTED]!r} is none of {', '.join(value for value, _ in field.choices[:MAX_NAMED])}")
 
 
 def _said(error: ValueError, each: Typed) -> str:

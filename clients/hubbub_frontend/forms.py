@@ -3,6 +3,7 @@
 Schemas of servers are not trusted: an unknown shape becomes a field for JSON.
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ def fields(schema: object) -> list[Field]:
     form = as_object(schema)
     required = {name for name in as_list(form.get("required")) if isinstance(name, str)}
     properties = as_object(form.get("properties"))
-    return [_field(name, _shape(spec, form), name in required, form) for name, spec in properties.items()]
+    return [_field(name, shape(spec, form), name in required, form) for name, spec in properties.items()]
 
 
 def parse(field: Field, text: str) -> Any:
@@ -118,6 +119,8 @@ def example(field: Field) -> Any:
         case "boolean":
             return True
         case "integer" | "number":
+            with contextlib.suppress(ValueError, IndexError):
+                return parse(field, field.choices[0][0])
             low = field.least if field.least is not None else min(1, field.most if field.most is not None else 1)
             return math.ceil(low) if field.kind == "integer" else low
         case "json":
@@ -165,7 +168,7 @@ def _field(name: str, spec: Mapping[str, Any], required: bool, form: Mapping[str
 
 
 def _item(name: str, spec: Mapping[str, Any], form: Mapping[str, Any]) -> Field | None:
-    items = _shape(spec.get("items"), form)
+    items = shape(spec.get("items"), form)
     if items.get("type") not in ("string", "number", "integer", "boolean"):
         return None
     return _field(name, items, True, form)
@@ -185,9 +188,9 @@ def _kind(spec: Mapping[str, Any], choices: tuple[tuple[str, str], ...]) -> Kind
             return "string"
 
 
-def _shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Normalise a property: follow one reference to a definition of the same form; `anyOf: [X, null]`, which generators
-    write for optional values, is X."""
+def shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Normalise a property: follow one reference to a definition of the same form; `anyOf: [X, null]` and `type: [X,
+    null]`, which generators write for optional values, are X."""
     found = as_object(spec)
     shapes = [each for each in as_objects(found.get("anyOf")) if each.get("type") != "null"]
     if len(shapes) == 1 and "const" not in shapes[0]:
@@ -195,6 +198,9 @@ def _shape(spec: object, form: Mapping[str, Any]) -> Mapping[str, Any]:
     reference = found.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/$defs/"):
         found = {**as_object(as_object(form.get("$defs")).get(reference.removeprefix("#/$defs/"))), **found}
+    types = as_list(found.get("type"))
+    if len(kinds := [each for each in types if each != "null"]) == 1:
+        found = {**found, "type": kinds[0], "nullable": len(types) > 1 or found.get("nullable")}
     return found
 
 
@@ -202,7 +208,7 @@ def _choices(spec: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     titled = [each for each in as_objects(spec.get("oneOf")) + as_objects(spec.get("anyOf")) if "const" in each]
     if titled:
         return tuple((str(each["const"]), str(each.get("title") or each["const"])) for each in titled)
-    values = [str(value) for value in as_list(spec.get("enum"))]
+    values = [str(value) for value in as_list(spec.get("enum")) if value is not None]
     titles = [str(name) for name in as_list(spec.get("enumNames"))]
     return tuple(zip(values, titles if len(titles) == len(values) else values, strict=True))
 
@@ -219,7 +225,7 @@ def _choice(field: Field, text: str) -> str:
 
 
 def _truth(text: str) -> bool:
-    word = text.lower()
+    word = text.strip().lower()
     if word not in YES | NO:
         raise ValueError("type y or n")
     return word in YES
@@ -237,9 +243,21 @@ def _number(text: str, kind: type[int] | type[float], name: str) -> int | float:
 
 def _json(text: str) -> Any:
     try:
-        return payload.loads(text.encode())
+        return json_of(text)
     except ValueError as error:
         raise ValueError(f"type JSON ({error})") from None
+
+
+def json_of(text: str) -> Any:
+    """Return the value of a JSON document, if it can be sent. Raises ValueError with the reason."""
+    if not text.strip():
+        raise ValueError("there is nothing")
+    try:
+        value = payload.loads(text.encode())
+        payload.dumps(value)
+    except RecursionError:
+        raise ValueError("it nests too deep to be sent") from None
+    return value
 
 
 def _has_format(name: str, text: str) -> bool:

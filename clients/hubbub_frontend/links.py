@@ -5,7 +5,6 @@ and whoever may only read it cannot use one. The page needs no door of its own f
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import re
@@ -94,7 +93,14 @@ class Links:
 
 @contextlib.contextmanager
 def announced(data_dir: Path, url: str) -> Generator[bool]:
-    """Say that the page is at this address while the block runs. Yield False if another page already says so."""
+    """Say that the page is at this address while the block runs. Yield False if another page already says so.
+
+    Raises OSError, also on a platform without locks of files.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError("this platform has no locks of files") from None
     folder = _folder(data_dir)
     make_folder(folder)
     with (folder / "page.lock").open("w") as first, (folder / "page.alive").open("w") as alive:
@@ -115,16 +121,18 @@ def announced(data_dir: Path, url: str) -> Generator[bool]:
 
 
 def page(data_dir: Path) -> str | None:
-    """Return the address of the page that runs for this data directory; None if none does."""
+    """Return the address of the page that runs for this data directory; None if none says that it does."""
     folder = _folder(data_dir)
     try:
+        import fcntl
+
         with (folder / "page.alive").open() as alive:
             try:
                 fcntl.flock(alive, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 found: Any = json.loads((folder / "page.json").read_text())
                 return str(found["url"])
-    except (OSError, ValueError, TypeError, KeyError):
+    except (ImportError, OSError, ValueError, TypeError, KeyError):
         pass
     return None
 

@@ -130,10 +130,13 @@ def form(page: Page, questions: Sequence[Field]) -> None:
             for value, title in each.choices[:MAX_CHOICES]
         )
         left = len(each.choices) - MAX_CHOICES
-        for part in (titles, f"and {left} more" if left > 0 else "", each.hint):
+        several = "any of" if each.kind == "choices" else "yes | no" if each.kind == "boolean" else ""
+        for part in (several, titles, f"and {left} more" if left > 0 else "", each.hint):
             words.append(f"  {part}" if part else "", style="dim")
         if each.default is not None:
             words.append(f"  default: {text.line(shown(each.default), 60)}", style="dim")
+        if each.description:
+            words.append(f"\n    {text.line(each.description)}")
         page.paragraph(words)
     if len(questions) > MAX_FIELDS:
         page.paragraph(f"and {len(questions) - MAX_FIELDS} fields more", "dim")

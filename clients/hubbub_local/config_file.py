@@ -34,7 +34,7 @@ def read(file: Path) -> str:
     if not file.is_file():  # reading a pipe would block
         raise Unchangeable("it is no file")
     if file.suffix.lower() != ".toml":
-        raise Unchangeable("only a file of TOML can be changed here")
+        raise Unchangeable("only a file of TOML can be shown or changed here")
     with file.open("rb") as stream:
         raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
@@ -129,7 +129,10 @@ def _masked(value: object, way: tuple[str, ...]) -> object:
     table = {key: _masked(each, (*way, key)) for key, each in cast("dict[str, object]", value).items()}
     if len(way) == 2 and way[0] == "servers":
         return _without_secrets(table)
-    return {key: MASK if _is_secret(key, each) else each for key, each in table.items()}
+    shown = {key: MASK if _is_secret(key, each) else each for key, each in table.items()}
+    if way == ("store",) and "url" in shown:  # what follows `?` may be a password, too
+        shown["url"] = _without_query(str(shown["url"]))
+    return shown
 
 
 def _is_secret(key: str, value: object) -> bool:
@@ -159,6 +162,11 @@ def _without_secrets(spec: dict[str, object]) -> dict[str, object]:
         else:
             shown["url"] = secret.before + MASK
     return shown
+
+
+def _without_query(url: str) -> str:
+    head, mark, _ = url.partition("?")
+    return f"{head}?{MASK}" if mark and url != MASK else url
 
 
 def _only_refers(value: str) -> bool:

@@ -25,6 +25,9 @@ LOCK: Final = "hubbub.db.lock"
 LOG_VARIABLE: Final = "HUBBUBD_LOG_FILE"
 """Says where a hub writes its log, instead of stderr."""
 
+LAST_PID: Final = 2**31 - 1
+"""The largest process id that systems know."""
+
 START_LIMIT_S: Final = 120.0
 """Seconds for a hub to be ready."""
 
@@ -171,7 +174,7 @@ def holder(directory: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip())
+        pid = numbers.whole_text(os.pread(lock, 20, 0).decode("ascii", "replace").strip(), LAST_PID)
         # Look for the process first: a lock that is tried could stand in the way of a hub that starts.
         if not pid or not _exists(pid):
             return None
@@ -273,7 +276,8 @@ def answers(directory: Path) -> bool:
                 way.connect(address.removeprefix("unix:"))
             return True
         host, _, port = address.rpartition(":")
-        with socket.create_connection((host.strip("[]"), numbers.whole_text(port) or 0), REACH_S):
+        number = numbers.whole_text(port, numbers.LAST_PORT) or 0
+        with socket.create_connection((host.strip("[]"), number), REACH_S):
             return True
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False

@@ -70,8 +70,10 @@ def _json(text: str, section: str, name: str, entry: Entry) -> str:
         return text
     servers[name] = dict(entry)
     indent = re.search(r"\{\s*?\n([ \t]+)\S", text)
+    # Programs that cut texts leave halves of characters, which only escapes can express.
+    halves = re.search(r"\\u[dD][89a-fA-F]", text) is not None
     try:
-        return json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=halves, allow_nan=False) + "\n"
     except ValueError:
         raise Unchangeable("it has a number that cannot be kept as it is") from None
 

@@ -4,8 +4,9 @@ Files are only read. One that is broken is reported, and hides nothing of the ot
 """
 
 import json
+import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -21,6 +22,9 @@ MAX_SLOW_BYTES: Final = 256 * 1024
 
 MAX_SERVERS: Final = 1000
 """The most servers of a file that are taken."""
+
+MAX_NAME: Final = 200
+"""Characters of a server's name that are repeated."""
 
 References = Literal["none", "shell", "editor"]
 """What a host replaces in texts: nothing; `${VAR}`; or `${env:VAR}`, `${input:ID}`, `${workspaceFolder}`."""
@@ -67,61 +71,48 @@ class Trouble:
 
 def places(at: Surroundings, folder: Path) -> list[Place]:
     """Return where hosts keep their servers: for the person, then for a folder."""
+    of_person = _of_person(at)
+    # In the home, some files of the folder are those of the person.
+    taken = {os.path.realpath(place.file) for place in of_person}
+    return [*of_person, *(place for place in _of_folder(folder) if os.path.realpath(place.file) not in taken)]
 
+
+def _of_person(at: Surroundings) -> list[Place]:
     def own(host: str, references: References = "none") -> Place:
         known = HOSTS[host]
         return Place(host=host, title=known.title, file=known.file(at), section=(known.section,), references=references)
 
-    def editor(host: str, file: Path, *section: str, folder: Path | None = None) -> Place:
-        title = TITLES[host]
-        inputs = (*section[:-1], "inputs")
-        return Place(
-            host=host,
-            title=title,
-            file=file,
-            section=section,
-            inputs=inputs,
-            folder=folder,
-            references="editor",
-        )
-
-    codex = own("codex")
     code = at.applications("Code") / "User"
     return [
         own("claude-desktop"),
         own("claude-code", "shell"),
-        editor("vscode", code / "mcp.json", "servers"),
-        editor("vscode", code / "settings.json", "mcp", "servers"),
-        editor("cursor", at.home / ".cursor" / "mcp.json", "mcpServers"),
-        editor("windsurf", at.home / ".codeium" / "windsurf" / "mcp_config.json", "mcpServers"),
+        _editor("vscode", code / "mcp.json", "servers"),
+        _editor("vscode", code / "settings.json", "mcp", "servers"),
+        _editor("cursor", at.home / ".cursor" / "mcp.json", "mcpServers"),
+        _editor("windsurf", at.home / ".codeium" / "windsurf" / "mcp_config.json", "mcpServers"),
         Place(host="zed", title=TITLES["zed"], file=_zed_file(at), section=("context_servers",)),
-        codex,
+        own("codex"),
         own("goose", "shell"),
-        Place(
-            host="folder",
-            title=TITLES["folder"],
-            file=folder / ".mcp.json",
-            section=("mcpServers",),
-            folder=folder,
-            references="shell",
-        ),
-        editor("vscode", folder / ".vscode" / "mcp.json", "servers", folder=folder),
-        editor("cursor", folder / ".cursor" / "mcp.json", "mcpServers", folder=folder),
-        Place(
-            host="zed",
-            title=TITLES["zed"],
-            file=folder / ".zed" / "settings.json",
-            section=("context_servers",),
-            folder=folder,
-        ),
-        Place(
-            host="codex",
-            title=TITLES["codex"],
-            file=folder / ".codex" / "config.toml",
-            section=codex.section,
-            folder=folder,
-        ),
     ]
+
+
+def _of_folder(folder: Path) -> list[Place]:
+    def plain(host: str, file: str, section: str, references: References = "none") -> Place:
+        where, title = folder / file, TITLES[host]
+        return Place(host=host, title=title, file=where, section=(section,), folder=folder, references=references)
+
+    return [
+        plain("folder", ".mcp.json", "mcpServers", "shell"),
+        _editor("vscode", folder / ".vscode" / "mcp.json", "servers", folder=folder),
+        _editor("cursor", folder / ".cursor" / "mcp.json", "mcpServers", folder=folder),
+        plain("zed", ".zed/settings.json", "context_servers"),
+        plain("codex", ".codex/config.toml", HOSTS["codex"].section),
+    ]
+
+
+def _editor(host: str, file: Path, *section: str, folder: Path | None = None) -> Place:
+    title, inputs = TITLES[host], (*section[:-1], "inputs")
+    return Place(host=host, title=title, file=file, section=section, inputs=inputs, folder=folder, references="editor")
 
 
 TITLES: Final[Mapping[str, str]] = {
@@ -133,8 +124,10 @@ TITLES: Final[Mapping[str, str]] = {
 """Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
 
 
-def place_of(file: Path) -> list[Place]:
-    """Return the places that a file of any host may have, whichever host it is of; they are tried in this order."""
+def places_of(file: Path, known: Iterable[Place]) -> list[Place]:
+    """Return the places that a file may have: the known ones in it, else by its form; they are tried in this order."""
+    if own := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
+        return own
     title, folder = file.name, file.absolute().parent
     if folder.name in (".vscode", ".cursor", ".zed", ".codex"):
         folder = folder.parent
@@ -170,8 +163,11 @@ def servers(place: Place) -> list[Found | Trouble]:
         root = content(place.file)
     except Unreadable as exc:
         return [Trouble(place=place, why=str(exc))]
-    if root is None:
-        return []
+    return [] if root is None else servers_in(place, root)
+
+
+def servers_in(place: Place, root: Mapping[str, Any]) -> list[Found | Trouble]:
+    """Return the servers of a place, of whose file this is the content, as `servers` does."""
     found: list[Found | Trouble] = list(_servers(place, root))
     if place.host == "claude-code":
         found += _of_projects(place, root)
@@ -273,7 +269,7 @@ def _servers(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]
         if isinstance(entry, dict):
             yield Found(place=place, name=str(name), entry=cast("Entry", entry), inputs=inputs)
         else:
-            yield Trouble(place=place, why=f"`{where}.{name}` is no server")
+            yield Trouble(place=place, why=f"`{where}.{str(name)[:MAX_NAME]}` is no server")
 
 
 def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trouble]:
@@ -282,7 +278,7 @@ def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trou
     projects = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     for folder, project in projects.items():
         if isinstance(project, dict):
-            within = Place(
+            own = Place(
                 host=place.host,
                 title=f"{place.title} ({folder})",
                 file=place.file,
@@ -290,7 +286,7 @@ def _of_projects(place: Place, root: Mapping[str, Any]) -> Iterator[Found | Trou
                 folder=Path(folder),
                 references=place.references,
             )
-            yield from _servers(within, cast("dict[str, Any]", project))
+            yield from _servers(own, cast("dict[str, Any]", project))
 
 
 def _within(root: Mapping[str, Any], way: tuple[str, ...]) -> tuple[object, str]:

@@ -6,6 +6,7 @@ Pure, but for files of variables, which it is given a function to read.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
@@ -19,6 +20,10 @@ MAX_TEXT: Final = 64 * 1024
 
 MAX_ITEMS: Final = 1000
 """The most arguments, variables or headers of an entry."""
+
+MAX_NOTES: Final = 20
+MAX_NOTE: Final = 300
+"""The most notes on a server, and the longest, in characters."""
 
 TRANSPORTS: Final[Mapping[str, str]] = {
     "stdio": "stdio",
@@ -50,8 +55,10 @@ _OTHERS: Final = frozenset(
 _KNOWN: Final = _THEIRS | _OTHERS | {name for names in _SOURCES.values() for name in names}
 
 _REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
-_VARIABLE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE: Final = re.compile(rf"({_NAME.pattern})(:-.*)?", re.DOTALL)
 _ASKED: Final = re.compile(r"(?<!\$)\$\{input:([^{}]*)\}")
+_HALF: Final = re.compile(r"[\ud800-\udfff]")
 _NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -111,7 +118,7 @@ def imported(found: Found, around: Surround) -> Imported:
     try:
         spec = taking.spec()
     except NotTaken as exc:
-        return Imported(found=found, name=name, spec=None, notes=(str(exc),), disabled=taking.disabled)
+        return Imported(found=found, name=name, spec=None, notes=(_cut(str(exc)),), disabled=taking.disabled)
     notes = taking.notes
     if name != found.name:
         notes = [*notes, f"there it is called {found.name!r}"]
@@ -119,7 +126,7 @@ def imported(found: Found, around: Surround) -> Imported:
         found=found,
         name=name,
         spec=spec,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(map(_cut, notes)))[:MAX_NOTES],
         asks=tuple(taking.asks.values()),
         disabled=taking.disabled,
     )
@@ -152,9 +159,9 @@ def named_apart(several: list[Imported], taken: Mapping[str, object]) -> list[Im
     used = set(taken)
     apart: list[Imported] = []
     for each in several:
-        options = [each.name, _name(f"{each.name[:48]}-{each.found.place.host}")]
-        options += [f"{each.name[:56]}-{number}" for number in range(2, len(several) + len(used) + 3)]
-        name = next(option for option in options if option not in used)
+        options = (each.name, _name(f"{each.name[:48]}-{each.found.place.host}"))
+        numbered = (f"{each.name[:56]}-{number}" for number in count(2))
+        name = next(option for option in chain(options, numbered) if option not in used)
         used.add(name)
         apart.append(replace(each, name=name))
     return apart
@@ -189,7 +196,8 @@ class _Taking:
             if tools is not None:
                 # Names there, patterns here.
                 spec[key] = [re.sub(r"([*?[])", r"[\1]", text) for text in self._texts(tools, key)]
-        for key in sorted(entry.keys() - _KNOWN):
+        # The names in YAML need not be texts.
+        for key in sorted(map(str, entry.keys() - _KNOWN)):
             self.notes.append(f"{key!r} is not taken over")
         return spec
 
@@ -256,6 +264,7 @@ class _Taking:
         """Ask for what the host keeps in a keyring of its own, and know the variables of the entry itself."""
         self._own = {name: literal(text) for name, text in self._table(entry.get("envs"), "envs").items()}
         for name in self._texts(entry.get("env_keys") or [], "env_keys"):
+            _check_variable(name)
             self._own = {name: self._ask(name, f"{name} (the host has it in a keyring)", secret=True), **self._own}
 
     def _variables(self, entry: Entry) -> dict[str, str]:
@@ -342,14 +351,13 @@ class _Taking:
 
     def _variable(self, name: str, default: str | None, key: str) -> str:
         """Return a variable in the hub's form; `key` is what it is for."""
+        _check_variable(name)
         if name in self._own:
             return self._own[name]
         if default is not None or name in self._around.environ:
             if default is None:
                 self.notes.append(f"reads the variable {name} of the hub's environment")
             return f"${{{name}{default or ''}}}"
-        if not _VARIABLE.fullmatch(name):
-            raise NotTaken(f"{name!r} is no name of a variable")
         secret = any(why_secret(each, "a value") is not None for each in (name, key))
         return self._ask(name, f"{name} (a variable that is not set here)", secret=secret)
 
@@ -369,6 +377,8 @@ class _Taking:
             raise NotTaken(f"its {key} is no text")
         if len(text) > MAX_TEXT or "\0" in text:
             raise NotTaken(f"its {key} is too long" if len(text) > MAX_TEXT else f"its {key} has a NUL")
+        if _HALF.search(text):
+            raise NotTaken(f"its {key} has half a character, which no file can have")
         return text
 
     def _texts(self, value: object, key: str) -> list[str]:
@@ -385,6 +395,15 @@ class _Taking:
         return {
             self._one(name, key): self._one(each, f"{key} {name}") for name, each in table.items() if each is not None
         }
+
+
+def _check_variable(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise NotTaken(f"{name!r} is no name of a variable")
+
+
+def _cut(note: str) -> str:
+    return note if len(note) <= MAX_NOTE else f"{note[: MAX_NOTE - 1]}…"
 
 
 def _name(name: str) -> str:

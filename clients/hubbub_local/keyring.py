@@ -1,11 +1,13 @@
 """The keyring of this person's system, where secrets are kept that would otherwise stand in a file."""
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final, Protocol
 
 SERVICE: Final = "hubbub"
 """What the hub's secrets belong to, in the keyring."""
+
+MOST_OF_A_NAME: Final = 100
+"""Secrets of one name that stay; one more takes the place of the first."""
 
 
 class NoKeyring(Exception):
@@ -16,11 +18,10 @@ class Keyring(Protocol):
     """Keeps secrets by name."""
 
     def keep(self, name: str, secret: str) -> str:
-        """Keep a secret, and return the reference to it for the configuration file. Raises NoKeyring."""
-        ...
+        """Keep a secret, and return the reference to it for the configuration file. Raises NoKeyring.
 
-    def get(self, reference: str) -> str | None:
-        """Return what a reference stands for; None if it is none of this keyring, or there is nothing."""
+        Another secret of that name stays, since another file may refer to it: this one then gets a number.
+        """
         ...
 
 
@@ -40,31 +41,19 @@ def system_keyring() -> Keyring:
     return _System(library)
 
 
-def references(spec: Mapping[str, Any]) -> bool:
-    """Return whether a spec refers to the keyring."""
-    return "${keyring:" in repr(spec)
-
-
 class _System:
     def __init__(self, library: Any) -> None:
         self._library = library
 
     def keep(self, name: str, secret: str) -> str:
         try:
-            self._library.set_password(SERVICE, name, secret)
-            kept = self._library.get_password(SERVICE, name)
+            names = (name, *(f"{name}-{number}" for number in range(2, MOST_OF_A_NAME + 1)))
+            free = (each for each in names if self._library.get_password(SERVICE, each) in (None, secret))
+            own = next(free, name)
+            self._library.set_password(SERVICE, own, secret)
+            kept = self._library.get_password(SERVICE, own)
         except Exception as exc:  # noqa: BLE001 - as above
             raise NoKeyring(f"the keyring does not take it: {type(exc).__name__}") from None
         if kept != secret:
             raise NoKeyring("the keyring has taken it, and does not give it back")
-        return f"${{keyring:{SERVICE}/{name}}}"
-
-    def get(self, reference: str) -> str | None:
-        head = f"${{keyring:{SERVICE}/"
-        if not reference.startswith(head) or not reference.endswith("}"):
-            return None
-        try:
-            found: object = self._library.get_password(SERVICE, reference[len(head) : -1])
-        except Exception:  # noqa: BLE001 - as above
-            return None
-        return found if isinstance(found, str) else None
+        return f"${{keyring:{SERVICE}/{own}}}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
-from hubbub_local.host_servers import Found, Trouble, content, place_of, places, servers
+from hubbub_local.host_servers import Found, Trouble, Unreadable, content, places, places_of, servers, servers_in
 from hubbub_local.imports import Imported, Surround, imported, is_hub, named_apart
 from hubbub_local.places import Surroundings
 
@@ -37,15 +37,19 @@ def everywhere(at: Surroundings, folder: Path) -> list[Found | Trouble]:
     return [each for place in places(at, folder) for each in servers(place)]
 
 
-def of_file(file: Path) -> list[Found | Trouble]:
+def of_file(at: Surroundings, folder: Path, file: Path) -> list[Found | Trouble]:
     """Return the servers of one file, whichever host it is of."""
-    kinds = place_of(file)
+    kinds = places_of(file, places(at, folder))
+    try:
+        root = content(file)
+    except Unreadable as exc:
+        return [Trouble(place=kinds[0], why=str(exc))]
+    if root is None:
+        return [Trouble(place=kinds[0], why="there is no such file")]
     for kind in kinds:
-        found = servers(kind)
-        if found:
+        if found := servers_in(kind, root):
             return found
-    why = "it has no MCP servers" if _is_there(file) else "there is no such file"
-    return [Trouble(place=kinds[0], why=why)]
+    return [Trouble(place=kinds[0], why="it has no MCP servers")]
 
 
 def offers(
@@ -77,6 +81,8 @@ def offers(
 
 def variables(file: Path) -> dict[str, str]:
     """Return the variables of a file (`NAME=VALUE` lines). Raises ValueError, saying why it cannot be read."""
+    from io import StringIO
+
     from dotenv import dotenv_values  # imported late: few servers have such a file
 
     try:
@@ -88,18 +94,12 @@ def variables(file: Path) -> dict[str, str]:
         raise ValueError(f"cannot be read: {exc.strerror}") from None
     if len(raw) > MAX_VARIABLES_BYTES:
         raise ValueError("is too large")
-    from io import StringIO
-
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("is not text in UTF-8") from None
     found = dotenv_values(stream=StringIO(text), interpolate=False)
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _is_there(file: Path) -> bool:
-    return content(file) is not None
 
 
 def _state(server: Imported, configured: Mapping[str, Mapping[str, Any]]) -> State:

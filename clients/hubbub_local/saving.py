@@ -13,20 +13,21 @@ def put(file: Path, text: str, *, private: bool = False) -> Path | None:
 
     The rights stay as they were; a new file, and one that is to be `private`, is for its owner alone. Raises OSError.
     """
+    raw = text.encode()  # fails before anything is made
     file = file.resolve()
     there = file.exists()
     backup = _backup(file) if there else None
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor, fresh = tempfile.mkstemp(dir=file.parent)  # only its owner can read it
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as output:
-            output.write(text)
+        with os.fdopen(descriptor, "wb") as output:
+            output.write(raw)
             output.flush()
             os.fsync(output.fileno())
         if there and not private:
             shutil.copymode(file, fresh)
         Path(fresh).replace(file)
-    except OSError:
+    except BaseException:
         Path(fresh).unlink(missing_ok=True)
         raise
     if backup is not None and private:
@@ -35,9 +36,20 @@ def put(file: Path, text: str, *, private: bool = False) -> Path | None:
 
 
 def _backup(file: Path) -> Path:
-    """Copy a file to a name beside it that is free."""
+    """Copy a file to a name beside it that is free. Nobody but its owner can read the copy before it has its rights."""
     number = 0
-    while (backup := file.with_name(f"{file.name}.bak{number or ''}")).exists():
-        number += 1
-    shutil.copy2(file, backup)
+    while True:
+        backup = file.with_name(f"{file.name}.bak{number or ''}")
+        try:
+            descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+            break
+        except FileExistsError:
+            number += 1
+    try:
+        with os.fdopen(descriptor, "wb") as output, file.open("rb") as old:
+            shutil.copyfileobj(old, output)
+        shutil.copystat(file, backup)
+    except BaseException:
+        backup.unlink(missing_ok=True)
+        raise
     return backup

@@ -2,6 +2,7 @@
 
 import os
 import plistlib
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -9,11 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
+from hubbub_client import numbers
 from hubbub_local.places import Surroundings
 
 UNIT: Final = "hubbub.service"
 LABEL: Final = "hubbub"
 """The service's name at launchd."""
+
+PID: Final = re.compile(r'^MainPID=(\d+)$|"PID" = (\d+);', re.MULTILINE)
+"""The process of a service, as `systemctl show` and `launchctl list` say it."""
 
 LIMIT_S: Final = 60.0
 """Seconds for a program of the system."""
@@ -146,7 +151,7 @@ def enable(at: Surroundings) -> None:
 
 def start(at: Surroundings) -> None:
     """Start the installed service. Raises ServiceFailed."""
-    _installed(at)
+    installed(at)
     if kind(at) == "launchd":
         _launchctl("bootstrap", str(file(at, "launchd")), check=False)
         _launchctl("kickstart")
@@ -156,7 +161,7 @@ def start(at: Surroundings) -> None:
 
 def stop(at: Surroundings) -> None:
     """Stop the service until the next login. Raises ServiceFailed."""
-    _installed(at)
+    installed(at)
     if kind(at) == "launchd":
         _launchctl("bootout")
         return
@@ -165,7 +170,7 @@ def stop(at: Surroundings) -> None:
 
 def uninstall(at: Surroundings) -> Path:
     """Stop the service and remove its file; return its path. Raises ServiceFailed if there is none."""
-    path = _installed(at)
+    path = installed(at)
     if kind(at) == "launchd":
         _launchctl("bootout", check=False)
     elif reachable(at):
@@ -181,7 +186,7 @@ def uninstall(at: Surroundings) -> Path:
 
 def status_command(at: Surroundings) -> list[str]:
     """Return the command of the system that shows how the service is. Raises ServiceFailed."""
-    _installed(at)
+    installed(at)
     if kind(at) == "launchd":
         return ["launchctl", "print", f"{_domain()}/{LABEL}"]
     return ["systemctl", "--user", "--no-pager", "status", UNIT]
@@ -189,11 +194,21 @@ def status_command(at: Surroundings) -> list[str]:
 
 def log_command(at: Surroundings, log: Path, lines: int, *, follow: bool) -> list[str]:
     """Return the command of the system that shows the last lines of the service's log. Raises ServiceFailed."""
-    _installed(at)
+    installed(at)
     if kind(at) == "launchd":
         return ["tail", "-n", str(lines), *(["-F"] if follow else []), str(log)]
     following = ["--follow"] if follow else ["--no-pager"]
     return ["journalctl", "--user-unit", UNIT, "--output", "cat", "--lines", str(lines), *following]
+
+
+def running(at: Surroundings) -> int | None:
+    """Return the process id of the service; None if it does not run, or the system does not say."""
+    if kind(at) == "launchd":
+        said = _run("launchctl", "list", LABEL).stdout
+    else:
+        said = _run("systemctl", "--user", "show", "--property=MainPID", UNIT).stdout
+    found = PID.search(said)
+    return numbers.whole_text(found[1] or found[2]) or None if found else None
 
 
 def reachable(at: Surroundings) -> bool:
@@ -203,7 +218,8 @@ def reachable(at: Surroundings) -> bool:
     return _run("systemctl", "--user", "show-environment").returncode == 0
 
 
-def _installed(at: Surroundings) -> Path:
+def installed(at: Surroundings) -> Path:
+    """Return the file of the installed service. Raises ServiceFailed if there is none."""
     path = file(at, kind(at))
     if not path.exists():
         raise ServiceFailed(f"no service is installed: there is no {path}; `hubbub service install` makes it")

@@ -181,9 +181,11 @@ class Notifier:
             left = [each for each in left if self._plan.has(each.id)]
             if not left:
                 return self.say(News("answered", tuple(each.id for each in requests), target.name))
+            # Whoever is answering one is not disturbed by a repetition; once the claim is given up, it is told anew.
+            left = [each for each in left if not self._plan.hold(each.id)]
             begun = await self._on_file(self.state.begin, id_, target.key, [each.id for each in left])
             left = [each for each in left if each.id in begun]
-            if not left:  # another service has told it
+            if not left:  # another service has told it, or each is being answered
                 return None
             to = place(left)
             if to not in answer_at:

@@ -30,7 +30,7 @@ class Plan:
         self._quiet = rules.silence
         self._sent = deque(sent, maxlen=rules.per_hour)
         self._open: dict[str, PendingRequest] = {}
-        self._told: set[str] = set()
+        self._told: dict[str, PendingRequest | None] = {}
 
     def has(self, id_: str) -> bool:
         """Return whether a pending request is open and fits, also if people were told of it."""
@@ -40,19 +40,27 @@ class Plan:
         """Take a pending request as it is now."""
         if request.state != "open" or not self._rules.fits(request):
             self.gone(request.id)
-        elif request.id not in self._told:
-            self._open[request.id] = request
+        else:
+            (self._told if request.id in self._told else self._open)[request.id] = request
 
     def gone(self, id_: str) -> None:
         """Forget a pending request that is not open any more."""
         self._open.pop(id_, None)
-        self._told.discard(id_)
+        self._told.pop(id_, None)
 
     def told(self, ids: Iterable[str]) -> None:
         """Remember that people were told of these, whenever that was."""
         for id_ in ids:
-            self._told.add(id_)
-            self._open.pop(id_, None)
+            self._told[id_] = self._open.pop(id_, None) or self._told.get(id_)
+
+    def hold(self, id_: str) -> bool:
+        """Return whether somebody holds a claim; one that was told then waits again, until the claim is given up."""
+        request = self._told.get(id_) or self._open.get(id_)
+        if request is None or request.claim is None:
+            return False
+        self._told.pop(id_, None)
+        self._open[id_] = request
+        return True
 
     def tell(self, now: float) -> tuple[PendingRequest, ...]:
         """Return what people are to be told of now, oldest first, and count it as told; empty if nothing is due."""

@@ -213,8 +213,8 @@ class AnswerScreen(Part, Screen[None]):
         self._over = True
         if mine:
             todo = self._body.accepted() if as_object(request.answer).get("action") == "accept" else None
+            self.hub_app.show_outcome(request)
             if todo is None:
-                self.hub_app.show_outcome(request)
                 self.dismiss(None)
                 return
             self._tell(todo, "good")

@@ -137,6 +137,11 @@ class HubbubApp(App[None]):
         """Switch between dark and light."""
         self.theme = DARK if self.theme == LIGHT else LIGHT
 
+    @property
+    def fault(self) -> Exception | None:
+        """Return the exception that ended the application, if one did."""
+        return self._exception
+
     def show(self, name: str, key: str) -> None:
         """Show one row of a pane."""
         self.action_pane(name)
@@ -282,13 +287,15 @@ _as_parts_see_it: type[Application] = HubbubApp
 
 
 async def run(hub: Hub, who: str | None) -> None:
-    """Run the terminal UI until the person leaves it."""
+    """Run the terminal UI until the person leaves it. Raises what ended it otherwise."""
     app = HubbubApp(hub, who)
     try:
         with undisturbed():
             await app.run_async()
     finally:
         await app.release_all()
+    if app.fault is not None:
+        raise app.fault
 
 
 @contextmanager

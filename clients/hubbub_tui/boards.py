@@ -33,9 +33,9 @@ RETRY_S = 2.0
 R = TypeVar("R", bound=Record)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Row(Generic[R]):
-    """One record without payloads, and its subject in one line."""
+    """One record without payloads, and its subject in one line. Each news of a record is another row."""
 
     key: str
     record: R

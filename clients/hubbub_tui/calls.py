@@ -154,7 +154,7 @@ class CallsPane(ListPane):
         self.hub_app.show_call(row.key)
 
     def aspect(self, row: Row[Any]) -> object:
-        return id(row), waits_for(row.record, self.boards)
+        return row, waits_for(row.record, self.boards)
 
     async def detail(self, row: Row[Any]) -> Text:
         return (await call_in_full(self.hub_app.hub, row.key, self.boards))[1]

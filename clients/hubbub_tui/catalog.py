@@ -9,7 +9,7 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static, Tree
 from textual.widgets.tree import TreeNode
@@ -22,7 +22,7 @@ from hubbub_frontend.text import Page
 from hubbub_frontend.wording import moment
 from hubbub_tui.boards import MAX_ROWS
 from hubbub_tui.pane import SETTLE_S, TICK_S, Filter
-from hubbub_tui.part import Part
+from hubbub_tui.part import UP_DOWN, Part, Scroll
 
 PLURALS = {"tool": "tools", "resource": "resources", "template": "templates", "prompt": "prompts"}
 KINDS = list(PLURALS)
@@ -31,6 +31,12 @@ USES = {"tool": "call it", "resource": "read it", "template": "read one", "promp
 FEW = 100
 
 Node = TreeNode[Any]
+
+
+class Branches(Tree[Any]):
+    """The tree, with the keys of the lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
 
 
 class CatalogPane(Part, Vertical):
@@ -53,10 +59,10 @@ class CatalogPane(Part, Vertical):
         self._shown: dict[str, Sequence[CatalogEntry]] = {}
         self._summary = Static(classes="summary", markup=False)
         self._filter = Filter()
-        self._tree: Tree[Any] = Tree("servers")
+        self._tree = Branches("servers")
         self._tree.show_root, self._tree.guide_depth = False, 3
         self._text = Static(markup=False)
-        self._detail = VerticalScroll(self._text, classes="detail", can_focus=True)
+        self._detail = Scroll(self._text, classes="detail")
 
     def compose(self) -> ComposeResult:
         yield self._summary
@@ -92,10 +98,12 @@ class CatalogPane(Part, Vertical):
             self._draw(each, show=each.kind == "tool" and tools <= FEW)
         servers = len({each.server for each in lists})
         entries = sum(each.count for each in lists)
-        said = f"{entries} entries of {servers} servers · enter opens" if lists else "No server offers anything yet"
+        said = f"{entries} entr{'y' if entries == 1 else 'ies'} of {servers} server{'' if servers == 1 else 's'}"
+        said = f"{said} · enter opens" if lists else "No server offers anything yet"
         if words := self._filter.words:
             said += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
         self._summary.update(said)
+        self.call_after_refresh(self._show_detail)
 
     def _draw(self, entries: CatalogList, *, show: bool) -> None:
         found, searched = self._entries.get(entries.id), bool(self._filter.words)
@@ -212,16 +220,26 @@ class CatalogPane(Part, Vertical):
         # line.
         node = self._tree.cursor_node
         data = node.data if node is not None else None
-        if data is self._detailed:
+        wanted = self._nothing() if data is None else data
+        if wanted is self._detailed or (data is None and wanted == self._detailed):
             return
-        self._detailed = data
+        self._detailed = wanted
 
         async def work() -> None:
             await anyio.sleep(SETTLE_S)
-            self._text.update(_described(data))
+            self._text.update(_described(wanted))
             self._detail.scroll_home(animate=False)
 
         self.run_worker(work(), group="detail", exclusive=True)
+
+    def _nothing(self) -> str:
+        """Return what the detail says while there is no entry."""
+        lists = self.hub_app.boards.lists
+        if self._filter.words and not self._tree.root.children:
+            return "Nothing that the servers offer has all these words; escape shows everything."
+        if lists.rows:
+            return "Open a branch to see what the server offers."
+        return "What servers offer appears here. 2 shows the servers; there, a adds one." if lists.synced else ""
 
     @on(Tree.NodeSelected)
     def _chosen(self, event: Tree.NodeSelected[Any]) -> None:
@@ -269,7 +287,7 @@ def _described(what: object) -> Text:
             if rest:
                 page.heading("Definition").paragraph(json.dumps(rest, indent=2, ensure_ascii=False))
         case _:
-            page.paragraph("Open a branch to see what the server offers.", "dim")
+            page.paragraph(str(what), "dim")
     return page.text
 
 

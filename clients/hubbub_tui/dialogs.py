@@ -6,9 +6,11 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
+
+from hubbub_tui.part import UP_DOWN, Scroll
 
 REFUSED = "refused by a person"
 KEYS = """\
@@ -113,6 +115,12 @@ class Ask(ModalScreen[str | None]):
         self.dismiss(None)
 
 
+class Options(OptionList):
+    """A list to choose from, with the keys of the other lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
+
+
 class Choose(ModalScreen[int | None]):
     """Asks for one of several; returns its index, None when dismissed."""
 
@@ -121,7 +129,7 @@ class Choose(ModalScreen[int | None]):
     def __init__(self, question: str, choices: Sequence[str], now: int) -> None:
         super().__init__()
         self._question = question
-        self._list = OptionList(*choices, markup=False, compact=True)
+        self._list = Options(*choices, markup=False, compact=True)
         self._list.highlighted = now
 
     def compose(self) -> ComposeResult:
@@ -148,7 +156,7 @@ class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "leave", "Back")]
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog help"):
+        with Scroll(classes="dialog help"):
             yield Static(KEYS, markup=False)
 
     def action_leave(self) -> None:

@@ -16,6 +16,7 @@ from hubbub_client.legible import is_clean
 from hubbub_client.payload import as_list
 from hubbub_frontend.forms import Field, check, parse, shown
 from hubbub_frontend.text import editable, line, safe
+from hubbub_tui.part import UP_DOWN
 
 # A form with more fields is answered as JSON, and a field with more choices is typed.
 MAX_FIELDS = 60
@@ -27,6 +28,12 @@ NOTHING: Any = object()
 
 class Incomplete(Exception):
     """The content cannot be sent; the fields say why."""
+
+
+class Several(SelectionList[str]):
+    """Choices to tick, with the keys of the lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
 
 
 class Question(Vertical):
@@ -200,7 +207,8 @@ class Form(Vertical):
     def _typed(self) -> dict[str, Any]:
         try:
             value = payload.loads(self.query_one(".raw", TextArea).text.encode())
-        except ValueError as error:
+            payload.dumps(value)  # NaN is read and cannot be sent
+        except (ValueError, RecursionError) as error:
             self._complain(f"this is not JSON: {error}")
             raise Incomplete from None
         if not isinstance(value, dict):
@@ -236,7 +244,7 @@ def _control(field: Field) -> Widget:
         case "choices" if len(field.choices) <= MAX_CHOICES:
             given = {str(each) for each in as_list(default)}
             chosen = [(Content(line(title, 100)), value, value in given) for value, title in field.choices]
-            several = SelectionList[str](*chosen, compact=True)
+            several = Several(*chosen, compact=True)
             several.styles.height = min(len(chosen), SHOWN_CHOICES)
             return several
         case _:

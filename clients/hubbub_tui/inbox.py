@@ -123,7 +123,7 @@ class InboxPane(ListPane):
 
     def aspect(self, row: Row[Any]) -> object:
         called = self.boards.calls.rows.get(row.record.call_id or "")
-        return id(row), bool(called and called.record.ended)
+        return row, bool(called and called.record.ended)
 
     def words(self, row: Row[Any]) -> str:
         record = row.record

@@ -23,7 +23,7 @@ from hubbub_tui.boards import called
 from hubbub_tui.calls import call_in_full, waits_for
 from hubbub_tui.forms import Form, Incomplete
 from hubbub_tui.header import Header
-from hubbub_tui.part import Part
+from hubbub_tui.part import Part, Scroll
 
 LOOK_S = 0.2
 # Expressions of a template that are one variable (RFC 6570, levels 1 and 2); other templates are typed as a whole uri.
@@ -141,7 +141,9 @@ class InvokeScreen(Part, Screen[None]):
             given = self.query_one(Form).values()
         except Incomplete:
             return
-        self.run_worker(self._call(given, as_task), group="call", exclusive=True)
+        # A second key must not call twice: what the first one asked for may be under way.
+        if not any(each.node is self and each.is_running for each in self.workers):
+            self.run_worker(self._call(given, as_task))
 
     async def _call(self, given: dict[str, Any], as_task: bool) -> None:
         method, params = request_of(self._entry, given)
@@ -179,7 +181,7 @@ class CallScreen(Part, Screen[None]):
     def compose(self) -> ComposeResult:
         yield Header()
         yield self._headline
-        with VerticalScroll(id="sheet"):
+        with Scroll(id="sheet"):
             yield self._text
         yield Footer()
 
@@ -205,7 +207,7 @@ class CallScreen(Part, Screen[None]):
     def _look(self) -> None:
         boards = self.hub_app.boards
         row = boards.calls.rows.get(self._id)
-        seen = (id(row), row and waits_for(row.record, boards))
+        seen = (row, row and waits_for(row.record, boards))
         if seen != self._seen:
             self._seen = seen
             self.run_worker(self._show(), group="show", exclusive=True)

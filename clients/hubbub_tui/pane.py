@@ -10,14 +10,14 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container, Vertical, VerticalScroll
+from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from hubbub_client.errors import HubbubError
 from hubbub_frontend.text import line
 from hubbub_tui.boards import Board, Boards, Row
-from hubbub_tui.part import AbstractWidget, Part
+from hubbub_tui.part import AbstractWidget, Part, Scroll
 from hubbub_tui.table import Column, RecordTable
 
 TICK_S = 0.2
@@ -77,7 +77,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         self._summary = Static(classes="summary", markup=False)
         self._filter = Filter()
         self._text = Static(markup=False)
-        self._detail = VerticalScroll(self._text, classes="detail", can_focus=True)
+        self._detail = Scroll(self._text, classes="detail")
 
     @property
     def boards(self) -> Boards:
@@ -121,7 +121,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
 
     def aspect(self, row: Row[Any]) -> object:
         """Return a value that changes with the detail."""
-        return id(row)
+        return row
 
     def words(self, row: Row[Any]) -> str:
         """Return the text that the filter searches."""

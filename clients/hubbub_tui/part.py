@@ -2,8 +2,10 @@
 
 from abc import ABCMeta
 from collections.abc import Awaitable, Callable, Collection
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -81,6 +83,22 @@ class Application(Protocol):
     def tell(self, error: HubbubError) -> None:
         """Show what the hub refused."""
         ...
+
+
+UP_DOWN: tuple[Binding, ...] = (
+    Binding("j", "cursor_down", show=False),
+    Binding("k", "cursor_up", show=False),
+)
+"""Keys of a list beside the arrows."""
+
+
+class Scroll(VerticalScroll, can_focus=True):
+    """A text to scroll, with the keys of the lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", show=False),
+        Binding("k", "scroll_up", show=False),
+    ]
 
 
 class AbstractWidget(ABCMeta, type(Widget)):

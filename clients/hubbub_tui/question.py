@@ -51,7 +51,7 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
     first, _, rest = text.safe(words(request)).strip().partition("\n")
     page.paragraph(Text(first, style="bold")).paragraph(rest)
     because = f" · for {text.line(about)}" if about else ""
-    page.paragraph(Text.assemble(kind(request), " · ", text.line(request.server), because, style="dim"))
+    page.paragraph(Text.assemble(kind(request), (f" · {text.line(request.server)}{because}", "dim")))
     page.defect(request.defect).paragraph(call_over(request), "red")
     if request.state == "open" and request.claim:
         page.paragraph(f"{text.line(request.claim.by)} is answering it at this moment", "magenta")

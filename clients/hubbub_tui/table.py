@@ -11,6 +11,7 @@ from textual.widgets import DataTable
 
 from hubbub_frontend.text import line
 from hubbub_tui.boards import Row
+from hubbub_tui.part import UP_DOWN
 
 # From this width on there is room for columns that are `wide`.
 WIDE = 100
@@ -33,8 +34,7 @@ class RecordTable(DataTable[Text]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open"),
-        Binding("j", "cursor_down", show=False),
-        Binding("k", "cursor_up", show=False),
+        *UP_DOWN,
     ]
 
     def __init__(self, columns: Sequence[Column], *, follows: bool = False) -> None:

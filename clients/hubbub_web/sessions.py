@@ -33,13 +33,24 @@ class People:
         """Return the connection under a name. Raises Unavailable."""
         async with self._opening:
             if name not in self._hubs:
-                stack = AsyncExitStack()
-                self._hubs[name] = (await stack.enter_async_context(self._connect(name)), stack)
+                self._hubs[name] = await self._open(name)
                 if len(self._hubs) > MAX_NAMES:
                     _, (_, oldest) = self._hubs.popitem(last=False)
                     await oldest.aclose()
             self._hubs.move_to_end(name)
             return self._hubs[name][0]
+
+    async def _open(self, name: str | None) -> tuple[Hub, AsyncExitStack]:
+        """Connect under a name.
+
+        Who has not given one acts under that of the hub's credential, and says so: a call that names nobody would be
+        the machine's owner, whose servers may start any command.
+        """
+        async with AsyncExitStack() as stack:
+            hub = await stack.enter_async_context(self._connect(name))
+            if name is None and (caller := await hub.admin.whoami()).may_name_others:
+                hub = await stack.enter_async_context(self._connect(caller.name))
+            return hub, stack.pop_all()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -69,6 +69,8 @@ def _run(argv: Sequence[str]) -> int:
         setup.check(os.environ)
     except ConfigError as exc:
         return _complain(str(exc), USAGE)
+    if settings.check_config == "settings":
+        return DONE
     if settings.check_config:
         return anyio.run(_check, settings)
     sink = setup.log_sink(os.environ)

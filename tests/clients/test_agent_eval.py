@@ -16,9 +16,9 @@ from hubbub_cli.app import app
 from hubbub_cli.session import Usage
 
 from .agent_requests import LUNCH, request
-from .conftest import ScriptedHub, hub, hubbub
+from .conftest import ScriptedHub, hub, hubbub, typed
 
-__all__ = ["hub", "hubbub"]
+__all__ = ["hub", "hubbub", "typed"]
 
 LUNCHES = request(message="Lunch?", requestedSchema=LUNCH)
 RULES = """
@@ -125,6 +125,11 @@ def test_scripted_replies_stand_for_a_model_and_what_it_costs_is_counted(folder:
     assert (lines[-1]["summary"]["tokens"], lines[-1]["summary"]["cost"]) == (150_000, 2.0)
 
 
+def test_a_rule_that_dismisses_declines(folder: Path) -> None:
+    case(folder, "one", "decline")
+    assert evaluate(folder, rules="[[rule]]\ncancel = true\n")[0] == 0
+
+
 def test_the_table_for_people_says_the_counts(folder: Path) -> None:
     case(folder, "one", "escalate")
     status, shown = evaluate(folder, as_json=False)
@@ -225,6 +230,20 @@ def test_a_recorded_case_is_read_as_it_was_written_and_never_written_over(tmp_pa
     assert (folder.stat().st_mode & 0o777, (folder / "req_1.json").stat().st_mode & 0o777) == (0o700, 0o600)
 
 
+def test_a_recorded_text_with_half_a_character_is_read_again(tmp_path: Path) -> None:
+    halved = replace(LUNCHES, request=ask("Lunch \ud83d? Gr\u00fc\u00dfe"))
+    assert cases.save(tmp_path, halved, Expected("answer"))
+    (read,) = cases.load(tmp_path)
+    assert read.request.request == halved.request
+    assert "Gr\u00fc\u00dfe".encode() in (tmp_path / "req_1.json").read_bytes()
+
+
+def test_a_case_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        cases.save(tmp_path, replace(LUNCHES, request={"message": {1, 2}}), Expected("answer"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def answered(key: str, answer: bytes) -> inbox_pb2.PendingRequest:
     """A pending request that somebody has answered."""
     return inbox_pb2.PendingRequest(
@@ -235,6 +254,16 @@ def answered(key: str, answer: bytes) -> inbox_pb2.PendingRequest:
         request=json.dumps(ask("Lunch?")).encode(),
         answer=answer,
     )
+
+
+async def test_where_nothing_was_answered_it_is_said_and_where_to_go(
+    hub: ScriptedHub, typed: Any, tmp_path: Path
+) -> None:
+    hub.replies["ListPendingRequests"] = lambda _: inbox_pb2.ListPendingRequestsResponse()
+    ran = await typed("agent", "record", str(tmp_path / "cases"), "--yes", "--server", "shop")
+    assert ran.status == 0
+    assert "No question of shop has an answer yet" in ran.out
+    assert "hubbub inbox" in ran.out
 
 
 async def test_answers_of_people_are_recorded_once_somebody_agrees(

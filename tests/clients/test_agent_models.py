@@ -180,6 +180,42 @@ async def test_a_key_that_is_not_there_is_said_before_anything_is_sent(monkeypat
     assert model.asked == []
 
 
+async def test_no_message_has_the_key_or_the_secret_part_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL_KEY", "s3cret")
+    model = Model(lambda _: (401, "Incorrect API key: s3cret"))
+    async with model.endpoint("/v1?token=t0ken", api_key_env="MODEL_KEY") as endpoint:
+        with pytest.raises(NotAsked, match=r"says 401: .*key: \*\*\*") as refused:
+            await fill_in(endpoint)
+    gone = Chat(base_url="http://me:passw0rd@127.0.0.1:1/v1?token=t0ken", model="m", retries=0)
+    async with Endpoint.open(gone) as endpoint:
+        with pytest.raises(NotAsked, match=r"at http://127\.0\.0\.1:1/v1/chat/completions cannot be") as lost:
+            await fill_in(endpoint)
+    assert not any(secret in f"{refused.value}{lost.value}" for secret in ("s3cret", "t0ken", "passw0rd"))
+
+
+@pytest.mark.parametrize(
+    ("key", "says"), [("s3cret\nmore", "line break"), ("s3cr\u00e9t", "no header"), (" ", "empty")]
+)
+async def test_a_key_that_no_header_can_have_is_said_without_the_key(
+    key: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL_KEY", key)
+    model = Model()
+    async with model.endpoint(api_key_env="MODEL_KEY") as endpoint:
+        with pytest.raises(NotAsked, match=f"api_key_env: the key at MODEL_KEY .*{says}") as refused:
+            await fill_in(endpoint)
+    assert "s3c" not in str(refused.value)
+    assert model.asked == []
+
+
+async def test_a_text_with_half_a_character_reaches_the_model() -> None:
+    model = Model()
+    model.replies = [SOUP]
+    async with model.endpoint() as endpoint:
+        await endpoint.ask({"model": "m", "messages": [{"role": "user", "content": "\ud83d"}], "max_tokens": 5}, 60)
+    assert model.asked[0]["messages"][0]["content"] == "\ud83d"
+
+
 async def test_a_busy_model_is_asked_again_when_it_says() -> None:
     model = Model()
     model.replies, model.failures = [SOUP], [(429, {"retry-after": "0"}), (503, {"retry-after": "0"})]
@@ -228,7 +264,7 @@ def test_when_to_ask_again_is_a_number_or_a_date() -> None:
     assert retry_after("3", now) == 3
     assert retry_after("Thu, 01 Jan 2026 12:00:30 GMT", now) == 30
     assert retry_after("Thu, 01 Jan 2026 11:00:00 GMT", now) == 0
-    for odd in (None, "", "soon", "-1", "nan", "Thu, 01 Jan 2026 11:00:00"):
+    for odd in (None, "", "soon", "-1", "nan", "Thu, 01 Jan 2026 11:00:00", "Thu, 01 Jan 99999999999 11:00:00 GMT"):
         assert retry_after(odd, now) is None
 
 

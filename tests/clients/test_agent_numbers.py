@@ -23,9 +23,9 @@ def test_a_model_is_asked_for_a_token_at_least_and_at_most_what_the_rule_allows(
 def test_what_an_endpoint_says_was_used_is_never_credited(said: Any) -> None:
     choice = {"message": {"content": "x"}, "finish_reason": "stop"}
     tokens = reply({"choices": [choice], "usage": {"prompt_tokens": said}}, "m", with_tools=False).tokens
-    assert tokens is not None
-    assert tokens.input >= 0
-    assert tokens.use(CHAT).tokens >= 0
+    unreadable = isinstance(said, str | bool) or said is None or said != said
+    assert (tokens is None) == unreadable  # then the whole reservation counts
+    assert tokens is None or (tokens.input >= 0 and tokens.use(CHAT).tokens >= 0)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,18 @@ def test_the_first_rule_that_fits_decides() -> None:
             {"chat": {"c": {"base_url": "http://x", "model": "m", "api_key": "k"}}, "rule": [{"chat": "c"}]},
             "chat.c.api_key: ",
         ),
+        *(
+            ({"chat": {"c": {"base_url": "http://x", "model": "m"} | wrong}, "rule": [{"chat": "c"}]}, says)
+            for wrong, says in (
+                ({"base_url": "http://x:99999"}, "chat.c.base_url: needs a host, and perhaps a port"),
+                ({"base_url": "http://?x"}, "chat.c.base_url: needs a host"),
+                ({"base_url": "http://x\x7f"}, "chat.c.base_url: needs a host"),
+                ({"headers": {"x": "a\nb"}}, "chat.c.headers.x: "),
+                ({"api_key_header": "my key"}, "chat.c.api_key_header: "),
+                ({"input_price": float("inf")}, "chat.c.input_price: "),
+            )
+        ),
+        ({"limits": {"cost_per_day": float("inf")}, "rule": [{"accept": True}]}, "limits.cost_per_day: "),
     ],
 )
 def test_rules_that_cannot_be_used_are_refused_by_their_key(document: dict[str, Any], says: str) -> None:

@@ -1,12 +1,18 @@
 """What an agent has used of its models counts over its restarts."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from hubbub_agent.asking import Endpoint
+from hubbub_agent.decide import OverBudget
 from hubbub_agent.ledger import Ledger, LedgerProblem, file_of
 from hubbub_agent.limits import DAY_S, HOUR_S, Limits, Meter, Minute, OverLimit, Use
+from hubbub_agent.purse import Purse
+from hubbub_agent.rules import rulebook
 
 NOW = 1_800_000_000.0
 
@@ -41,6 +47,43 @@ def test_a_limit_says_how_much_is_used_and_who_answers_then() -> None:
         "tokens_per_hour is reached (1,000 of 1,000 used): for at most an hour, people answer"
     )
     assert "until the agent is started again" in meter.says("cost_per_run", NOW)
+
+
+class Model:
+    """A model that says this was used."""
+
+    def __init__(self, usage: Any) -> None:
+        self.usage = usage
+
+    async def ask(self, _: Mapping[str, Any], __: float) -> Mapping[str, Any]:
+        return {"usage": self.usage}
+
+
+def purse(model: Model, said: list[str], **limits: int) -> Purse:
+    chat = {"m": {"base_url": "http://127.0.0.1:1", "model": "m"}}
+    book = rulebook({"chat": chat, "limits": limits, "rule": [{"chat": "m"}]})
+    return Purse(book, {"m": cast("Endpoint", model)}, said.append, None)
+
+
+@pytest.mark.parametrize("usage", [None, {"input_tokens": 1, "output_tokens": 1}, {"prompt_tokens": "1"}])
+async def test_where_a_model_does_not_say_what_was_used_all_that_was_reserved_counts(usage: Any) -> None:
+    held = purse(Model(usage), [], tokens_per_run=1500)
+    await held.ask("m", {"max_tokens": 1000}, 60)
+    with pytest.raises(OverBudget, match="tokens_per_run"):
+        await held.ask("m", {"max_tokens": 1000}, 60)
+
+
+async def test_a_limit_without_room_for_a_request_says_so_once_and_what_to_change() -> None:
+    said: list[str] = []
+    held = purse(Model({"prompt_tokens": 30}), said, tokens_per_hour=1500)
+    await held.ask("m", {"max_tokens": 1000}, 60)
+    for _ in range(3):
+        assert held.over() is None
+        with pytest.raises(OverBudget, match="tokens_per_hour"):
+            await held.ask("m", {"max_tokens": 1500}, 60)
+    (line,) = said
+    assert line.startswith("tokens_per_hour has no room for a request that may take 1,519 (30 of 1,500 used)")
+    assert line.endswith("raise it, or lower max_tokens")
 
 
 def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_used(tmp_path: Path) -> None:

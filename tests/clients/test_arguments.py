@@ -32,6 +32,7 @@ SCHEMA: dict[str, Any] = {
         "extra": {"type": "object", "properties": {"depth": {"type": "integer"}, "in": {"type": "object"}}},
         "perhaps": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "dotted.name": {"type": "integer"},
+        "either": {"type": ["integer", "null"]},
     },
     "required": ["name", "count"],
 }
@@ -66,6 +67,8 @@ def read(path: str) -> str:
         (["extra.depth=2", "extra.in:={}"], {"extra": {"depth": 2, "in": {}}}),
         (["perhaps=null"], {"perhaps": None}),
         (["perhaps=4"], {"perhaps": 4}),
+        (["either=4"], {"either": 4}),
+        (["either=null"], {"either": None}),
         (["dotted.name=4"], {"dotted.name": 4}),
         (["name=@there"], {"name": "what is in it\n"}),
         (["count=@number"], {"count": 7}),
@@ -96,6 +99,12 @@ def test_what_is_typed_is_read_as_the_schema_says(words: list[str], said: dict[s
         (["name:={"], "name: what follows := is not JSON"),
         (["name=@nowhere"], "name: nowhere cannot be read: No such file or directory"),
         (["extra..depth=1"], "'extra..depth' is no name of an argument"),
+        (["name:="], "name: what follows := is not JSON (there is nothing)"),
+        (["name:=NaN"], "name: what follows := is not JSON (Out of range"),
+        (["tags=[a"], "tags: what begins with [ is read as a JSON list (Expecting value"),
+        (["tags=[NaN]"], "tags: what begins with [ is read as a JSON list (Out of range"),
+        (["extra="], "extra: type JSON (there is nothing)"),
+        (["size=@there"], "size: 'what is in it' is none of 2, 1"),
         ([f"name:={'[' * 100_000}"], "name: "),
     ],
 )
@@ -103,6 +112,22 @@ def test_what_cannot_be_read_is_named_with_what_would_do(words: list[str], probl
     with pytest.raises(Mistyped) as refused:
         arguments(words, SCHEMA, read)
     assert str(refused.value).startswith(problem)
+
+
+def test_what_is_within_an_object_is_read_as_its_definition_says() -> None:
+    """As pydantic writes the schema of a model in a model."""
+    schema = {
+        "properties": {"place": {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}]}},
+        "$defs": {
+            "Place": {"properties": {"depth": {"type": "integer"}, "colour": {"$ref": "#/$defs/Colour"}}},
+            "Colour": {"enum": ["red", "green"]},
+        },
+    }
+    assert arguments(["place.depth=2", "place.colour=red"], schema, read) == {"place": {"depth": 2, "colour": "red"}}
+    with pytest.raises(Mistyped, match="'blue' is none of red, green"):
+        arguments(["place.colour=blue"], schema, read)
+    with pytest.raises(Mistyped, match="did you mean depth"):
+        arguments(["place.dept=2"], schema, read)
 
 
 def test_a_schema_that_does_not_name_its_arguments_takes_any() -> None:
@@ -116,6 +141,7 @@ def test_a_schema_that_does_not_name_its_arguments_takes_any() -> None:
         ([], False),
         (['{"a": 1}'], False),
         (['{"a": "b=c"}'], False),
+        (['\n {"a": "b=c"}'], False),
         (["word"], False),
         (["=x"], False),
         (["a=1"], True),
@@ -155,6 +181,8 @@ def test_every_value_that_is_typed_comes_back(names: Mapping[str, bool], data: s
         {"type": "string", "format": "date-time"},
         {"type": "integer", "minimum": -5, "maximum": -2},
         {"type": "number", "maximum": -0.5},
+        {"type": "integer", "enum": [20, 10]},
+        {"type": ["string", "null"], "enum": [None, "a"]},
         {"type": "array", "items": {"type": "string", "enum": ["a", "b", "c"]}, "minItems": 2},
         {"type": "boolean", "default": False},
     ],

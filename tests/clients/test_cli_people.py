@@ -1,10 +1,13 @@
 """What the command line prints for people."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2, task_pb2
+from hubbub_cli.output import ADD_A_SERVER, COLUMNS, NOUNS, print_records
 
 
 async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:
@@ -33,7 +36,33 @@ async def test_a_table_has_the_columns_in_which_something_stands_and_an_empty_on
     assert [*row.split()[:4], row.split()[-1]] == ["c1", "s", "order_lunch", "waiting_input", "2"]
     hub.replies["ListCalls"] = lambda _: call_pb2.ListCallsResponse()
     empty = await hubbub("calls", "list", json=False)
-    assert (empty.status, empty.out, empty.err) == (0, "", "there is nothing to show\n")
+    assert (empty.status, empty.out, empty.err) == (0, "", "no calls found\n")
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS.keys() - {"Caller"}))
+def test_where_there_are_none_each_kind_of_record_is_called_by_its_name(name: str, capsys: Any) -> None:
+    kind: Any = type(name, (), {})
+    print_records(kind, [], as_json=False)
+    assert capsys.readouterr().err == f"no {NOUNS[name]} found\n"
+    print_records(kind, [], as_json=True)
+    assert capsys.readouterr() == ("", "")
+
+
+async def test_who_has_no_servers_is_told_how_to_get_some(hub: Any, typed: Any) -> None:
+    hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
+    ran = await typed("servers", "list")
+    assert ran.err == f"no servers found\n{ADD_A_SERVER}\n"
+
+
+async def test_logs_of_a_server_that_has_logged_nothing_say_so(hub: Any, typed: Any) -> None:
+    async def nothing(_: Any) -> AsyncIterator[Any]:
+        for each in ():
+            yield each
+
+    hub.streams["TailLogs"] = nothing
+    ran = await typed("logs", "demo")
+    assert (ran.status, ran.out, ran.err) == (0, "", "demo has logged nothing yet\n")
+    assert (await typed("logs", "demo", "--json")).err == ""
 
 
 async def test_a_record_for_people_has_local_times_and_leaves_out_what_is_not_there(hub: Any, hubbub: Any) -> None:

@@ -126,7 +126,7 @@ def test_what_is_shown_has_no_secret() -> None:
 [servers.a]
 command = "x"
 args = ["--token", "s3cretword", "--ref=${T}", "plain"]
-env = { LEVEL = "2", TOKEN = "s3cretword", REF = "${TOKEN}", MIXED = "Bearer s3cretword ${X}" }
+env = { LEVEL = "2", TOKEN = "s3cretword", REF = "${TOKEN}", MIXED = "Bearer s3cretword ${X}", TAIL = "${X}s3cretword" }
 [store]
 url = "postgresql://me:s3cretword@db/hub"
 [notify]
@@ -145,6 +145,8 @@ oauth = { client_id = "me", client_secret = "s3cretword", private_key = "${file:
     assert shown["store"] == {"url": MASK}
     assert shown["servers"]["b"]["oauth"] == {"client_id": "me", "client_secret": MASK, "private_key": "${file:/k}"}
     assert tomllib.loads(config_file.dumps(shown)) == shown
+    queried = config_file.masked('[store]\nurl = "postgresql://db/hub?user=me&password=s3cretword"')
+    assert queried == {"store": {"url": f"postgresql://db/hub?{MASK}"}}
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -168,3 +170,29 @@ def test_a_file_is_replaced_whole_for_its_owner_alone_with_a_copy_of_the_old_one
     assert backup == file.with_name("hubbub.toml.bak")
     assert (backup.read_bytes(), backup.stat().st_mode & 0o777) == (b"a = 1\r\n", 0o600)
     assert sorted(each.name for each in file.parent.iterdir()) == ["hubbub.toml", "hubbub.toml.bak"]
+
+
+def test_a_copy_of_a_file_can_be_read_by_its_owner_alone_while_it_is_made_and_is_not_left_half_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "hubbub.toml"
+    file.write_text("a = 1\n")
+    file.chmod(0o600)
+    modes: list[int] = []
+
+    def failing(_: Path, copy: Path) -> None:
+        modes.append(copy.stat().st_mode & 0o777)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving.shutil, "copystat", failing)
+    with pytest.raises(OSError, match="No space"):
+        saving.put(file, "a = 2\n", private=True)
+    assert (modes, file.read_text(), [*tmp_path.iterdir()]) == ([0o600], "a = 1\n", [file])
+
+
+def test_a_text_that_no_file_can_have_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "hubbub.toml"
+    file.write_text("a = 1\n")
+    with pytest.raises(UnicodeEncodeError):
+        saving.put(file, "a = '\ud83d'")
+    assert (file.read_text(), [*tmp_path.iterdir()]) == ("a = 1\n", [file])

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ def test_the_hub_is_the_process_that_holds_the_lock(held: Path) -> None:
     assert not daemon.missing(held)
 
 
-@pytest.mark.parametrize("content", ["", "not a number", "0x1", "-5", "OWN\n", "999999999\n"])
+@pytest.mark.parametrize("content", ["", "not a number", "0x1", "-5", "OWN\n", "999999999\n", "9" * 20])
 def test_a_lock_that_nobody_holds_is_no_hub_whatever_it_says(content: str, tmp_path: Path) -> None:
     (tmp_path / daemon.LOCK).write_text(content.replace("OWN", str(os.getpid())))
     assert daemon.holder(tmp_path) is None
@@ -50,6 +51,18 @@ def test_without_a_directory_there_is_no_hub(tmp_path: Path) -> None:
         assert daemon.missing(directory)
 
 
+def test_a_process_that_is_not_the_hub_any_more_gets_no_signal(tmp_path: Path) -> None:
+    def refuse(_: int, __: object) -> None:
+        raise AssertionError("it got the signal that was meant for the hub")
+
+    (tmp_path / daemon.LOCK).write_text(f"{os.getpid()}\n")
+    before = signal.signal(signal.SIGTERM, refuse)
+    try:
+        assert [*daemon.end(tmp_path, os.getpid())] == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 def test_a_hub_that_listens_is_not_missing(kind: str, tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET if kind == "tcp" else socket.AF_UNIX) as listening:
@@ -60,7 +73,9 @@ def test_a_hub_that_listens_is_not_missing(kind: str, tmp_path: Path) -> None:
     assert daemon.missing(tmp_path)
 
 
-@pytest.mark.parametrize("address", [None, 7, "", "nothing", "127.0.0.1:x", "unix:", ["a"], {"a": 1}])
+@pytest.mark.parametrize(
+    "address", [None, 7, "", "nothing", "127.0.0.1:x", "unix:", ["a"], {"a": 1}, "127.0.0.1:99999"]
+)
 def test_an_address_that_is_none_is_no_hub(address: object, tmp_path: Path) -> None:
     client_file(tmp_path, address)
     assert daemon.missing(tmp_path)

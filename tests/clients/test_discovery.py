@@ -8,7 +8,7 @@ import pytest
 
 from hubbub_cli.session import CONNECT_TIMEOUT_S, Settings
 from hubbub_client import hub
-from hubbub_client.discovery import Where, discover
+from hubbub_client.discovery import Where, default_data_dir, discover
 from hubbub_client.errors import Unavailable
 
 
@@ -48,6 +48,8 @@ def test_the_data_directory_comes_from_the_environment_or_the_home(
     _client_file(tmp_path / "share" / "hubbub", token="home")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
     assert _found() == ("127.0.0.1:7", "home")
+    monkeypatch.setenv("XDG_DATA_HOME", "share")
+    assert default_data_dir() == Path.home() / ".local/share/hubbub"
     monkeypatch.setenv("HUBBUB_DATA_DIR", str(_client_file(tmp_path / "own", token="own")))
     assert _found() == ("127.0.0.1:7", "own")
 
@@ -71,9 +73,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def test_a_command_that_is_told_to_people_reaches_the_same_hub_without_the_token() -> None:
+def test_a_command_that_is_told_to_people_reaches_the_same_hub_as_the_same_name_without_the_token() -> None:
     told = Settings(**OPTIONS, json=False, connect_timeout_s=None).command("inbox", "answer", "r 1")
-    where = "--address the-address --data-dir the-data_dir --ca the-ca --cert the-cert --key the-key"
+    where = "--address the-address --data-dir the-data_dir --ca the-ca --cert the-cert --key the-key --as the-name"
     assert told == f"hubbub {where} inbox answer 'r 1'"
 
 

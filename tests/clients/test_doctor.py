@@ -101,17 +101,64 @@ async def test_who_has_taken_the_port_is_named(tmp_path: Path, monkeypatch: pyte
     assert (found.verdict, found.message) == ("warn", "nothing listens there: the hub has ended")
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "unix:/nowhere/s"])
 async def test_a_hub_that_has_the_store_open_and_does_not_answer_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     lock = tmp_path / "hubbub.db.lock"
     lock.write_text("12345\n")
+    client = tmp_path / "client.json"
+    client.write_text(json.dumps({"address": address}))
     assert "store" not in await alone(tmp_path, monkeypatch)  # the lock of a hub that has ended
     with lock.open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        found = (await alone(tmp_path, monkeypatch))["store"].finding
-    assert (found.verdict, found.message) == ("fail", "process 12345 has it open, and does not answer")
-    assert found.advice == "end it, if it hangs: kill 12345"
+        (found,) = [each.finding for each in (await alone(tmp_path, monkeypatch)).values()]
+        assert (found.verdict, found.message) == ("fail", "process 12345 has it open, and does not answer")
+        assert found.advice == "end it, if it hangs: kill 12345"
+        client.unlink()
+        (found,) = [each.finding for each in (await alone(tmp_path, monkeypatch)).values()]
+        assert "a hub runs, and no client.json says where" in str(found.message)
+        assert "hubbub down" in str(found.advice)
+
+
+async def test_a_pipe_in_place_of_the_client_file_is_told_of_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    client = tmp_path / "client.json"
+    os.mkfifo(client, 0o600)
+    assert seen(tmp_path)[str(client)].finding.message == "it cannot be read"
+    assert await alone(tmp_path, monkeypatch) == {}
+
+
+async def test_a_name_that_no_host_can_have_is_an_address_where_nothing_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{'a' * 70}.test:7"
+    (tmp_path / "client.json").write_text(json.dumps({"address": address}))
+    assert (await alone(tmp_path, monkeypatch))[f"address {address}"].finding.verdict == "warn"
+
+
+async def test_a_hub_elsewhere_that_is_not_there_is_not_offered_to_be_started_here(hub: Any, typed: Any) -> None:
+    ran = await typed("--address", "127.0.0.1:1", "doctor", "--json")
+    first = ran.lines[0]
+    assert (ran.status, first["about"], first["verdict"]) == (1, "hub", "fail")
+    assert "hubbub up" not in first["advice"]
+    assert "HUBBUB_ADDRESS" in first["advice"]
+
+
+async def test_the_hub_to_start_is_that_of_the_directory_that_was_named(
+    typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    ran = await typed("--data-dir", str(tmp_path / "none"), "doctor", "--json")
+    assert ran.lines[0]["advice"].startswith(f"start one: hubbub --data-dir {tmp_path / 'none'} up -d;")
+
+
+async def test_a_hub_without_servers_is_told_how_to_get_some(hub: Any, typed: Any) -> None:
+    listed(hub)
+    ran = await typed("doctor")
+    assert "warn  servers: the hub has none yet\n      add one: hubbub servers add NAME" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -146,6 +193,7 @@ async def test_repairs_need_consent(hub: Any, hubbub: Any) -> None:
     assert client.stat().st_mode & 0o777 == 0o644
     ran = await hubbub("doctor", "--fix", "--yes")
     assert {"repair": f"chmod go= {client}", "done": True} in ran.lines
+    assert ran.status == 1  # the hub is still not there
     assert client.stat().st_mode & 0o777 == 0o600
 
 
@@ -154,6 +202,7 @@ GONE = [
     ("COMMAND_NOT_FOUND", b'{"command":"uvx"}', "install uv, which brings uvx"),
     ("COMMAND_NOT_FOUND", b'{"command":"mine"}', "write its whole path"),
     ("VARIABLE_NOT_SET", b"{}", "${NAME:-default}"),
+    ("CONNECTION_LOST", b"{}", "\n      hubbub servers connect away\n"),
     ("HOST_NOT_ALLOWED", b"{}", "allow_hosts"),
 ]
 

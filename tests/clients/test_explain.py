@@ -44,6 +44,7 @@ async def test_all_codes_are_listed_with_a_sentence(typed: Any) -> None:
         ("claim", "CLAIM_LOST"),
         ("../README", None),
         ("readme", None),
+        ("../cli", None),
         ("", None),
     ],
 )

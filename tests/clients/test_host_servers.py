@@ -25,9 +25,12 @@ def around(home: Path, **environ: str) -> Surround:
     return Surround(home=home, environ={**ENVIRON, **environ}, read=variables)
 
 
+def at(home: Path) -> Surroundings:
+    return Surroundings(platform="linux", home=home, environ={})
+
+
 def listed(home: Path, folder: Path, configured: Mapping[str, Any] | None = None) -> tuple[list[Offer], list[Trouble]]:
-    at = Surroundings(platform="linux", home=home, environ={})
-    return offers(everywhere(at, folder), around(home), configured or {})
+    return offers(everywhere(at(home), folder), around(home), configured or {})
 
 
 def entry(found: Any, references: Any = "none", folder: Path | None = None, **more: Any) -> Imported:
@@ -173,7 +176,7 @@ def test_a_file_with_very_many_servers_is_cut_and_says_so(tmp_path: Path) -> Non
     many = {"mcpServers": {f"s{number}": {"command": f"c{number}"} for number in range(1005)}}
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps(many))
-    found, troubles = offers(of_file(file), around(tmp_path), {})
+    found, troubles = offers(of_file(at(tmp_path), tmp_path, file), around(tmp_path), {})
     assert (len(found), "1005 servers" in troubles[0].why) == (1000, True)
 
 
@@ -189,6 +192,8 @@ def test_a_file_with_very_many_servers_is_cut_and_says_so(tmp_path: Path) -> Non
         ({"command": "x", "env": ["A=1"]}, "env is no table"),
         ({"command": "x", "env": {"A": []}}, "env A is no text"),
         ({"command": "x", "args": ["a\0b"]}, "has a NUL"),
+        ({"command": "x", "args": ["a\ud83d"]}, "half a character"),
+        ({"command": "x", "env_keys": ["a}b"]}, "'a}b' is no name of a variable"),
         ({"command": "x" * 70_000}, "too long"),
         ({"command": "x", "args": ["a"] * 1001}, "too long"),
         ({"url": "ftp://x"}, "does not begin with http"),
@@ -213,6 +218,36 @@ def test_what_only_an_editor_knows_is_not_guessed(text: str) -> None:
 def test_keys_that_mean_something_else_are_named(home: Path) -> None:
     taken = entry({"command": "x", "sandbox": True, "autoApprove": ["a"], "auth": {}})
     assert taken.notes == ("'auth' is not taken over", "'sandbox' is not taken over")
+
+
+def test_names_that_are_no_texts_are_named_too(home: Path) -> None:
+    (home / ".config/goose/config.yaml").write_text("extensions: {1: {cmd: x, type: stdio, 2: a, other: b}}\n")
+    found = {offer.server.name: offer.server for offer in listed(home, home / "work")[0]}
+    assert found["1"].notes == ("'2' is not taken over", "'other' is not taken over")
+
+
+def test_what_is_said_of_a_server_is_bounded_whatever_it_has() -> None:
+    taken = entry({"command": "x", **{f"{number}" * 1000: 1 for number in range(30)}})
+    assert (len(taken.notes), max(map(len, taken.notes))) == (20, 300)
+    assert len(entry({"type": "y" * 10_000}).notes[0]) == 300
+
+
+def test_in_the_home_the_files_of_the_person_are_not_those_of_the_folder_as_well(home: Path) -> None:
+    everything = [each for each in everywhere(at(home), home) if isinstance(each, Found)]
+    files = [each.place.file for each in everything if each.name in ("linear", "docs")]
+    assert files == [home / ".cursor/mcp.json", home / ".codex/config.toml"]
+
+
+def test_a_file_that_is_named_is_read_as_that_of_its_host(home: Path) -> None:
+    for name in (".claude.json", ".codex/config.toml", ".config/Claude/claude_desktop_config.json"):
+        own = [each for each in everywhere(at(home), home / "work") if each.place.file == home / name]
+        assert own
+        assert of_file(at(home), home / "work", home / name) == own
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".mcp.json").write_text(json.dumps({"mcpServers": {"a": {"command": "./a"}}}))
+    (found,) = offers(of_file(at(home), home / "work", elsewhere / ".mcp.json"), around(home), {})[0]
+    assert found.server.spec == {"command": "./a", "cwd": str(elsewhere)}
 
 
 def test_the_hub_itself_is_left_out_however_it_is_started() -> None:
@@ -250,6 +285,23 @@ def test_a_second_look_finds_nothing_new(home: Path) -> None:
     configured["search"] |= {"args": ["search", "--region=us"], "env": {"SEARCH_WITH": "typed"}}
     again = listed(home, home / "work", configured)[0]
     assert {offer.state for offer in again} == {"there", "cannot"}
+
+
+def test_a_server_that_got_another_name_is_found_again_with_its_secret_in_the_keyring(home: Path) -> None:
+    other = {"command": "npx", "args": ["other"], "env": {"API_KEY": "s3cretword"}}
+    (home / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"files": other}}))
+    configured = {"files-cursor": {**other, "env": {"API_KEY": "${keyring:hubbub/files-cursor/API_KEY}"}}}
+    states = {offer.hosts: offer.state for offer in listed(home, home / "work", configured)[0]}
+    assert states["Cursor"] == "there"
+
+
+def test_a_server_that_is_switched_off_at_one_host_alone_is_new(home: Path) -> None:
+    (home / ".claude.json").write_text(json.dumps({"mcpServers": {"off": {"command": "off"}}}))
+    (home / ".config/Claude/claude_desktop_config.json").write_text(
+        json.dumps({"mcpServers": {"off": {"command": "off", "disabled": True}}})
+    )
+    found = {offer.server.name: offer for offer in listed(home, home / "work")[0]}
+    assert (found["off"].state, found["off"].hosts) == ("new", "Claude Desktop, Claude Code, Windsurf")
 
 
 def test_a_server_that_was_changed_in_the_configuration_is_not_new(home: Path) -> None:

@@ -53,7 +53,7 @@ def asked(id_: str) -> Any:
 )
 async def test_the_beginning_of_one_id_is_that_id(kitchen: Any, typed: Any, words: tuple[str, ...], whole: str) -> None:
     ran = await typed(*words, "--json")
-    assert ran.status == 0, ran.err
+    assert (ran.status, ran.err) == (0, "")
     assert ran.lines[0]["id"] == whole
     told = await typed(*words)
     assert (f"{words[-1]} is the " in told.err) == (words[-1] != whole)

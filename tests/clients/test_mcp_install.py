@@ -186,6 +186,22 @@ def test_a_file_that_cannot_be_changed_with_certainty_is_left_as_it_is(
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_text_that_looks_like_the_table_of_the_hub_is_not_cut(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    before = 'about = """\n[mcp_servers.hubbub]\nis how it looks\n[end]\n"""\n'
+    file.write_text(before)
+    with pytest.raises(Unchangeable, match="cannot be changed here"):
+        change(file, "mcp_servers", "hubbub", {"command": "x"})
+    assert file.read_text() == before
+
+
+def test_half_a_character_stays_as_it_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text('{"history": ["cut \\ud83d"]}')
+    assert change(file, "mcpServers", "hubbub", {"command": "x"})[0]
+    assert json.loads(file.read_text()) == {"history": ["cut \ud83d"], "mcpServers": {"hubbub": {"command": "x"}}}
+
+
 def test_each_change_keeps_a_copy_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     for number in range(3):

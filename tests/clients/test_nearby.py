@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hubbub.v1 import catalog_pb2
 from hubbub_cli.nearby import NEXT, NOUNS
 from hubbub_cli.usage import OTHER_WORDS, close
 
@@ -80,15 +81,52 @@ async def test_a_call_that_is_interrupted_or_succeeds_asks_for_no_catalog(hub: A
     assert not hub.requests("ListCatalogEntries")
 
 
-async def test_a_schema_that_is_none_is_no_trouble(hub: Any, typed: Any, refusal: Any) -> None:
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (b'{"properties":[1],"required":{"a":1}}', ""),
+        (b'{"properties":{"zone":1},"required":5}', "there is no argument 'x'; it has zone\n"),
+        (b'{"properties":{"zone":1},"required":"zone"}', "there is no argument 'x'; it has zone\n"),
+    ],
+)
+async def test_a_schema_that_is_none_is_no_trouble(
+    hub: Any, typed: Any, refusal: Any, schema: bytes, said: str
+) -> None:
     furnish(hub, refusal)
     entries = hub.replies["ListCatalogEntries"]
 
     def odd(request: Any) -> Any:
         response = entries(request)
-        response.entries[0].object = b'{"name":"get_current_time","inputSchema":{"properties":[1],"required":{"a":1}}}'
+        response.entries[0].object = b'{"name":"get_current_time","inputSchema":%s}' % schema
         return response
 
     hub.replies["ListCatalogEntries"] = odd
     ran = await typed("call", "time", "get_current_time", '{"x": 1}')
-    assert (ran.status, ran.err) == (1, "")
+    assert (ran.status, ran.err) == (1, said)
+
+
+async def test_arguments_of_a_prompt_that_are_no_list_are_no_trouble(hub: Any, typed: Any, refusal: Any) -> None:
+    furnish(hub, refusal)
+    entry = catalog_pb2.CatalogEntry(server="demo", kind=4, object=b'{"name":"odd","arguments":5}')
+    hub.replies["ListCatalogEntries"] = lambda _: catalog_pb2.ListCatalogEntriesResponse(entries=[entry])
+    ran = await typed("prompt", "demo", "odd")
+    assert (ran.status, ran.err.splitlines()[0]) == (1, "error: Invalid params (SERVER_ERROR)")
+
+
+async def test_of_a_server_that_lists_nothing_it_is_said_where_to_look(hub: Any, typed: Any, refusal: Any) -> None:
+    furnish(hub, refusal)
+    ran = await typed("call", "git", "git_log", "n=1")
+    assert ran.status == 1
+    assert "it lists no tools" in ran.err
+    assert "hubbub servers get git\n" in ran.err
+
+
+async def test_an_id_with_spaces_is_one_word_of_the_command_to_type(hub: Any, typed: Any, refusal: Any) -> None:
+    furnish(hub, refusal)
+
+    def taken(asked: Any) -> Any:
+        raise refusal("ALREADY_EXISTS", "CALL_IN_PROGRESS", "this call is under way", {"call": asked.spec.call_id})
+
+    hub.replies["CallMethod"] = taken
+    ran = await typed("call", "demo", "order_lunch", "--call-id", "my lunch")
+    assert "next: hubbub calls watch 'my lunch'\n" in ran.err

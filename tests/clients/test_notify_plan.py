@@ -50,6 +50,21 @@ def test_what_somebody_is_answering_is_told_only_once_the_claim_is_given_up() ->
     assert told(made, 101) == [(101, ["req_1"])]
 
 
+def test_what_was_not_delivered_waits_again_once_somebody_claims_it() -> None:
+    made = plan(digest_s=0)
+    made.see(pending())
+    assert told(made, 11) == [(11, ["req_1"])]
+    assert not made.hold("req_1")
+    made.see(claimed())
+    assert made.hold("req_1")
+    assert made.hold("req_1"), "a second target that it was not delivered to asks, too"
+    assert made.has("req_1")
+    assert told(made, 12) == []
+    made.see(pending())
+    assert told(made, 13) == [(13, ["req_1"])]
+    assert told(made, 14) == []
+
+
 def test_questions_of_one_moment_are_told_together_and_oldest_first() -> None:
     made = plan()
     for number in range(50):

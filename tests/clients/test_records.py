@@ -129,7 +129,6 @@ def test_payloads_of_the_hub_are_read_in_one_place() -> None:
     """`reading` alone reads what the hub sent; the others read what a person, a file or a program of theirs wrote."""
     own = {
         "hubbub_client/reading.py",
-        "hubbub_frontend/arguments.py",
         "hubbub_frontend/forms.py",
         "hubbub_tui/forms.py",
         "hubbub_cli/session.py",

@@ -90,6 +90,11 @@ def test_a_disabled_server_is_left_out_whatever_else_it_says(tmp_path: Path) -> 
     assert read_json(tmp_path, {"mcpServers": {"x": {"disabled": True, "envFile": ".env"}}}) == ()
 
 
+def test_what_is_not_taken_of_a_server_may_say_what_only_an_editor_knows(tmp_path: Path) -> None:
+    entry = {"command": "x", "dev": {"watch": "${workspaceFolder}/**"}, "description": "about ${input:key}"}
+    assert [each.name for each in read_json(tmp_path, {"servers": {"x": entry}})] == ["x"]
+
+
 def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
     assert read(tmp_path, '\ufeff{"servers": {}}', "json") == ()
 
@@ -114,6 +119,9 @@ def test_a_byte_order_mark_does_no_harm(tmp_path: Path) -> None:
         ("[servers.a]\nurl = 'http://x'\ntransport = 'ws'", "servers.a.transport: input should be 'stdio', 'http'"),
         ("[servers.a]\ncommand = 'x'\nretries = -2", "servers.a.retries: input should be greater"),
         ("[servers.a]\ncommand = 'x'\nbackoff_s = [1, 0]", "servers.a.backoff_s.1: input should be greater"),
+        ("[servers.a]\ncommand = 'x'\nargs = 'y'", "servers.a.args: must be a list, such as"),
+        ("[servers.a]\ncommand = 'x'\nenv = 1", "servers.a.env: must be a table of keys and values"),
+        ("[servers.a]\ncommand = 'x'\noauth = 1", "servers.a.oauth: must be a table of keys and values"),
         ("[servers.a]\ncommand = 'x'\nargs = [1]", "servers.a.args.0: input should be a valid string"),
         ("[servers.a]\ncommand = 'x'\nenv = { A = 1 }", "servers.a.env.A: input should be a valid string"),
         ("[servers.a]\ncommand = 'x'\ncall_timeout_s = inf", "servers.a.call_timeout_s: input should be"),

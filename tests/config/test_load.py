@@ -230,6 +230,16 @@ def test_checking_the_configuration_is_asked_for_by_an_option() -> None:
     assert not load_settings([], {}).check_config
 
 
+def test_a_check_of_the_settings_alone_does_not_look_where_references_lead(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.toml", '[servers.a]\ncommand = "x"\nenv = { A = "${NOWHERE}" }\n')
+    with pytest.raises(ConfigError, match="NOWHERE is not set"):
+        load_settings(["--config", file, "--check-config"], {})
+    assert load_settings(["--config", file, "--check-config", "settings"], {}).check_config == "settings"
+    write(tmp_path / "a.toml", '[servers.a]\ncommand = "${x y}"\n')
+    with pytest.raises(ConfigError, match=r"servers\.a\.command"):
+        load_settings(["--config", file, "--check-config", "settings"], {})
+
+
 def test_version_and_help_end_the_program_well(capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--version", "--help"):
         with pytest.raises(SystemExit) as caught:

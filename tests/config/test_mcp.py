@@ -14,18 +14,6 @@ Load = Callable[..., HubSettings]
 OTHER = '[servers.other]\ncommand = "x"\n'
 
 
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads a file with this text, and an environment."""
-
-    def loaded(text: str = "", ending: str = "toml", **environ: str) -> HubSettings:
-        path = tmp_path / f"hub.{ending}"
-        path.write_text(text)
-        return load_settings(["--config", str(path)], environ).hub
-
-    return loaded
-
-
 def test_hosts_are_not_served_unless_an_address_is_given() -> None:
     assert load_settings([], {}).hub.mcp_listen is None
     assert load_settings([], {"HUBBUBD_MCP_LISTEN": "127.0.0.1:0"}).hub.mcp_listen == "127.0.0.1:0"
@@ -145,6 +133,8 @@ def test_a_profile_in_two_files_is_an_error_that_names_both(tmp_path: Path) -> N
         ("unattended_s = 61", "default.unattended_s: input should be less than or equal to 60"),
         ('prefix = "no"', "default.prefix: input should be 'always' or 'never'"),
         ('questions = { form = "all" }', "default.questions.form: input should be 'both', 'host-first', 'host' or"),
+        ("questions = 1", "default.questions: must be a table"),
+        ("alias = 1", "default.alias: must be a table"),
         ("questions = { forms = 1 }", "default.questions.forms: unknown key"),
         ("tolls = 1", "default.tolls: unknown key; did you mean 'tools'?"),
         ("servers = []", "default.servers: tuple should have at least 1 item"),
@@ -181,6 +171,20 @@ def test_what_is_no_table_of_profiles_is_refused_by_its_key(load: Load, text: st
     with pytest.raises(ConfigError) as refused:
         load(text)
     assert f"hub.toml: {error}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("0", "HUBBUBD_MCP_PROFILES: must be a table of keys and values: [mcp.profiles.NAME] in a file"),
+        ("x", "HUBBUBD_MCP_PROFILES: must be a table of keys and values: [mcp.profiles.NAME] in a file"),
+        ('{"a": 1}', "HUBBUBD_MCP_PROFILES: a: must be a table of keys and values"),
+    ],
+)
+def test_profiles_of_the_environment_that_are_no_table_are_refused_in_words(load: Load, value: str, error: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(HUBBUBD_MCP_PROFILES=value)
+    assert error in str(refused.value)
 
 
 def test_a_server_may_have_its_own_name_as_an_alias(load: Load) -> None:

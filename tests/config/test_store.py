@@ -5,24 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.config import HubSettings, load_settings
+from hubbubd.config import HubSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.errors import ConfigError
 
 Load = Callable[..., HubSettings]
 URL = "postgresql://hubbub@127.0.0.1/hubbub"
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Load:
-    """Loads a file with this text, and an environment."""
-
-    def loaded(text: str = "", ending: str = "toml", **environ: str) -> HubSettings:
-        path = tmp_path / f"hub.{ending}"
-        path.write_text(text)
-        return load_settings(["--config", str(path)], environ).hub
-
-    return loaded
 
 
 def address(settings: HubSettings) -> str | None:
@@ -54,6 +42,14 @@ def test_the_environment_has_each_setting_and_leaves_the_others_to_the_file(load
         ("[store]\nunavailable_after_s = -1", {}, r"hub\.toml: store: unavailable_after_s"),
         ("[hub]\nstore = 1", {}, r"hub\.toml: hub\.store: in a file, this is the table \[store\]"),
         ("store = 1", {}, r"hub\.toml: store: must be a table"),
+        *(
+            (
+                "",
+                {"HUBBUBD_STORE": wrong},
+                r"^HUBBUBD_STORE: must be a table.*: \[store\] in a file, HUBBUBD_STORE__URL",
+            )
+            for wrong in ("0", "[]", '"x"', URL)
+        ),
         ("", {"HUBBUBD_STORE__URL": "mysql://x"}, r"HUBBUBD_STORE__\*: url: is postgresql://USER@HOST"),
     ],
 )

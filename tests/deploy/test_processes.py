@@ -100,7 +100,8 @@ async def test_health_checks_tell_those_that_are_well_from_those_that_are_gone(
 async def test_the_inbox_needs_nothing_of_the_hub_but_its_socket_and_its_file(
     hub: RunningHub, start_bridge: Callable[..., Any]
 ) -> None:
-    """As in its container, where the hub's directory cannot be written."""
+    """As in its container, where the hub's directory cannot be written: there is no folder of the page's, either."""
+    (hub.data_dir / "web").touch()
     before = {path.name for path in hub.data_dir.iterdir()}
     assert {"client.json", "hub.sock"} <= before
     bridge = await start_bridge(hub)

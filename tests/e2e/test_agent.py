@@ -204,7 +204,7 @@ async def test_one_round_by_options_answers_what_is_open_and_ends(hub: RunningHu
         ((), "--rules FILE, or one of"),
         (("--accept", "--decline"), "--rules FILE, or one of"),
         (("--accept", "--kind", "sampling"), "rule 1: accept is no answer to sampling"),
-        (("--chat", "http://127.0.0.1:1/v1"), "chat.chat.model: "),
+        (("--chat", "http://127.0.0.1:1/v1"), "--chat needs --model"),
         (("--rules", "no-such-file"), "no-such-file"),
     ],
 )

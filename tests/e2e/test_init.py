@@ -142,6 +142,8 @@ async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(home
         await person.answers("Which?", "99")
         await person.answers("type numbers", f"{number['github']}, {number['search']} {number['notes']}")
         await person.answers("in your system's keyring instead of the file?", "")
+        await person.answers("search asks for Region [eu/us] (Enter: eu):", "mars")
+        await person.sees("type one of eu, us")
         await person.answers("search asks for Region [eu/us] (Enter: eu):", "us")
         await person.answers("search asks for Search key:", "typed-key-1")
         await person.sees("in the keyring")
@@ -159,6 +161,22 @@ async def test_a_person_chooses_answers_once_and_has_secrets_in_the_keyring(home
         "hubbub/notes/Authorization": "Bearer typed-key-1",
     }
     assert SECRET not in home.file.read_text()
+
+
+async def test_enter_takes_the_default_and_nothing_leaves_a_server_out(home: Home) -> None:
+    command = [str(BIN / "hubbub"), "config", "import", str(home.path / ".config/Code/User/mcp.json")]
+    async with on_a_terminal(command, home.environ) as person:
+        await person.answers("Which?", "1")
+        await person.answers("search asks for Region [eu/us] (Enter: eu):", "")
+        await person.answers("search asks for Search key:", "typed-key-1")
+        assert await person.ends() == 0
+    assert home.configuration["servers"]["search"]["args"] == ["search", "--region=eu"]
+    async with on_a_terminal(command, home.environ) as person:
+        await person.answers("Which?", "")
+        await person.answers("notes asks for Search key:", "")
+        assert await person.ends() == 0
+        assert "notes: it needs key; nothing was given" in person.shown
+    assert home.configuration["servers"].keys() == {"search"}
 
 
 async def test_a_person_may_take_nothing(home: Home) -> None:
@@ -232,6 +250,47 @@ async def test_an_edit_is_taken_only_if_the_hub_takes_it(home: Home) -> None:
     assert home.configuration == {"hub": {"log_level": "debug"}}
 
 
+async def test_a_file_that_changes_while_it_is_edited_is_not_overwritten_and_the_edit_is_not_lost(home: Home) -> None:
+    home.file.parent.mkdir(parents=True)
+    home.file.write_text("[hub]\nlog_level = 'info'\n")
+    script = home.path / "editor.py"
+    script.write_text(
+        f"import sys; open({str(home.file)!r}, 'a').write('# theirs\\n'); open(sys.argv[1], 'a').write('# mine\\n')"
+    )
+    ran = await home.hubbub("config", "edit", VISUAL=f"{sys.executable} {script}", TMPDIR=str(home.path))
+    assert (ran.status, "it has been changed meanwhile" in ran.err) == (1, True), ran.err
+    assert home.file.read_text() == "[hub]\nlog_level = 'info'\n# theirs\n"
+    (kept,) = home.path.glob("hubbub-*/hubbub.toml")
+    assert f"what you wrote is in {kept}" in ran.err
+    assert kept.read_text() == "[hub]\nlog_level = 'info'\n# mine\n"
+
+
+async def test_a_reference_that_leads_nowhere_here_is_named_and_stops_no_change(home: Home) -> None:
+    home.file.parent.mkdir(parents=True)
+    home.file.write_text('[servers.x]\ncommand = "x"\nenv = { A = "${NOWHERE}" }\n')
+    ran = await home.hubbub("config", "set", "hub.log_level", "debug")
+    assert (ran.status, "NOWHERE is not set" in ran.err) == (0, True), ran.err
+    assert home.configuration["hub"] == {"log_level": "debug"}
+    malformed = await home.hubbub("config", "set", "servers.x.env.A", "${x y}")
+    assert (malformed.status, "servers.x.env.A" in malformed.err) == (1, True), malformed.err
+
+
+async def test_a_secret_that_is_set_is_offered_to_the_keyring(home: Home) -> None:
+    home.with_keyring()
+    home.file.parent.mkdir(parents=True)
+    home.file.write_text('[servers.x]\ncommand = "x"\n')
+    command = [str(BIN / "hubbub"), "config", "set", "servers.x.env.API_KEY", "s3cretword"]
+    async with on_a_terminal(command, home.environ) as person:
+        await person.answers("Keep 1 secret in your system's keyring instead of the file?", "")
+        await person.sees("is set")
+        assert await person.ends() == 0
+    assert home.configuration["servers"]["x"]["env"] == {"API_KEY": "${keyring:hubbub/x/API_KEY}"}
+    assert home.keyring() == {"hubbub/x/API_KEY": "s3cretword"}
+    ran = await home.hubbub("config", "set", "servers.x.env.OTHER_KEY", "s3cretword")
+    assert (ran.status, "goes into the file, which only you can read: x: env OTHER_KEY" in ran.err) == (0, True)
+    assert home.configuration["servers"]["x"]["env"]["OTHER_KEY"] == "s3cretword"
+
+
 async def test_a_person_may_edit_again_what_the_hub_does_not_take(home: Home) -> None:
     script = home.path / "editor.py"
     script.write_text(
@@ -249,7 +308,8 @@ async def test_a_person_may_edit_again_what_the_hub_does_not_take(home: Home) ->
 async def test_one_host_or_one_file_is_imported_and_a_dry_run_only_shows(home: Home) -> None:
     dry = await home.hubbub("config", "import", "claude-desktop", "--dry-run")
     assert (dry.status, "github" in dry.out, home.file.exists()) == (0, True, False)
-    assert (await home.hubbub("config", "import", "claude-desktop")).status == 2
+    told = await home.hubbub("config", "import", "claude-desktop", "--file", "other.toml")
+    assert (told.status, "`hubbub config import claude-desktop --file other.toml --yes`" in told.err) == (2, True)
     assert (await home.hubbub("config", "import", "claude-desktop", "--yes")).status == 0
     assert home.configuration["servers"].keys() == {"files", "github", "literal"}
     codex = str(home.path / ".codex/config.toml")
@@ -279,8 +339,11 @@ async def test_the_hub_that_runs_reads_a_server_that_is_saved_and_takes_one_of_t
         await hub.connected("mine")
         assert (await home.hubbub(*here, "--json", "servers", "get", "mine")).record["trusted"]
         assert "added by the owner" in (await home.hubbub(*here, "servers", "get", "mine")).out
-        saved = await home.hubbub(*here, "servers", "add", "kept", "--save", "--", sys.executable, script, "stdio")
+        saved = await home.hubbub(
+            *here, "servers", "add", "kept", "--save", "--env", "API_KEY=k1", "--", sys.executable, script, "stdio"
+        )
         assert saved.status == 0, saved.err
+        assert "goes into the file, which only you can read: kept: env API_KEY" in saved.err
         await hub.connected("kept")
         twice = await home.hubbub(*here, "--json", "servers", "add", "kept", "--save", "--", "x")
         assert (twice.status, twice.error["reason"]) == (1, "SERVER_EXISTS")

@@ -152,6 +152,21 @@ async def test_what_is_answered_meanwhile_is_not_tried_again(hub: RunningHub, re
     assert len(receiver.came) == 1
 
 
+async def test_what_somebody_claims_meanwhile_is_told_once_the_claim_is_given_up(
+    hub: RunningHub, receiver: Receiver
+) -> None:
+    receiver.statuses = [503]
+    notifying = await hub.start_hubbub("notify", receiver.url, "--after", "6", "--digest", "0")
+    asked = await ask(hub, "claimed after the first attempt")
+    await told(notifying, "failed")
+    claimed = await hub.client.inbox.claim(asked.id, claim_id="the-claim-of-this-test")
+    later = await ask(hub, "told after the second attempt would have been made")
+    assert (await told(notifying, "told"))["requests"] == [later.id]
+    await hub.client.inbox.release(claimed.id, "the-claim-of-this-test")
+    assert (await told(notifying, "told"))["requests"] == [asked.id]
+    assert len(receiver.came) == 3
+
+
 async def test_what_was_answered_before_it_was_due_is_not_told(hub: RunningHub, receiver: Receiver) -> None:
     asked = await ask(hub, "answered at once")
     waiting = await hub.start_hubbub("notify", receiver.url, "--after", "600", "--digest", "0")

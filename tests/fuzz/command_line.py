@@ -69,10 +69,10 @@ FILES = (
 FILES_OF_HUB: list[bytes] = []
 # These serve until they are told to end, or take the screen: tried until they would. tests/web and tests/tui go on.
 LASTING = ("web", "tui", "agent")
-# Their exit status is what they found, which stands on stdout.
-OF_THE_PERSON = {"config", "init"}
-"""What works on files of the person, and starts an editor and the hub's own check: tests/e2e/test_init.py has it."""
+OF_THE_PERSON = {"config", "init", "up", "down", "service"}
+"""What works on files of the person, and starts an editor, the hub or its service: tests/e2e has these."""
 
+# Their exit status is what they found, which stands on stdout.
 VERDICTS = {("doctor",), ("health",), ("mcp", "check"), ("calls", "watch")}
 GROUP = "commands"
 # A command that waits for a hub to come would wait five seconds for one that never comes.
@@ -81,7 +81,8 @@ PATIENCE_S = 0.2
 
 async def command_line(tally: Tally, seed: int, directory: Path) -> None:
     """Runs commands that nobody would type. Each ends as the contract says, without a traceback."""
-    directory.mkdir(parents=True, exist_ok=True)
+    made = directory / "made"
+    made.mkdir(parents=True, exist_ok=True)
     hub = OddHub(directory)
     await hub.start()
     # gRPC tells this loop of those that the commands have closed. It must not stand on a command's stderr.
@@ -101,11 +102,13 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
 
     # What needs the process's own thread, a browser, and time.
     with (
-        patch("hubbub_cli.agent._until_signal", _never),
+        patch("hubbub_cli.agent.until_signal", _never),
+        patch("hubbub_cli.notifying.until_signal", _never),
         patch("webbrowser.open", lambda *_: False),
         patch("hubbub_web.serve.serve", _started),
         patch("hubbub_tui.app.run", _started),
         patch("hubbub_cli.session.CONNECT_TIMEOUT_S", PATIENCE_S),
+        contextlib.chdir(made),  # a name that is tried may become that of a file
     ):
         await drive(tally, apart, width=1, halfway=None)
     await hub.stop()

@@ -110,7 +110,7 @@ class Caller:
     """Calls any method of the API by its descriptor, with the right token unless told otherwise."""
 
     channel: grpc.aio.Channel
-    metadata: tuple[tuple[str, str], ...] = (("authorization", f"Bearer {TOKEN}"),)
+    metadata: tuple[tuple[str, str | bytes], ...] = (("authorization", f"Bearer {TOKEN}"),)
 
     async def raw(self, method: MethodDescriptor, request: bytes) -> Message:
         """The response, or the first one of a stream. Raises AioRpcError."""

@@ -75,6 +75,8 @@ async def _others(hub: Hub, channel: grpc.aio.Channel) -> AsyncIterator[dict[str
         "a token of an admin": bearing(channel, await made(hub, "ada")),
         "a token that names the owner": bearing(channel, trusted, **{"as": "local"}),
         "the owner's token for somebody else": bearing(channel, TOKEN, **{"as": "ada"}),
+        "the owner's token for somebody who took the owner's name": bearing(channel, TOKEN, **{"as": "local"}),
+        "the same in UTF-8": Caller(channel, (("authorization", f"Bearer {TOKEN}"), ("hubbub-as-bin", b"local"))),
         "a token of the identity provider": bearing(channel, "jwt-1"),
     }
 
@@ -102,11 +104,6 @@ async def test_the_owner_adds_any_command_and_a_server_on_this_machine(served: g
     for spec in (ANYTHING, NEAR):
         assert (await add(owner, spec)).trusted
         assert (await get(owner, spec.name)).trusted
-
-
-@pytest.mark.usefixtures("processes")
-async def test_the_name_of_the_owner_changes_nothing(served: grpc.aio.Channel) -> None:
-    assert (await add(bearing(served, TOKEN, **{"as": "local"}), ANYTHING)).trusted
 
 
 async def test_no_other_principal_does(hub: Hub, served: grpc.aio.Channel) -> None:

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import anyio
 import pytest
 
 from hubbub.v1 import server_pb2
 from hubbub_tui.add import spec_of
 
 from ..clients.conftest import Refusal, ScriptedHub, hub
-from .conftest import at_terminal
+from .conftest import LIMIT_S, at_terminal
 from .test_claims import script
 
 __all__ = ["hub"]
@@ -47,6 +48,42 @@ async def test_a_server_is_added_by_its_command_and_a_refusal_can_be_mended(hub:
         "uvx",
         ["mcp-server-time", "--zone", "Europe/Vienna"],
     )
+
+
+async def test_a_server_at_a_url_has_headers_and_a_program_has_variables(hub: ScriptedHub) -> None:
+    script(hub)
+    added, let_go = anyio.Event(), anyio.Event()
+
+    async def add(asked: Any) -> Any:
+        added.set()
+        await let_go.wait()
+        return server_pb2.AddServerResponse(server=server_pb2.Server(name=asked.spec.name))
+
+    hub.replies["AddServer"] = add
+    async with at_terminal(hub) as ann:
+        await ann.press("2", "a")
+        await ann.sees("Environment variables, NAME=VALUE a line")
+        await ann.types("search")
+        await ann.press("tab")
+        await ann.types("https://mcp.example.com/mcp")
+        await ann.sees("Headers, NAME: VALUE a line")
+        await ann.press("tab")
+        await ann.types("Authorization")
+        await ann.press("ctrl+s")
+        await ann.sees("✗ headers: line 1 is not NAME: VALUE", "Add (ctrl+s)")
+        await ann.types("Authorization: Bearer a:b\n\nx-team: one")
+        await ann.press("ctrl+s")
+        with anyio.fail_after(LIMIT_S):
+            await added.wait()
+        await ann.press("ctrl+s")
+        let_go.set()
+        await ann.no_longer_sees("Command or URL")
+    (asked,) = hub.requests("AddServer")
+    assert dict(asked.spec.http.headers) == {"Authorization": "Bearer a:b", "x-team": "one"}
+    spec = spec_of("a", "npx x", "TOKEN = a=b\n")
+    assert (spec.env, spec.headers) == ({"TOKEN": "a=b"}, None)
+    with pytest.raises(ValueError, match="environment variables: line 2 is not NAME=VALUE"):
+        spec_of("a", "npx x", "A=\nB")
 
 
 def test_a_server_is_a_url_or_a_command() -> None:

@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
+from textual.widgets import Tree
 
 from hubbub.v1 import catalog_pb2, common_pb2
+from hubbub_tui.catalog import CatalogPane
 
-from ..clients.conftest import ScriptedHub, hub
-from .conftest import LIMIT_S, at_terminal
+from ..clients.conftest import Refusal, ScriptedHub, hub
+from .conftest import LIMIT_S, Person, at_terminal
 
 __all__ = ["hub"]
 
@@ -31,6 +33,89 @@ def entries(server: str, *names: str) -> Any:
     return catalog_pb2.ListCatalogEntriesResponse(entries=found)
 
 
+async def silence(_: Any) -> AsyncIterator[Any]:
+    await anyio.sleep_forever()
+    yield
+
+
+def script(hub: ScriptedHub, *lists: Any) -> None:
+    """Scripts a hub with these lists, and nothing else."""
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        for each in lists:
+            yield each
+        yield catalog_pb2.WatchCatalogListsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    for name in ("WatchServers", "WatchPendingRequests", "WatchCalls", "WatchTasks", "WatchEvents"):
+        hub.streams[name] = silence
+    hub.streams["WatchCatalogLists"] = watch
+
+
+async def test_the_keys_of_the_lists_move_through_the_catalog(hub: ScriptedHub) -> None:
+    script(hub, listed("one", 2))
+    hub.replies["ListCatalogEntries"] = lambda _: entries("one", "brew", "roast")
+    async with at_terminal(hub) as ann:
+        await ann.press("5")
+        await ann.sees("2 entries of 1 server ·", "brew", "Open a branch")
+        await ann.press("j", "j", "j")
+        await ann.sees("enter to call it")
+        assert cursor(ann) == "roast"
+        await ann.press("k")
+        assert cursor(ann) == "brew"
+
+
+def cursor(person: Person) -> str:
+    node = person.app.query_one(CatalogPane).query_one(Tree).cursor_node
+    return str(node.label) if node is not None else ""
+
+
+async def test_a_catalog_without_what_is_looked_for_says_where_to_go(hub: ScriptedHub) -> None:
+    script(hub, listed("one", 1))
+    hub.replies["ListCatalogEntries"] = lambda _: entries("one", "brew")
+    async with at_terminal(hub) as ann:
+        await ann.press("5")
+        await ann.sees("brew")
+        await ann.press("slash", *"tea")
+        await ann.sees("0 with tea", "Nothing that the servers offer has all these words; escape shows everything.")
+        await ann.press("escape")
+        await ann.sees("brew", "Open a branch")
+
+
+async def test_a_catalog_without_servers_says_where_to_add_one(hub: ScriptedHub) -> None:
+    script(hub)
+    async with at_terminal(hub) as ann:
+        await ann.press("5")
+        await ann.sees("No server offers anything yet", "2 shows the servers; there, a adds one.")
+
+
+async def test_a_second_key_does_not_call_a_tool_twice(hub: ScriptedHub) -> None:
+    script(hub, listed("one", 1))
+    begun, let_go = anyio.Event(), anyio.Event()
+
+    async def start(_: Any) -> Any:
+        begun.set()
+        await let_go.wait()
+        raise Refusal("FAILED_PRECONDITION", "TOOL_DENIED", "not this tool")
+
+    hub.replies |= {"ListCatalogEntries": lambda _: entries("one", "brew"), "StartCall": start}
+    async with at_terminal(hub) as ann:
+        await ann.press("5")
+        await ann.sees("brew")
+        await ann.press("j", "j", "enter")
+        await ann.sees("It takes no arguments.")
+        await ann.press("ctrl+s")
+        with anyio.fail_after(LIMIT_S):
+            await begun.wait()
+        await ann.press("ctrl+s")
+        let_go.set()
+        await ann.sees("not this tool")
+        assert len(hub.requests("StartCall")) == 1
+        await ann.press("ctrl+s")
+        await ann.sees("not this tool")
+    assert len(hub.requests("StartCall")) == 2
+
+
 async def test_entries_that_come_after_those_of_a_newer_list_are_not_shown(hub: ScriptedHub) -> None:
     changed, late, another = anyio.Event(), anyio.Event(), anyio.Event()
 
@@ -42,10 +127,6 @@ async def test_entries_that_come_after_those_of_a_newer_list_are_not_shown(hub: 
         await another.wait()
         yield listed("two", 1)
         await anyio.sleep_forever()
-
-    async def silence(_: Any) -> AsyncIterator[Any]:
-        await anyio.sleep_forever()
-        yield
 
     async def read(request: Any) -> Any:
         if request.filter.server == "two":

@@ -12,7 +12,8 @@ from hubbub.v1 import common_pb2, inbox_pb2
 from hubbub_client import reading
 from hubbub_client.records import PendingRequest
 from hubbub_tui import answer
-from hubbub_tui.boards import Boards
+from hubbub_tui.boards import Boards, Row
+from hubbub_tui.events import EventsPane
 from hubbub_tui.inbox import InboxPane
 
 from ..clients.conftest import Refusal, ScriptedHub, hub
@@ -85,6 +86,30 @@ async def test_a_row_that_is_gone_to_is_shown_whatever_the_filter_was(hub: Scrip
         pane = ann.app.query_one(InboxPane)
         assert pane.current is not None
         assert pane.current.key == "r2"
+
+
+async def test_what_json_does_not_have_is_said_and_kept_to_be_mended(hub: ScriptedHub) -> None:
+    number = asks("r1", "How many?")
+    number.request = b'{"message": "How many?", "requestedSchema": {"properties": {"a": {"type": "number"}}}}'
+    script(hub, number)
+    hub.replies["ClaimPendingRequest"] = lambda _: elsewhere()
+    async with at_terminal(hub) as ann:
+        await ann.sees("How many?")
+        await ann.press("enter", "ctrl+e")
+        for typed in ('{"a": NaN}', "[" * 10_000):
+            await ann.press("ctrl+a", "delete")
+            await ann.types(typed)
+            await ann.press("ctrl+s")
+            await ann.sees("✗ this is not JSON", typed[:20])
+    assert hub.requests("AnswerPendingRequest") == []
+
+
+def test_each_news_of_a_record_is_another_row() -> None:
+    """Also when the one before is gone, whose place in memory the next one may take."""
+    pane = EventsPane()
+    record = reading.read(PendingRequest, asks("r1", "?"))
+    seen = pane.aspect(Row("r1", record))
+    assert all(pane.aspect(Row("r1", record)) != seen for _ in range(100))
 
 
 async def test_a_claim_is_taken_over_once_for_each_time_that_is_asked(

@@ -8,15 +8,21 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from textual.app import App
 
-from hubbub_tui.app import undisturbed
+import hubbub_client
+from hubbub_tui.app import HubbubApp, run, undisturbed
 
+from ..clients.conftest import ScriptedHub, hub
 from .conftest import LIMIT_S, demo
+
+__all__ = ["hub"]
 
 HUBBUB = str(Path(sys.executable).with_name("hubbub"))
 
@@ -60,10 +66,24 @@ def test_what_libraries_log_does_not_run_over_the_screen(capfd: pytest.CaptureFi
     assert capfd.readouterr().err == "drawn\nheard again"
 
 
+async def test_a_fault_of_its_own_ends_the_command_with_it(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: HubbubApp) -> None:
+        raise RuntimeError("a fault of its own")
+
+    monkeypatch.setattr(HubbubApp, "on_mount", fails)
+    monkeypatch.setattr(HubbubApp, "run_async", partialmethod(App.run_async, headless=True))
+    async with hubbub_client.connect(data_dir=hub.data_dir) as client:
+        with pytest.raises(RuntimeError, match="a fault of its own"):
+            await run(client, "ann")
+
+
 async def test_without_a_terminal_it_says_that_it_needs_one(start_hub: Callable[..., Any]) -> None:
     hub = await start_hub()
     ran = await hub.hubbub("tui")
-    assert (ran.status, ran.error["message"]) == (2, "the terminal UI needs a terminal")
+    assert (ran.status, ran.error["message"]) == (
+        2,
+        "the terminal UI needs a terminal; without one, hubbub inbox shows what waits, and hubbub web a page",
+    )
 
 
 @pytest.mark.usefixtures("processes")

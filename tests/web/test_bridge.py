@@ -55,6 +55,23 @@ async def test_a_link_lets_one_browser_in_once(hub: RunningHub, start_bridge: Ca
     assert (await bridge.post("me")).status_code == 401
 
 
+@pytest.mark.parametrize("name", [None, "Ada", "local", " local "])
+async def test_nobody_at_the_page_is_the_owner_of_the_machine_whatever_their_name(
+    hub: RunningHub, start_bridge: Callable[..., Any], name: str | None
+) -> None:
+    bridge: Bridge = await start_bridge(hub)
+    await bridge.login()
+    if name is not None:
+        assert (await bridge.post("rename", {"name": name})).json() == {"name": name.strip()}
+    for wanted, reason in (
+        ({"command": "/no/such/program"}, "COMMAND_NOT_ALLOWED"),
+        ({"url": "http://127.0.0.2:9/mcp"}, "HOST_NOT_ALLOWED"),
+    ):
+        refused = await bridge.post("add_server", {"name": "evil", **wanted})
+        assert refused.json()["error"]["reason"] == reason
+    assert "evil" not in {server.name for server in await hub.client.servers.list()}
+
+
 async def test_who_logs_out_hears_nothing_more(hub: RunningHub, start_bridge: Callable[..., Any]) -> None:
     bridge: Bridge = await start_bridge(hub)
     await bridge.login()

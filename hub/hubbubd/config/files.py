@@ -16,7 +16,7 @@ from hubbubd.config.hub import HubSettings
 from hubbubd.config.mcp import PROFILE_NAME, PROFILES, ProfileSettings
 from hubbubd.config.server import OWN_NAME, ServerConfig
 from hubbubd.config.store import STORE, StoreSettings
-from hubbubd.config.validation import config_error, unknown_key
+from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
 from hubbubd.errors import ConfigError
 
 SERVER_KEYS = tuple(name for name in ServerConfig.model_fields if name != "name")
@@ -116,7 +116,7 @@ def _parse(where: str, form: str, parse: Any) -> dict[str, Any]:
 def _table(parent: Mapping[str, Any], name: str, key: str) -> dict[str, Any]:
     table: object = parent.get(name, {})
     if not isinstance(table, dict):
-        raise ConfigError(key, "must be a table of keys and values")
+        raise ConfigError(key, NO_TABLE)
     return cast("dict[str, Any]", table)
 
 
@@ -160,8 +160,9 @@ def _adopt(table: Mapping[str, Any], key: str, directory: Path) -> dict[str, Any
         options = _table(table, name, f"{key}.{name}")
         if options.get("disabled") is True:
             continue
-        _refuse_editors(options, f"{key}.{name}")
-        ours = {k: v for k, v in options.items() if k not in FOREIGN_KEYS | {"disabled", "type", "envFile"}}
+        taken = {k: v for k, v in options.items() if k not in FOREIGN_KEYS}
+        _refuse_editors(taken, f"{key}.{name}")
+        ours = {k: v for k, v in taken.items() if k not in ("disabled", "type", "envFile")}
         if "envFile" in options:
             # What the entry itself has comes after what the file has.
             ours["env"] = _variables(options["envFile"], f"{key}.{name}.envFile", directory) | _table(

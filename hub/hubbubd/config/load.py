@@ -20,7 +20,7 @@ from hubbubd.config.mcp import PROFILES, ProfileSettings
 from hubbubd.config.references import Unresolved, resolve
 from hubbubd.config.server import ServerConfig
 from hubbubd.config.store import STORE
-from hubbubd.config.validation import config_error
+from hubbubd.config.validation import NO_TABLE, config_error
 from hubbubd.errors import ConfigError
 
 
@@ -36,7 +36,8 @@ class Settings:
     servers: tuple[ServerConfig, ...] = ()
     files: tuple[Path, ...] = ()
     origins: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    check_config: bool = False
+    check_config: str | None = None
+    """`all` looks also at what the hub needs and at where references lead; `settings` at the settings alone."""
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
@@ -52,7 +53,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     paths, files = _files(options.config, environ)
     servers = _merge_servers(files)
     unresolved = tuple(wrong for file in files for server in file.servers if (wrong := _lacks(server, environ, file)))
-    if unresolved and options.check_config:
+    if unresolved and options.check_config == "all":
         raise unresolved[0]
     command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
     return Settings(
@@ -79,6 +80,12 @@ def _files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tup
 COMMAND_LINE = ("listen", "data_dir", "log_file")
 """Settings that are options, too."""
 
+TABLES = {
+    STORE: f"[{STORE}] in a file, {ENV_PREFIX}STORE__URL and others in the environment",
+    PROFILES: "[mcp.profiles.NAME] in a file, JSON in the environment",
+}
+"""How settings that are tables are written."""
+
 _EPILOG = (
     f"Without --config the files are those of {ENV_PREFIX}CONFIG, else hubbub.toml in the folder hubbub of your "
     "configuration (~/.config). docs/configuration.md has all settings."
@@ -96,7 +103,13 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
     parser.add_argument("--log-file", metavar="FILE", help="where the log goes, instead of stderr")
-    parser.add_argument("--check-config", action="store_true", help="look at it and at what it needs, and exit")
+    parser.add_argument(
+        "--check-config",
+        nargs="?",
+        const="all",
+        choices=("all", "settings"),
+        help="look at it and at what it needs (settings: at nothing but the settings), and exit",
+    )
     parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
     return parser
 
@@ -153,21 +166,27 @@ def _layer(
         hub = HubSettings(**values)
         check(hub, [server.name for server in servers])
     except SettingsError as exc:
-        raise ConfigError(_blame_environment(exc), 'is not valid JSON, which lists are here: ["a", "b"]') from None
+        name = _blamed(exc)
+        what = (
+            f"{NO_TABLE}: {TABLES[name]}" if name in TABLES else 'is not valid JSON, which lists are here: ["a", "b"]'
+        )
+        raise ConfigError(f"{ENV_PREFIX}{name}".upper(), what) from None
     except ValidationError as exc:
         error, name = config_error(exc, values, "hub"), str(exc.errors()[0]["loc"][0])
         within = error.key.removeprefix(f"hub.{name}").removeprefix(".")
         problem = f"{within}: {error.problem}" if within else error.problem
+        if problem == NO_TABLE and name in TABLES:
+            problem = f"{problem}: {TABLES[name]}"
         raise ConfigError(_origin(name, command_line, environ, files), problem) from None
     except ConfigError as exc:
         raise ConfigError(_origin(exc.key, command_line, environ, files), exc.problem) from None
     return hub
 
 
-def _blame_environment(exc: SettingsError) -> str:
-    # The exception names the field only in its text.
-    fields = [name for name in HubSettings.model_fields if f'"{name}"' in str(exc)]
-    return f"{ENV_PREFIX}{fields[0]}".upper()
+def _blamed(exc: SettingsError) -> str:
+    """Return the setting whose variable is wrong."""
+    # The exception names it only in its text.
+    return next(name for name in HubSettings.model_fields if f'"{name}"' in str(exc))
 
 
 def _origin(

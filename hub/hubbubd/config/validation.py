@@ -10,6 +10,13 @@ from hubbubd.errors import ConfigError
 
 _UNKNOWN = "unknown key; docs/configuration.md lists all keys"
 
+NO_TABLE = "must be a table of keys and values"
+_IN_WORDS = {
+    **dict.fromkeys(("model_type", "dict_type"), NO_TABLE),
+    **dict.fromkeys(("tuple_type", "list_type"), 'must be a list, such as ["a", "b"]'),
+}
+"""What is said in place of pydantic's words, which name types of Python."""
+
 
 def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str] = ()) -> ConfigError:
     """Return the first error for the `value` at `key`; `known` are the keys to suggest for an unknown one."""
@@ -18,7 +25,7 @@ def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str
     dotted = ".".join((key, *path)) if key else ".".join(path)
     if error["type"] == "extra_forbidden":
         return unknown_key(dotted, path[-1], known)
-    message = error["msg"].removeprefix("Value error, ")
+    message = _IN_WORDS.get(error["type"]) or error["msg"].removeprefix("Value error, ")
     return ConfigError(dotted, message[:1].lower() + message[1:])
 
 

@@ -9,7 +9,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PermissionDenied
-from hubbubd.rpc.context import LOCAL, principal
+from hubbubd.rpc.context import LOCAL, current, principal
 from hubbubd.rpc.permissions import denied
 
 
@@ -53,12 +53,13 @@ def configure(server: str) -> None:
 
 
 def is_owner() -> bool:
-    """Return whether the caller shows the token in the hub's data directory, and calls for nobody else.
+    """Return whether the caller shows the token in the hub's data directory, and names nobody for whom it calls.
 
-    That file is for the owner of the hub's machine alone, who may start any program without the hub, too.
+    That file is for the owner of the hub's machine alone, who may start any program without the hub, too. Whoever gives
+    a name, even the owner's, passes on what somebody else wants: people at the web page choose their names.
     """
     caller = principal()
-    return caller.credential == caller.name == LOCAL
+    return caller.credential == caller.name == LOCAL and not current().names_caller
 
 
 def call(record: Call, permission: Permission = Permission.SEE) -> Call:

@@ -105,7 +105,7 @@ class Gate:
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
-        amend(principal=NOBODY)
+        amend(principal=NOBODY, names_caller=False)
         credentials: list[str] = []
         called: list[str | None] = []
         place: dict[str, str] = {}
@@ -126,7 +126,7 @@ class Gate:
             return None
         amend(principal=caller)
         caller = _named(caller, called)
-        amend(principal=caller)
+        amend(principal=caller, names_caller=bool(called))
         CURRENT_TRACE.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)

@@ -43,6 +43,9 @@ class RpcContext:
     principal: Principal = NOBODY
     """The caller."""
 
+    names_caller: bool = False
+    """Whether the caller says for whom it calls (`hubbub-as`), be it itself."""
+
     crowd: Crowd = Crowd.AWAY
     """Set for RPCs that need no credential."""
 
