@@ -52,7 +52,7 @@ function perhapsRequests(call) {
   const ids = perhapsWaits(call);
   if (!ids) return null;
   return h("p", { class: "warning" }, ids.length === 1 ? "This open request may be of this call: " : "These open requests may be of this call: ",
-    ids.slice(0, SEEN).map((id, at) => [at ? ", " : "", h("a", { href: `#/request/${encodeURIComponent(id)}`, text: tables.request.get(id)?.question || id, dir: "auto" })]));
+    ids.slice(0, SEEN).map((id, at) => [at ? " · " : "", h("a", { href: `#/request/${encodeURIComponent(id)}`, text: tables.request.get(id)?.question || id, dir: "auto" })]));
 }
 
 /** The page of one call. */
