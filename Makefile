@@ -67,7 +67,7 @@ test-all:
 	@$(MAKE) --no-print-directory test-rest
 
 # What `make test` leaves out.
-test-rest: check-page peers chromium deploy-tools go-tools
+test-rest: $(VENV)/dev.stamp mcp1 check-page peers chromium deploy-tools go-tools
 	$(BIN)/pytest $(IN_PARALLEL) -m whole $(ARGS)
 
 # Of what is tried at random, a fifth: `make test` tries all.
