@@ -159,9 +159,9 @@ class Person:
         return not url.startswith((self.origin, "blob:", "data:"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    """The machine's own Chromium; none is downloaded."""
+    """The machine's own Chromium; none is downloaded. For a module: tests/repo/test_fixtures.py says why."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if not found:
         pytest.fail("chromium is missing: run `make chromium`", pytrace=False)
