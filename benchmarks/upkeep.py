@@ -6,6 +6,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -15,8 +16,8 @@ import anyio
 from measure import TEXT, Figure, Series, percentile
 from processes import HERE, hub, stdio_server
 
-from hubbubd.core.calls import Call, complete, move
-from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit
+from hubbubd.core.calls import Call, complete, goes_on, move
+from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
 from hubbubd.store.sqlite import SqliteStore
 
 BATCH = 50
@@ -72,8 +73,9 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     for number in range(calls):
         call = _call(f"call-{number}")
         sent = move(call, call.state.IN_PROGRESS, 1.0)
-        for state in (call, sent, complete(sent, call.params, 2.0)):
-            ledger.later(Change(table, call.id, state))
+        states = (call, sent, complete(sent, call.params, 2.0))
+        for before, after in zip((None, *states), states, strict=False):
+            ledger.later(table, call.id, partial(goes_on, before, after))
         if number % BATCH == 0:
             await ledger.flush()
     await ledger.flush()

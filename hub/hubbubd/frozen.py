@@ -1,7 +1,7 @@
-"""Changes of frozen records with slots, at a third of the cost of `dataclasses.replace`."""
+"""Changes of frozen records: copies at a third of the cost of `dataclasses.replace`, and changes made once more."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -17,6 +17,23 @@ def replaced(record: T, **changes: Any) -> T:
     if changes:
         raise TypeError(f"{kind.__name__} has no {', '.join(changes)}")
     return copy
+
+
+def carried_over(before: T | None, after: T | None, there: T | None) -> T | None:
+    """Return `there` with what changes from `before` to `after`, as whoever changed it did not know what is there.
+
+    A record that is gone stays gone, and a new one does not replace another one.
+    """
+    if there is before or after is None:
+        return after
+    if there is None or before is None:
+        return there
+    changes: dict[str, Any] = {}
+    for field in fields(cast("Any", after)):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if new is not old and new != old:
+            changes[field.name] = new
+    return cast("T", replace(cast("Any", there), **changes)) if changes else there
 
 
 @cache

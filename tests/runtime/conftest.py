@@ -18,6 +18,7 @@ from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.ownership import Ownership, Sole
 from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
 from hubbubd.store.sqlite import SqliteStore
@@ -130,6 +131,7 @@ class World:
     meter: Meter = OFF
     tracer: Noted | None = None
     clock: Clock | None = None
+    ownership: Ownership = field(default_factory=Sole)
 
     @property
     def peer(self) -> Peer:
@@ -147,7 +149,14 @@ class World:
             self.tracer.clock, self.peer.tracer = clock.now, self.tracer
         tracer = self.tracer or UNTRACED
         async with Hub.open(
-            self.store, self.peers, configured, settings, clock=clock, tracer=tracer, meter=self.meter
+            self.store,
+            self.peers,
+            configured,
+            settings,
+            clock=clock,
+            tracer=tracer,
+            meter=self.meter,
+            ownership=self.ownership,
         ) as hub:
             yield hub
 

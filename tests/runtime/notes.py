@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import anyio
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.runtime.records import Change, EventKind, Ledger, Stored, Table, WatcherLimit
+from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, gone
 
 from .conftest import FailingStore, Watching, settle
 
@@ -46,13 +46,13 @@ class Notes:
         self.ledger = Ledger(store, [self.table], stored.door)
 
     async def put(self, *notes: Note) -> None:
-        await self.ledger.commit([Change(self.table, note.id, note) for note in notes])
+        await self.ledger.transact(lambda: (None, [self.table.change(note.id, note) for note in notes]))
 
     async def delete(self, note_id: str) -> None:
-        await self.ledger.commit([Change(self.table, note_id, None)])
+        await self.ledger.change(self.table, note_id, gone)
 
     def later(self, note: Note) -> None:
-        self.ledger.later(Change(self.table, note.id, note))
+        self.ledger.later(self.table, note.id, lambda _: note)
 
     def watch(self, colour: str = "", token: str = "") -> Any:
         return self.table.feed.watch(Colour(colour), token)

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.records import Change
+from hubbubd.runtime.records import Change, gone
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK
 from hubbubd.store import Conflict
@@ -86,7 +86,7 @@ class Hook:
 
 
 async def test_commits_of_one_context_that_are_made_at_once_all_carry_its_hook(world: World, notes: Notes) -> None:
-    hook = Hook(Change(notes.table, "r", Note("r")))
+    hook = Hook(notes.table.new("r", Note("r")))
     world.store.delay_s = 1
     token = COMMIT_HOOK.set(hook)
     try:
@@ -162,7 +162,7 @@ async def test_a_record_that_never_stands_still_is_given_up(world: World, notes:
     await notes.put(Note("a"))
 
     def stale() -> tuple[None, list[Change[Note]]]:
-        return None, [Change(notes.table, "a", Note("a"), 0)]
+        return None, [notes.table.new("a", Note("a"))]
 
     with pytest.raises(Aborted):
         await notes.ledger.transact(stale)
@@ -179,7 +179,7 @@ async def test_text_that_utf8_cannot_hold_does_not_stop_the_ledger(world: World,
 
 
 async def test_deleting_what_was_never_written_leaves_nothing_waiting(world: World, notes: Notes) -> None:
-    notes.ledger.later(Change(notes.table, "ghost", None))
+    notes.ledger.later(notes.table, "ghost", gone)
     await settle()
     assert not notes.table.behind
     assert not list(notes.table)

@@ -257,6 +257,7 @@ async def test_when_the_store_does_not_take_the_questions_the_call_fails(world: 
 
     script(world, failing_store)
     async with world.hub(server()) as hub:
+        await settle()  # it has nothing else to write by then
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "STORE_UNAVAILABLE"
         assert not open_requests(hub)

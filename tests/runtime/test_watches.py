@@ -137,6 +137,7 @@ async def test_a_token_that_cannot_be_honoured_brings_a_reset_and_a_fresh_snapsh
         (token[:-4], "MALFORMED"),
     ]:
         watch = await after(notes, watching, bad, "red")
+        await settle(broadcast.AHEAD_S)
         assert watch.kinds() == [X, U, S], bad
         assert watch.events[0].reason == reason
         resumed = await after(notes, watching, watch.events[0].token, "red")

@@ -7,7 +7,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
 from hubbubd.runtime.oversight import Audit, Retention
-from hubbubd.runtime.records import Change, Ledger, Stored, WatcherLimit
+from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.tables import Tables
 from hubbubd.store.sqlite import SqliteStore
@@ -55,7 +55,7 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
     largest = 0
     for batch in range(BATCHES):
         records = [ended(f"call-{batch}-{number}", clock.now() - 5) for number in range(BATCH)]
-        await ledger.commit([Change(tables.calls, record.id, record) for record in records])
+        await ledger.commit([tables.calls.new(record.id, record) for record in records])
         retention.prune()
         await ledger.flush()
         if batch % 10 == 9:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from hubbubd import bounds
 from hubbubd.core.connection import IllegalTransition
 from hubbubd.errors import Category, Fault
-from hubbubd.frozen import replaced
+from hubbubd.frozen import carried_over, replaced
 from hubbubd.telemetry.trace import Span, Trace
 
 
@@ -123,6 +123,18 @@ def move(call: Call, state: CallState, now: float, *, result: bytes | None = Non
     return replaced(
         call, state=state, completed_at=now, result=result, fault=fault, perhaps_pending_ids=(), under_way=()
     )
+
+
+def goes_on(before: Call | None, after: Call, there: Call | None) -> Call | None:
+    """Return what is recorded of a call once it has changed from `before` to `after`, whatever is recorded now.
+
+    An end is final, and another call under the same id is left alone.
+    """
+    if there is before:
+        return after
+    if there is None or there.state.ended or there.created_at != after.created_at:
+        return there
+    return carried_over(before, after, there)
 
 
 def complete(call: Call, result: bytes, now: float) -> Call:

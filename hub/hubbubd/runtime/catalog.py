@@ -8,6 +8,7 @@ due, so a storm of notifications is coalesced: one fetch more, not one each.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,8 +23,9 @@ from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
+from hubbubd.frozen import carried_over
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.records import Change, Ledger, Table, Watch
+from hubbubd.runtime.records import Ledger, Table, Watch, gone
 from hubbubd.turns import turn
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.ports import Era, Link
@@ -165,10 +167,12 @@ class Catalog:
         unknown = Freshness.UNKNOWN
         first = before is not None and before.freshness is unknown and record.freshness is not unknown
         if before != record:
-            self._ledger.later(Change(self._lists, record.id, record))
+            self._ledger.later(self._lists, record.id, partial(carried_over, before, record))
         changed = entries is not None and entries != self.entries(record.id)
         if entries is not None and changed:
-            self._ledger.later(Change(self._entries, record.id, CatalogEntries(id=record.id, entries=entries)))
+            fetched = CatalogEntries(id=record.id, entries=entries)
+            known = self._entries.record(record.id)
+            self._ledger.later(self._entries, record.id, partial(carried_over, known, fetched))
             self.version += 1
         if changed or announced or first:
             self._tell(record.server, record.kind, announced=announced)
@@ -177,9 +181,9 @@ class Catalog:
         """Delete the lists of kinds that the server no longer declares."""
         for kind in Kind:
             if kind not in kinds and (record := self.record(server, kind)) is not None:
-                self._ledger.later(Change(self._lists, record.id, None))
+                self._ledger.later(self._lists, record.id, gone)
                 if self._entries.record(record.id) is not None:
-                    self._ledger.later(Change(self._entries, record.id, None))
+                    self._ledger.later(self._entries, record.id, gone)
                     self.version += 1
                     self._tell(server, kind)
 

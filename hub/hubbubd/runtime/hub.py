@@ -17,6 +17,7 @@ from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, ConnectedHosts, Quotas, Retention, Tokens
+from hubbubd.runtime.ownership import Ownership, Sole
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -113,13 +114,14 @@ class Hub:
         files: tuple[Path, ...] = (),
         load: Callable[[], Settings] | None = None,
         telemetry_endpoint: str = "",
+        ownership: Ownership = Sole(),  # noqa: B008 - has no state
     ) -> AsyncGenerator["Hub"]:
         """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
 
         `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
         it a reload changes nothing. `telemetry_endpoint` is only shown.
         """
-        ledger, tables = await remember(store, settings, meter)
+        ledger, tables = await remember(store, settings, meter, ownership)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
             measures = Measures(

@@ -10,6 +10,7 @@ from hubbubd.core.inbox import PendingRequest, Shown
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.runtime.oversight import Token, Upkeep
+from hubbubd.runtime.ownership import Ownership, Sole
 from hubbubd.runtime.records import Mending, Stored, Table
 
 REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
@@ -37,15 +38,18 @@ CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
 class Tables:
     """All tables."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, ownership: Ownership = Sole()) -> None:  # noqa: B008 - has no state
+        def own(record: PendingRequest | Call | Task) -> bool:
+            return ownership.owns(record.server)
+
         self.servers = Table(
             stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
         )
-        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD))
+        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD), own=own)
         self.shown = Table(stored, "shown", Shown)
-        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS)
+        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS, own=own)
         self.tasks = Table(
-            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"})
+            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}), own=own
         )
         self.lists = Table(stored, "catalog", CatalogList)
         self.entries = Table(stored, "catalog_entries", CatalogEntries)

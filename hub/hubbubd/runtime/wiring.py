@@ -23,6 +23,7 @@ from hubbubd.runtime.calls import (
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
+from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
@@ -57,10 +58,10 @@ class Ground:
     telemetry_endpoint: str
 
 
-async def remember(store: Store, settings: HubSettings, meter: Meter) -> tuple[Ledger, Tables]:
+async def remember(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
     """Load the store into tables, and return them with the ledger that keeps them."""
     door = WatcherLimit(settings.max_watchers)
-    tables = Tables(await Stored.read(store, door))
+    tables = Tables(await Stored.read(store, door), ownership)
     return Ledger(store, tables.all(), door, meter), tables
 
 

@@ -78,10 +78,10 @@ class ActiveCall:
 
 
 class ServerQueue:
-    """The unfinished calls of one server. `record` is called with every new state of a call."""
+    """The unfinished calls of one server. `record` is called with the state before and after each change of a call."""
 
     def __init__(
-        self, config: ServerConfig, clock: Clock, record: Callable[[Call], None], tracer: Tracer = OFF
+        self, config: ServerConfig, clock: Clock, record: Callable[[Call, Call], None], tracer: Tracer = OFF
     ) -> None:
         self._take(config)
         self.tracer = tracer
@@ -328,8 +328,8 @@ class ServerQueue:
 
     def to(self, active: ActiveCall, call: Call) -> None:
         """Move a call to its next state, and record it."""
-        active.call = call
-        self._record(call)
+        before, active.call = active.call, call
+        self._record(before, call)
 
     # Ends
 

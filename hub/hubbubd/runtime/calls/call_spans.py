@@ -7,15 +7,17 @@ that the next process can finish it after a crash. While tracing is off all this
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 
 from hubbubd import payload
+from hubbubd.core import calls as core_calls
 from hubbubd.core import inbox as core_inbox
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEvent, RequestKind, RequestState
 from hubbubd.core.tasks import Task, TaskStatus
 from hubbubd.frozen import replaced
 from hubbubd.runtime.calls.call_queue import ActiveCall
-from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.runtime.records import Ledger, Table
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Event, Kind, Span, Trace, of_params
 from hubbubd.telemetry.tracer import Tracer
@@ -47,9 +49,9 @@ class SpanRecorder:
         self._ledger = ledger
         self._calls = calls
         if tracer.on:
-            calls.follow(self._follow_call)
-            requests.follow(self._follow_request)
-            tasks.follow(self._follow_task)
+            calls.act(self._follow_call)
+            requests.act(self._follow_request)
+            tasks.act(self._follow_task)
 
     # Calls
 
@@ -117,8 +119,9 @@ class SpanRecorder:
         return replaced(call, under_way=())
 
     def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
-        active.call = replaced(active.call, under_way=under_way)
-        self._ledger.later(Change(self._calls, active.call.id, active.call))
+        before = active.call
+        active.call = replaced(before, under_way=under_way)
+        self._ledger.later(self._calls, before.id, partial(core_calls.goes_on, before, active.call))
 
     def _tell_queue(self, call: Call, start: float, end: float) -> None:
         trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None

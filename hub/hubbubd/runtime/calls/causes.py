@@ -40,7 +40,8 @@ class Causes:
         self._named: dict[str, set[str]] = {}
         inbox.as_its_calls_left_it = self._settled
         requests.follow(self._follow_request)
-        calls.follow(self._follow_call)
+        requests.act(self._settle_new)
+        calls.act(self._follow_call)
 
     async def recover(self) -> None:
         """Index the stored requests; those whose calls have ended are updated on return."""
@@ -86,10 +87,11 @@ class Causes:
                 there.discard(request.id)
                 if not there:
                     del self._named[call_id]
-        if after is None:
-            return
-        self._name(after)
-        if before is None and self._settled(after) is not after:
+        if after is not None:
+            self._name(after)
+
+    def _settle_new(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        if before is None and after is not None and self._settled(after) is not after:
             self._soon(after.id, {after.id})
 
     def _follow_call(self, _before: Call | None, after: Call | None) -> None:

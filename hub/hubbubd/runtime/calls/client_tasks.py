@@ -4,14 +4,16 @@ Task and call are one commit before anything follows from them, so that a task s
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
 
 from hubbubd.clock import Clock
+from hubbubd.core import calls as core_calls
 from hubbubd.core import tasks as core
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Origin, PendingRequest
@@ -23,8 +25,7 @@ from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.task_poller import TaskPoller, outcome
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.records import Change, Ledger, Table
-from hubbubd.store import Conflict
+from hubbubd.runtime.records import Change, Ledger, Table, gone
 from hubbubd.upstream.ports import Era, Link
 
 
@@ -40,7 +41,7 @@ class ClientTasks:
         self._questions = TaskQuestions(table, inbox, clock)
         self._poller = TaskPoller(ledger, table, self._questions, clock)
         self._followed: dict[tuple[str, str], Followed] = {}
-        calls.follow(self._follow_call)
+        calls.act(self._follow_call)
 
     async def recover(self) -> None:
         """Cancel the tasks, and withdraw the requests of tasks, whose calls were not resumed."""
@@ -48,7 +49,7 @@ class ClientTasks:
         own = [task for task in self._table if task.role is TaskRole.CLIENT]
         for task in own:
             if task.id not in waiting and not task.status.ended:
-                self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), "its call has ended"))
+                self._poller.cancelled(task.id, "its call has ended")
         wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
         await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
 
@@ -84,19 +85,18 @@ class ClientTasks:
 
     async def _keep(self, active: ActiveCall, followed: Followed, wire: Mapping[str, Any]) -> str:
         """Commit a new task together with its call, and return its id. Raises Unavailable."""
-        while True:
+
+        def plan() -> tuple[str, Sequence[Change[Any]]]:
             task = self._new(followed, wire)
-            # At once: another change of the call, made while this is committed, is made from it.
-            call = active.call = replace(active.call, task_id=task.id)
-            try:
-                await self._ledger.commit([self._table.change(task.id, task), Change(self._calls, call.id, call)])
-            except Conflict:  # another task got its id meanwhile
-                continue
-            except BaseException:  # if cancelled, the commit may have held
-                known = self._calls.record(call.id)
-                active.call = replace(active.call, task_id=known.task_id if known is not None else None)
-                raise
-            return task.id
+            call = replace(active.call, task_id=task.id)
+            step = partial(core_calls.goes_on, active.call, call)
+            return task.id, [self._table.new(task.id, task), *self._calls.step(call.id, step)]
+
+        try:
+            return await self._ledger.transact(plan)
+        finally:  # if cancelled, the commit may have held
+            known = self._calls.record(active.call.id)
+            active.call = replace(active.call, task_id=known.task_id if known is not None else None)
 
     def _new(self, followed: Followed, wire: Mapping[str, Any]) -> Task:
         config, now = followed.queue.config, self._clock.now()
@@ -159,13 +159,13 @@ class ClientTasks:
         if task is not None and not task.status.ended:
             fault = followed.active.fault or (followed.failure.fault if followed.failure else None)
             why = fault.message if fault else "its call ran out of time"
-            self._poller.put(core.move(task, TaskStatus.CANCELLED, self._clock.now(), why))
+            self._poller.cancelled(task.id, why)
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
         """Delete a client task together with its call."""
         task = self._table.record(before.task_id or "") if before is not None and after is None else None
         if task is not None and task.role is TaskRole.CLIENT:
-            self._ledger.later(Change(self._table, task.id, None))
+            self._ledger.later(self._table, task.id, gone)
 
     # Requests and notifications of servers
 
@@ -190,13 +190,13 @@ class ClientTasks:
 
         Raises ResourceExhausted and Unavailable.
         """
-        while True:
-            task = self._table.record(request.task_id or "")
-            also: list[Change[Any]] = []
-            if task is not None and task.role is TaskRole.CLIENT:
-                also = [self._table.change(task.id, replace(task, pending_ids=(*task.pending_ids, request.id)))]
-            with suppress(Conflict):  # the task has changed meanwhile: plan again
-                return await self._inbox.open([request], also)
+
+        def asked(task: Task | None) -> Task | None:
+            if task is None or task.role is not TaskRole.CLIENT:
+                return task
+            return replace(task, pending_ids=(*task.pending_ids, request.id))
+
+        await self._inbox.open([request], lambda: self._table.step(request.task_id or "", asked))
 
     # For callers
 

@@ -27,7 +27,6 @@ from hubbubd.runtime.calls.spec import ProgressEvent
 from hubbubd.runtime.calls.task_support import TaskSupport, with_task
 from hubbubd.runtime.calls.url_elicitation import Consents
 from hubbubd.runtime.records import Change, Ledger, Table
-from hubbubd.store import Conflict
 from hubbubd.telemetry.trace import CURRENT_TRACE
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
@@ -89,9 +88,7 @@ class CallExchange:
         """Commit a detached call before it is sent; return False if the store refused it."""
         if active.call.detached:
             try:
-                await self._ledger.commit([self._table.change(active.call.id, active.call)])
-            except Conflict:
-                active.refusal = reused(active.call)
+                await self._ledger.transact(lambda: (None, [self._made(active.call)]))
             except HubError as exc:
                 active.refusal = exc
         if active.refusal is not None:
@@ -99,6 +96,12 @@ class CallExchange:
             active.ended.set()
         active.admitted.set()
         return active.refusal is None
+
+    def _made(self, call: Call) -> Change[Call]:
+        """Return the making of a call's record. Raises AlreadyExists if its id is taken."""
+        if self._table.record(call.id) is not None:
+            raise reused(call)
+        return self._table.new(call.id, call)
 
     async def _run(
         self, queue: ServerQueue, active: ActiveCall, exchange: Callable[[], Awaitable[dict[str, Any]]]
@@ -127,7 +130,6 @@ class CallExchange:
             fault = Fault(code="INTERNAL", category=Category.SERVER, message=f"the hub failed: {type(exc).__name__}")
         if result is None and self._resumption.outlives(queue, active, fault):
             queue.leave(active, active.call)
-            self._record(active.call)
             active.ended.set()
             return
         now = self._clock.now()
@@ -197,7 +199,7 @@ class CallExchange:
         sent.
         """
         if active.call.detached and not active.known_as_sent:
-            await self._ledger.commit([Change(self._table, active.call.id, active.call)])
+            await self._ledger.transact(lambda: (None, self._table.queued(active.call.id)))
             active.known_as_sent = True
             if queue.link is not link:
                 queue.enter_again(active)
@@ -218,20 +220,18 @@ class CallExchange:
 
     async def _end(self, queue: ServerQueue, active: ActiveCall, call: Call) -> None:
         queue.ended[call.state] += 1
+        self._ledger.later(self._table, call.id, partial(core.goes_on, active.call, call))
         queue.leave(active, call)
-        self._record(call)
-        ended = Change(self._table, call.id, call)
         log.debug("call ended", call=call.id, server=call.server, method=call.method, state=call.state.value)
         try:
             if call.detached or call.rounds or call.task_id or self._causes.named(call.id):
                 # Durable before the caller sees it; if the store fails now, write-behind retries.
                 with suppress(HubError):
-                    await self._ledger.transact(lambda: (None, [ended, *self._causes.changes(call.id)]))
+                    await self._ledger.transact(
+                        lambda: (None, [*self._table.queued(call.id), *self._causes.changes(call.id)])
+                    )
         finally:
             active.ended.set()
-
-    def _record(self, call: Call) -> None:
-        self._ledger.later(Change(self._table, call.id, call))
 
 
 def _not_taken(fault: Fault) -> bool:

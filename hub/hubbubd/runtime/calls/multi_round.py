@@ -4,9 +4,10 @@ The SDK's own loop is not used, because the state must survive reconnects and re
 """
 
 import secrets
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -133,13 +134,15 @@ class Rounds:
 
     async def _keep(self, active: ActiveCall, rounds: core.Rounds, *asked: PendingRequest) -> None:
         """Commit a round together with its requests."""
-        # At once: another change of the call, made while this is committed, is made from it.
-        call = active.call = replace(active.call, rounds=rounds)
+
+        def kept() -> Sequence[Change[Any]]:
+            step = partial(core.goes_on, active.call, replace(active.call, rounds=rounds))
+            return self._table.step(active.call.id, step)
+
         try:
-            await self._inbox.open(asked, [Change(self._table, call.id, call)])
-        except BaseException:  # if cancelled, the commit may have held
-            active.call = replace(active.call, rounds=self._table.get(call.id).rounds)
-            raise
+            await self._inbox.open(asked, kept)
+        finally:  # if cancelled, the commit may have held
+            active.call = replace(active.call, rounds=self._table.get(active.call.id).rounds)
 
     async def answers(
         self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]

@@ -31,7 +31,7 @@ from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
+from hubbubd.runtime.records import Ledger, Place, Table, Watch
 
 DRAIN_S = 0.02
 """Seconds between looks, while draining, whether calls have ended."""
@@ -79,7 +79,7 @@ class Calls:
         left = [call for call in own if not call.state.ended and self._resumption.obstacle(call, config) is None]
         for call in in_order(left):
             active = queue.resume(core.taken_up(self._spans.taken_over(call)))
-            self._record(active.call)
+            self._record(call, active.call)
             go_on = self._exchange.resume(queue, active)
             self._quota.take(call.principal)
             self._background.start_brief(self._quota.until_ended, call.principal, go_on)
@@ -97,7 +97,7 @@ class Calls:
             queue = self._queues.get(call.server)
             why = self._resumption.obstacle(call, queue.config if queue else None)
             ended = core.fail(self._spans.taken_over(call), restarted(why), self._clock.now())
-            self._record(ended)
+            self._record(call, ended)
             if queue is not None:
                 queue.ended[ended.state] += 1
         for server, queue in self._queues.items():
@@ -184,10 +184,11 @@ class Calls:
 
     async def _detach(self, active: ActiveCall) -> None:
         """Make a call detached, durably. Whoever else starts it meanwhile waits for that. Raises Unavailable."""
-        active.call = replace(active.call, detached=True)
+        before = active.call
+        active.call = replace(before, detached=True)
         active.admitted = asyncio.Event()
         try:
-            await self._ledger.commit([Change(self._table, active.call.id, active.call)])
+            await self._ledger.change(self._table, before.id, partial(core.goes_on, before, active.call))
         except HubError:
             active.call = replace(active.call, detached=False)
             _stop_unwanted(active)  # its callers may have hung up meanwhile
@@ -309,14 +310,14 @@ class Calls:
         active = queue.enter(self._spans.begun(call, params))
         self._quota.take(call.principal)
         if not call.detached:
-            self._record(active.call)
+            self._record(None, active.call)
         # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
         begin = partial(self._exchange.begin, queue, active, params)
         self._background.start_brief(self._quota.until_ended, call.principal, begin)
         return active
 
-    def _record(self, call: Call) -> None:
-        self._ledger.later(Change(self._table, call.id, call))
+    def _record(self, before: Call | None, after: Call) -> None:
+        self._ledger.later(self._table, after.id, partial(core.goes_on, before, after))
 
     def _queue(self, server: str) -> ServerQueue:
         if server not in self._queues:

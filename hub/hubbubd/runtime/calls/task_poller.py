@@ -128,27 +128,24 @@ class TaskPoller:
         return await self._ledger.transact(plan)
 
     async def _end(self, followed: Followed, outcome: dict[str, Any] | PeerError | Failure) -> None:
-        task, now = self._table.get(followed.task_id), self._clock.now()
-        if task.status.ended:
-            return
-        if isinstance(outcome, PeerError):
-            error = {"code": outcome.code, "message": outcome.message}
-            if outcome.data is not None:
-                error["data"] = outcome.data
-            task = core.fail(task, payload.dumps(error), outcome.message, now)
-        elif isinstance(outcome, Failure):
-            task = core.move(task, TaskStatus.FAILED, now, outcome.message)
-            task = task if outcome.result is None else replace(task, result=payload.dumps(outcome.result))
-        else:
-            task = core.complete(task, payload.dumps(outcome), now)
-        try:
-            await self._ledger.commit([Change(self._table, task.id, task)])
-        except HubError:
-            self.put(task)  # the record follows when the store recovers
+        now = self._clock.now()
 
-    def put(self, task: Task) -> None:
-        """Store a task, write-behind."""
-        self._ledger.later(Change(self._table, task.id, task))
+        def ended(task: Task | None) -> Task | None:
+            return task if task is None or task.status.ended else _ended(task, outcome, now)
+
+        try:
+            await self._ledger.change(self._table, followed.task_id, ended)
+        except HubError:
+            self._ledger.later(self._table, followed.task_id, ended)  # the record follows when the store recovers
+
+    def cancelled(self, task_id: str, why: str) -> None:
+        """Note that a task is cancelled unless it has ended, write-behind."""
+        now = self._clock.now()
+
+        def cancelled(task: Task | None) -> Task | None:
+            return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, why)
+
+        self._ledger.later(self._table, task_id, cancelled)
 
 
 def outcome(task: Task) -> dict[str, Any]:
@@ -163,6 +160,18 @@ def outcome(task: Task) -> dict[str, Any]:
         raise UpstreamError(Fault(code="TASK_FAILED", category=Category.SERVER, message=message))
     words = task.status_message or f"{task.server} cancelled the task"
     raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=words))
+
+
+def _ended(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: float) -> Task:
+    if isinstance(outcome, PeerError):
+        error = {"code": outcome.code, "message": outcome.message}
+        if outcome.data is not None:
+            error["data"] = outcome.data
+        return core.fail(task, payload.dumps(error), outcome.message, now)
+    if isinstance(outcome, Failure):
+        failed = core.move(task, TaskStatus.FAILED, now, outcome.message)
+        return failed if outcome.result is None else replace(failed, result=payload.dumps(outcome.result))
+    return core.complete(task, payload.dumps(outcome), now)
 
 
 def _lost(task: Task, exc: PeerError) -> UpstreamError:

@@ -17,7 +17,6 @@ from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.multi_round import asked_by, configured, input_refused, questions_of
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
-from hubbubd.store import Conflict
 
 log = structlog.get_logger(__name__)
 
@@ -33,23 +32,24 @@ class TaskQuestions:
     async def put(self, followed: Followed, asked: object) -> None:
         """Add the new ones to the inbox, committed together with the task's references to them."""
         queue, active = followed.queue, followed.active
-        while True:
-            task = self._table.get(followed.task_id)
-            known = dict(task.questions)
-            new = {key: question for key, question in questions_of(asked).items() if key not in known}
-            if not new:
-                return
-            requests = {
-                key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
-                for key, (kind, params) in new.items()
-                if not configured(queue, kind)
-            }
-            ids = [(key, requests[key].id if key in requests else "") for key in new]
+        known = dict(self._table.get(followed.task_id).questions)
+        new = {key: question for key, question in questions_of(asked).items() if key not in known}
+        if not new:
+            return
+        requests = {
+            key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
+            for key, (kind, params) in new.items()
+            if not configured(queue, kind)
+        }
+        ids = [(key, requests[key].id if key in requests else "") for key in new]
+
+        def refers(task: Task | None) -> Task | None:
+            if task is None:
+                return None
             pending = (*task.pending_ids, *(request.id for request in requests.values()))
-            after = replace(task, questions=(*task.questions, *ids), pending_ids=pending)
-            with suppress(Conflict):
-                await self._inbox.open(list(requests.values()), [self._table.change(task.id, after)])
-                break
+            return replace(task, questions=(*task.questions, *ids), pending_ids=pending)
+
+        await self._inbox.open(list(requests.values()), lambda: self._table.step(followed.task_id, refers))
         for key, request_id in ids:
             followed.group.start_soon(self._answer, followed, key, request_id)
 

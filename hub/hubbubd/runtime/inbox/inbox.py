@@ -17,9 +17,9 @@ from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestEventType, RequestState
+from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
-from hubbubd.errors import ResourceExhausted, Unavailable
+from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.oversight import Quota
@@ -79,6 +79,7 @@ class Inbox:
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
+        table.act(self._arm)
 
     def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
@@ -89,8 +90,8 @@ class Inbox:
 
     def _take_up(self, request: PendingRequest) -> None:
         self._follow(None, request)
-        if (free := core.without_worker(request)) is not request:
-            self._ledger.later(Change(self._table, request.id, free))
+        self._arm(None, request)
+        self._note(request.id, core.without_worker)
 
     def register(self, origin: Origin, settler: Settler) -> None:
         """Set the settler of an origin."""
@@ -136,9 +137,15 @@ class Inbox:
 
         In a record of its own: it must not show up as a change of the requests.
         """
-        shown = core.Shown(at=self._shown)
-        if shown != (self._shown_before.record(SHOWN) or core.Shown()):
-            self._ledger.later(Change(self._shown_before, SHOWN, shown))
+
+        def with_these(there: core.Shown | None) -> core.Shown | None:
+            before = there.at if there is not None else {}
+            shown = {id_: {**before.get(id_, {}), **self._shown.get(id_, {})} for id_ in (*before, *self._shown)}
+            open_ones = {id_ for own in self._open.values() for id_ in own}
+            after = core.Shown(at={id_: seen for id_, seen in shown.items() if id_ in open_ones})
+            return there if after == (there or core.Shown()) else after
+
+        self._ledger.later(self._shown_before, SHOWN, with_these)
 
     # For callers
 
@@ -244,10 +251,10 @@ class Inbox:
             why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
             raise _too_many(server, limit, why)
 
-    async def open(self, requests: Sequence[PendingRequest], also: Sequence[Change[Any]] = ()) -> None:
-        """Add requests, claimed if workers wait for them, in one commit with other changes.
+    async def open(self, requests: Sequence[PendingRequest], also: Callable[[], Sequence[Change[Any]]] = tuple) -> None:
+        """Add requests, claimed if workers wait for them, in one commit with what is `also` planned.
 
-        Raises Conflict, ResourceExhausted and Unavailable.
+        Raises ResourceExhausted and Unavailable.
         """
         servers = Counter(request.server for request in requests)
         sizes: Counter[str] = Counter()
@@ -261,7 +268,7 @@ class Inbox:
             self._opening_bytes.add(request.server, len(request.request))
         try:
             with self.as_workers_take_them(self.reserved.claimed(requests)) as opened:
-                await self._ledger.commit([*also, *(self._table.change(r.id, r) for r in opened)])
+                await self._ledger.transact(lambda: (None, [*also(), *(self._table.new(r.id, r) for r in opened)]))
         finally:
             for request in requests:
                 self._opened(request)
@@ -343,23 +350,18 @@ class Inbox:
 
     async def all_delivered(self, request_ids: Iterable[str]) -> None:
         """Mark answers as delivered; durable on return, or once a failed store recovers."""
-        pending = (r for r in map(self._table.record, request_ids) if r is not None and r.delivery is Delivery.PENDING)
-        now = self._clock.now()
-        changes = [Change(self._table, request.id, core.delivered(request, now)) for request in pending]
-        for change in changes:
-            self._ledger.later(change)
-        with suppress(Unavailable):
-            await self._ledger.commit(changes)
+        ids, now = list(request_ids), self._clock.now()
+        for request_id in ids:
+            self._note(request_id, lambda request: core.delivered(request, now))
+        with suppress(HubError):
+            await self._ledger.transact(lambda: (None, [change for id_ in ids for change in self._table.queued(id_)]))
 
     def not_delivered(self, request_id: str, reason: str) -> None:
         """Mark an answer as not delivered, write-behind."""
         self._note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
 
     def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
-        # Unguarded: of a settled request only the delivery changes.
-        request = self._table.record(request_id)
-        if request is not None and (after := step(request)) is not request:
-            self._ledger.later(Change(self._table, request_id, after))
+        self._ledger.later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
         def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
@@ -397,7 +399,6 @@ class Inbox:
             return
         if after.state is not RequestState.OPEN:
             self._shown.pop(after.id, None)
-        self._arm(after)
         if after.state is RequestState.OPEN:
             known = self._open.setdefault(after.server, set())
             if after.id not in known:
@@ -412,8 +413,9 @@ class Inbox:
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
 
-    def _arm(self, request: PendingRequest) -> None:
-        self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))
+    def _arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
+        if request is not None:
+            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))
 
     async def _on_time(self, request_id: str) -> None:
         now = self._clock.now()

@@ -61,10 +61,11 @@ class Tasks:
         self._ended: dict[str, anyio.Event] = {}
         inbox.register(Origin.TASK, self._settle)
         table.follow(self._follow)
+        table.act(self._act)
 
     def recover(self) -> None:
         """Load the tasks from the store."""
-        self._table.each(self._arm)
+        self._table.each(lambda task: self._act(None, task))
 
     # Reading
 
@@ -111,7 +112,7 @@ class Tasks:
 
     async def add(self, task: Task, request: PendingRequest) -> None:
         """Commit a new task together with its pending request. Raises ResourceExhausted and Unavailable."""
-        await self._inbox.open([request], [self._table.change(task.id, task)])
+        await self._inbox.open([request], lambda: [self._table.new(task.id, task)])
 
     async def cancel(self, task_id: str, message: str = "cancelled on request") -> Task:
         """Cancel an unfinished task, and withdraw its pending request. Raises NotFound, FailedPrecondition.
@@ -163,8 +164,11 @@ class Tasks:
         assert task is not None
         if (after is None or after.status.ended) and (waiting := self._ended.pop(task.id, None)) is not None:
             waiting.set()
+
+    def _act(self, before: Task | None, after: Task | None) -> None:
         if after is None:
-            self._alarms.clear(Due.TASK, task.id)
+            if before is not None:
+                self._alarms.clear(Due.TASK, before.id)
             return
         self._arm(after)
         if before is not None and before.status is not after.status and after.role is TaskRole.RECEIVER:
@@ -186,7 +190,7 @@ class Tasks:
             if task is None:
                 return None, ()
             late = self._inbox.withdrawals(task.pending_ids, "the server did not fetch it in time")
-            return None, [Change(self._table, task_id, None), *late]
+            return None, [self._table.change(task_id, None), *late]
 
         await self._ledger.transact(plan)
 

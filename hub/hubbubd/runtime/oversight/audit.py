@@ -11,12 +11,14 @@ import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError
-from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table
+from hubbubd.frozen import carried_over
+from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table, gone
 
 MINUTE_S = 60.0
 """Seconds within which equal refusals share one entry."""
@@ -95,7 +97,7 @@ class Audit:
     def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
         """Record what the block changes, or that it is refused."""
         entry = self._entry(kind, attempt)
-        hook = _EntryHook(Change(self._table, entry.id, entry))
+        hook = _EntryHook(self._table.new(entry.id, entry))
         before = COMMIT_HOOK.set(hook)
         outcome = OK
         try:
@@ -107,16 +109,17 @@ class Audit:
             COMMIT_HOOK.reset(before)
             hook.over = outcome != CANCELLED  # a change may go on without its caller, with its entry
             if outcome == OK and not hook.durable:
-                self._later(entry)
+                self._add(entry)
             elif outcome != OK and not hook.durable:
                 noted = self.refused(attempt, outcome)
                 hook.mistaken = lambda: self._take_back(noted)
             elif outcome not in (OK, CANCELLED):  # a cancelled caller's change has been made all the same
-                self._later(replace(entry, outcome=outcome))
+                failed = replace(entry, outcome=outcome)
+                self._ledger.later(self._table, entry.id, partial(carried_over, entry, failed))
 
     def began(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> None:
         """Record something that begins now, such as a stream."""
-        self._later(self._entry(kind, attempt))
+        self._add(self._entry(kind, attempt))
 
     def note(self, action: str, target: str) -> None:
         """Record something that the hub does by itself."""
@@ -131,19 +134,25 @@ class Audit:
         key = (attempt.principal, attempt.credential, attempt.peer, attempt.action, reason)
         if key not in self._counted and len(self._counted) >= REFUSALS_PER_MINUTE:
             key, attempt = (reason,), Attempt(principal=OTHERS, action=OTHERS)
-        known = self._table.record(self._counted.get(key, ""))
-        if known is None:
-            known = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
-            self._counted[key] = known.id
-        last = replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
-        self._later(last)
-        return last.id
+        first = self._table.record(self._counted.get(key, ""))
+        if first is None:
+            first = replace(self._entry(AuditKind.REFUSAL, attempt), outcome=reason, count=0)
+            self._counted[key] = first.id
+
+        def once_more(there: AuditEntry | None) -> AuditEntry:
+            known = there or first
+            return replace(known, target=attempt.target, trace_id=attempt.trace_id, count=known.count + 1)
+
+        self._ledger.later(self._table, first.id, once_more)
+        return first.id
 
     def _take_back(self, entry_id: str) -> None:
         """Uncount a refusal: the change of a cancelled caller was made after all."""
-        if (known := self._table.record(entry_id)) is not None:
-            left = replace(known, count=known.count - 1)
-            self._ledger.later(Change(self._table, entry_id, left if left.count else None))
+
+        def once_less(there: AuditEntry | None) -> AuditEntry | None:
+            return replace(there, count=there.count - 1) if there is not None and there.count > 1 else None
+
+        self._ledger.later(self._table, entry_id, once_less)
 
     def prune(self) -> int:
         """Delete entries past the retention age and return their number; the count limit is enforced on insert."""
@@ -177,8 +186,8 @@ class Audit:
             trace_id=attempt.trace_id,
         )
 
-    def _later(self, entry: AuditEntry) -> None:
-        self._ledger.later(Change(self._table, entry.id, entry))
+    def _add(self, entry: AuditEntry) -> None:
+        self._ledger.later(self._table, entry.id, partial(carried_over, None, entry))
 
     def _follow(self, before: AuditEntry | None, after: AuditEntry | None) -> None:
         # Counted once durable: an entry counted earlier and evicted meanwhile would be counted again.
@@ -190,7 +199,7 @@ class Audit:
 
     def _delete(self, entry_ids: Iterable[str]) -> None:
         for entry_id in entry_ids:
-            self._ledger.later(Change(self._table, entry_id, None))
+            self._ledger.later(self._table, entry_id, gone)
 
 
 def _outcome(exc: BaseException) -> str:

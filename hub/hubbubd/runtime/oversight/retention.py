@@ -26,7 +26,7 @@ from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.oversight.audit import Audit
 from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, RetentionList
-from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.runtime.records import Ledger, Table, gone
 from hubbubd.store import StoreStats, StoreUnavailable
 
 T = TypeVar("T")
@@ -135,8 +135,12 @@ class Retention:
             return
         # The range of the next slip starts at the corrected times, so that it corrects these again.
         self._since, before = since + set_by_s, now - set_by_s
-        slips = ((since, before, set_by_s), *self._known().slips)[:SLIPS]
-        self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), slips=slips)))
+
+        def slipped(there: Upkeep | None) -> Upkeep:
+            known = there or Upkeep()
+            return replace(known, slips=((since, before, set_by_s), *known.slips)[:SLIPS])
+
+        self._ledger.later(self._upkeep, "upkeep", slipped)
         for history in self._histories:
             history.load()
         self._audit.load(self._known().true)
@@ -181,10 +185,10 @@ class Retention:
         now, by_age = self._clock.now(), not self._doubtful
         count = self._audit.prune() if by_age else 0
         for history in self._histories:
-            gone = history.take(now, by_age=by_age)
-            count += len(gone)
-            for record_id in gone:
-                self._ledger.later(Change(history.table, record_id, None))
+            old = history.take(now, by_age=by_age)
+            count += len(old)
+            for record_id in old:
+                self._ledger.later(history.table, record_id, gone)
         if any(history.too_full for history in self._histories):  # records within GRACE_S: try again after that
             self._too_full.set()
         return count
@@ -262,10 +266,14 @@ class Retention:
         at = self._known().true(at)
         # Writing a milestone takes a revision itself, which must not cause the next one.
         if revision > passed + 1 and now - at >= self._settings.deletion_history_age_s / MILESTONES:
-            later = (*milestones, (revision, now))
             forgotten = self._forgotten()
-            kept = tuple(milestone for milestone in later if milestone[0] >= forgotten)
-            self._ledger.later(Change(self._upkeep, "upkeep", replace(self._known(), milestones=kept)))
+
+            def further(there: Upkeep | None) -> Upkeep:
+                known = there or Upkeep()
+                later = (*known.milestones, (revision, now))
+                return replace(known, milestones=tuple(each for each in later if each[0] >= forgotten))
+
+            self._ledger.later(self._upkeep, "upkeep", further)
 
     def _forgotten(self) -> int:
         """Return the newest revision older than the tombstones' age; 0 when none is known."""

@@ -86,6 +86,8 @@ class RetentionList(Generic[T]):
         self._own = own
         self._all = _Row()
         self._by_server: dict[str, _Row] = {}
+        self._going: set[str] = set()
+        """Those taken whose deletion is not durable yet: another change of them does not bring them back."""
 
     def load(self) -> None:
         """Load the ended records from the table; may be repeated."""
@@ -99,7 +101,7 @@ class RetentionList(Generic[T]):
         """Add a record if it has ended; return whether a limit is exceeded then."""
         known = cast("Any", record)
         at = self._ended_at(record)
-        if at is None or known.id in self._all.ended:
+        if at is None or known.id in self._all.ended or known.id in self._going:
             return False
         # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
         ended = _Ended(known.server, min(at, self._now()), self._size_of(record))
@@ -110,6 +112,10 @@ class RetentionList(Generic[T]):
 
     def drop(self, record_id: str) -> None:
         """Forget a deleted record."""
+        self._going.discard(record_id)
+        self._remove(record_id)
+
+    def _remove(self, record_id: str) -> None:
         ended = self._all.drop(record_id)
         if ended is not None and (own := self._by_server.get(ended.server)) is not None:
             own.drop(record_id)
@@ -129,11 +135,12 @@ class RetentionList(Generic[T]):
             limits = _believed(self._own(server), by_age)
             while (own := self._by_server.get(server)) and own.oldest_goes(limits, now):
                 taken.append(next(iter(own.ended)))
-                self.drop(taken[-1])
+                self._remove(taken[-1])
         total = _believed(self._total(), by_age)
         while self._all.oldest_goes(total, now):
             taken.append(next(iter(self._all.ended)))
-            self.drop(taken[-1])
+            self._remove(taken[-1])
+        self._going.update(taken)
         return taken
 
     @property

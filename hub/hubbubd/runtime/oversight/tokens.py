@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import anyio
 
@@ -18,7 +18,7 @@ from hubbubd.bounds import Moment
 from hubbubd.clock import Clock
 from hubbubd.core.access import Grant, Principal
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
-from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.runtime.records import Change, Ledger, Table, gone
 
 PREFIX = "hbt_"
 USED_S = 60.0
@@ -83,18 +83,9 @@ class Tokens:
         """
         token_id = secrets.token_hex(6)
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
-        async with self._making:
+
+        def plan() -> tuple[Token, Sequence[Change[Token]]]:
             now = self._clock.now()
-            same = [token for token in self._table if token.name == name]
-            others = sum(token.name != name for token in self._table)
-            if any(not _expired(token, now) for token in same):
-                raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
-            if others >= self.max_tokens:
-                raise ResourceExhausted(
-                    f"there are {self.max_tokens} tokens already",
-                    reason="TOO_MANY_TOKENS",
-                    metadata={"limit": str(self.max_tokens)},
-                )
             token = Token(
                 id=token_id,
                 name=name,
@@ -105,19 +96,34 @@ class Tokens:
                 created_by=by,
                 expires_at=None if ttl_s is None else now + ttl_s,
             )
-            gone: list[Change[Any]] = [Change(self._table, old.id, None) for old in same]
-            await self._ledger.commit([*gone, self._table.change(token_id, token)])
-        return token, text
+            replaced = [self._table.change(old.id, None) for old in self._replaced(name, now)]
+            return token, [*replaced, self._table.new(token_id, token)]
+
+        async with self._making:
+            return await self._ledger.transact(plan), text
+
+    def _replaced(self, name: str, now: float) -> list[Token]:
+        """Return the expired tokens that a new one of this name replaces. Raises AlreadyExists, ResourceExhausted."""
+        same = [token for token in self._table if token.name == name]
+        others = sum(token.name != name for token in self._table)
+        if any(not _expired(token, now) for token in same):
+            raise AlreadyExists(f"a token {name!r} exists already", reason="TOKEN_EXISTS", metadata={"token": name})
+        if others >= self.max_tokens:
+            raise ResourceExhausted(
+                f"there are {self.max_tokens} tokens already",
+                reason="TOO_MANY_TOKENS",
+                metadata={"limit": str(self.max_tokens)},
+            )
+        return same
 
     async def revoke(self, name: str) -> Token:
         """Delete a token; streams that were opened with it end. Raises NotFound and Unavailable."""
         token = next((token for token in self._table if token.name == name), None)
         if token is None:
             raise NotFound("token", name)
-        # Refuse it during the commit, too: noting a use meanwhile would write the record again.
-        self._revoked.add(token.id)
+        self._revoked.add(token.id)  # it is refused during the commit, too
         try:
-            await self._ledger.commit([Change(self._table, token.id, None)])
+            await self._ledger.change(self._table, token.id, gone)
         finally:
             self._revoked.discard(token.id)
         return token
@@ -138,7 +144,7 @@ class Tokens:
         if _expired(record, now):
             raise Unauthenticated(f"the token {record.name} has expired", reason="CREDENTIAL_ENDED")
         if record.last_used_at is None or now - record.last_used_at >= USED_S:
-            self._ledger.later(Change(self._table, record.id, replace(record, last_used_at=now)))
+            self._ledger.later(self._table, record.id, partial(_used, now))
             self._known[record.id] = replace(record, last_used_at=now), principal
         return principal
 
@@ -148,6 +154,11 @@ class Tokens:
         elif before is not None and self._known.pop(before.id, None) is not None:
             for listener in self._listeners:
                 listener(before.credential)
+
+
+def _used(now: float, token: Token | None) -> Token | None:
+    """Return a token as used; one that was revoked is not made again."""
+    return token if token is None or (token.last_used_at or 0.0) >= now else replace(token, last_used_at=now)
 
 
 def _principal(token: Token) -> Principal:

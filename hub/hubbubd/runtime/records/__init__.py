@@ -6,7 +6,7 @@ from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import Place
 from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
-from hubbubd.runtime.records.table import Change, Stored, Table
+from hubbubd.runtime.records.table import Change, Step, Stored, Table, gone
 
 __all__ = [
     "BOOKMARK_S",
@@ -18,9 +18,11 @@ __all__ = [
     "Mending",
     "Place",
     "Pulse",
+    "Step",
     "Stored",
     "Table",
     "Watch",
     "WatchEvent",
     "WatcherLimit",
+    "gone",
 ]

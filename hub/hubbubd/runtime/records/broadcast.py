@@ -2,7 +2,8 @@
 
 A position is a revision of the store. Catching up from a position yields each record's newest state once, in revision
 order; a snapshot is catching up from nothing. A resume token names a revision only once all changes of it were shown;
-until then it names the one before, so delivery is at least once.
+until then it names the one before, so delivery is at least once. A token may come from a member that is ahead of this
+one: then the watch begins once this one has caught up.
 
 Matching, building the event and (through `WatchEvent.encoded`) serializing it are done once per distinct filter, not
 per watcher. Each watcher's buffer is coalescing: it keeps the newest event per record. A watcher that still falls
@@ -41,6 +42,9 @@ SLICE = 100
 
 LIVE_EVENTS = 256
 """The most live events (progress, log lines) buffered for a watcher; the oldest are dropped."""
+
+AHEAD_S = 2.0
+"""Seconds for which a token from ahead waits for this member; one that is ahead for longer is of no revision at all."""
 
 NOTHING = -1
 """The position before all revisions: nothing has been shown yet."""
@@ -111,6 +115,13 @@ class _Position:
         if at is None or syncing not in ("0", "1"):
             raise ValueError("not a position")
         return cls(store, digest, at, syncing == "1")
+
+
+def _decoded(token: str) -> _Position | None:
+    try:
+        return _Position.decode(token)
+    except (ValueError, UnicodeError):
+        return None
 
 
 class _Group(Generic[T]):
@@ -188,6 +199,11 @@ class _Watcher(Generic[T]):
         buffer.pop(key, None)
         buffer[key] = (next(self._places), event)
         self.pulse.beat()
+
+    def forget(self) -> None:
+        """Forget the changes that it has yet to read."""
+        self.changes.clear()
+        self.overrun = False
 
     def pop(self) -> WatchEvent[T] | None:
         """Remove and return the oldest event, so that a call's progress comes before its end; None if there is none."""
@@ -270,6 +286,7 @@ class Feed(Generic[T]):
         self.oldest = oldest
         self._groups: dict[Filter[T], _Group[T]] = {}
         self._listeners: dict[str, list[Listener[T]]] = {}
+        self._progress = Pulse()
         self._closed = False
 
     def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
@@ -285,8 +302,9 @@ class Feed(Generic[T]):
             self._tell(record_id, new, None)
 
     def advance(self, revision: int) -> None:
-        """Note a revision of the store without a change in this table."""
+        """Note that all tables have a revision of the store."""
         self._revision = revision
+        self._progress.beat()
 
     def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
         """Publish an event that is not stored; it replaces an unread one with the same `key`."""
@@ -331,6 +349,7 @@ class Feed(Generic[T]):
     def close(self) -> None:
         """End all watches, each with its last resume token."""
         self._closed = True
+        self._progress.close()
         for group in self._groups.values():
             for watcher in group.watchers:
                 watcher.pulse.close()
@@ -342,6 +361,8 @@ class Feed(Generic[T]):
 
     async def _events(self, watcher: _Watcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
         with self._joined(watcher, chosen) as group:
+            if await self._caught_up(token):
+                watcher.forget()  # it is part of what was missed
             for missed in self._missed(group, token):
                 watcher.missed.extend(missed)
                 while (event := watcher.pop()) is not None:
@@ -381,6 +402,16 @@ class Feed(Generic[T]):
                 self._groups.pop(chosen, None)
             self._door.leave()
 
+    async def _caught_up(self, token: str) -> bool:
+        """Wait until this member has the token's revision, at most AHEAD_S; return whether time has passed."""
+        position = _decoded(token)
+        if position is None or position.store != self._store_id or position.revision <= self._revision:
+            return False
+        with anyio.move_on_after(AHEAD_S):
+            while self._revision < position.revision and not self._closed:
+                await self._progress.wait(self._progress.beats)
+        return True
+
     def _missed(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
         """Yield, in slices, what comes before the watcher's buffers: the snapshot, or what changed since its token."""
         position, refused = self._position(group, token)
@@ -407,9 +438,8 @@ class Feed(Generic[T]):
     def _position(self, group: _Group[T], token: str) -> tuple[_Position | None, str]:
         if not token:
             return None, ""
-        try:
-            position = _Position.decode(token)
-        except (ValueError, UnicodeError):
+        position = _decoded(token)
+        if position is None:
             return None, "MALFORMED"
         refused = group.why_not(position, self.oldest, self._revision)
         # Whether a deleted record was in this watcher's scope is no longer known: reset instead of telling its id.

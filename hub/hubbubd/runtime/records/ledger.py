@@ -1,18 +1,22 @@
 """The ledger: commits changes of records to the store, with optimistic concurrency, and applies them to the tables.
 
 Memory follows the store, never the other way round: a commit is applied when the store reports it durable, and only
-then published to watchers. A change that must be durable before it has effects goes through `commit` or `transact`
-(write-through). One that may follow, such as ordinary call history or a server's state, goes through `later`
-(write-behind): coalesced to the newest state per record and written LATER_S afterwards.
+then published to watchers. So are commits of others that share the store. A change that must be durable before it has
+effects goes through `commit`, `change` or `transact` (write-through). One that may follow, such as ordinary call
+history or a server's state, goes through `later` (write-behind): coalesced to the newest state per record and written
+LATER_S afterwards.
+
+Nothing is written blindly. Each change names the revision of the record that it was made from, and what loses to
+another commit is made again from what is there then.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import structlog
@@ -20,18 +24,19 @@ import structlog
 from hubbubd.errors import Aborted, Unavailable
 from hubbubd.runtime.records.broadcast import WatcherLimit
 from hubbubd.runtime.records.health import RETRY_S, Health
-from hubbubd.runtime.records.table import Change, Table
+from hubbubd.runtime.records.table import Change, Step, Table
 from hubbubd.store import Commit, Conflict, Guard, Store, StoreUnavailable, Write
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 LATER_S = 0.05
 """Seconds for which write-behind collects changes."""
 
 ATTEMPTS = 100
-"""How often a transaction is planned again; each attempt lost to another commit."""
+"""How often what lost to another commit is made again."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +64,8 @@ class Ledger:
         self.door = door
         self._meter = meter
         self._tables = tables
+        self._by_noun = {table.noun: table for table in tables}
+        self._flushing = anyio.Lock(fast_acquire=True)
         self._due = anyio.Event()
         self._writing = 0
         self._written = anyio.Event()
@@ -68,24 +75,26 @@ class Ledger:
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
 
-        Overrides write-behind changes of the same records. However this ends, cancellation included, the commit has
-        concluded by then: the records show whether it held.
+        They contain the steps that waited for the same records when they were made. However this ends, cancellation
+        included, the commit has concluded by then: the records show whether it held.
         """
         if not changes:
             return
-        # Before the first await: write-behind changes that wait now were visible to whoever planned this commit, and
-        # would overwrite it with an older state. Changes that come later are newer and stay.
         hook = COMMIT_HOOK.get()
         also = hook.change() if hook is not None else None
         # A copy, as concurrent commits of the context may carry it: tables tell changes apart by identity.
-        carried = [*changes, replace(also)] if also is not None else list(changes)
-        for change in carried:
-            change.table.begin(change)
-        await _to_its_end(self._carry(carried, hook))
-
-    async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
+        carried = [*changes, replace(also)] if also is not None else changes
         try:
-            await self._commit(changes)
+            await _to_its_end(self._carry(carried, hook))
+        except StoreUnavailable as exc:
+            self.health.failed(exc)
+            raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
+
+    async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
+        for change in changes:
+            change.table.begin(change)
+        try:
+            await self._durable(changes)
             if hook is not None:
                 hook.committed()
         finally:
@@ -94,17 +103,9 @@ class Ledger:
             if any(change.table.behind for change in changes):
                 self._due.set()
 
-    async def _commit(self, changes: Sequence[Change[Any]]) -> None:
+    async def _durable(self, changes: Sequence[Change[Any]]) -> None:
         writes = [self._write(change) for change in changes]
-        guards = [Guard(change.key, change.expected) for change in changes if change.expected is not None]
-        try:
-            await self._durable(writes, guards)
-        except StoreUnavailable as exc:
-            self.health.failed(exc)
-            raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
-        _forget_waiting(changes)
-
-    async def _durable(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> None:
+        guards = [Guard(change.key, change.expected) for change in changes]
         begun = time.perf_counter()
         self._writing += 1
         try:
@@ -114,6 +115,17 @@ class Ledger:
             self._written.set()
         if self._meter.on:
             self._meter.record(metrics.STORE_COMMIT, time.perf_counter() - begun)
+        for change in changes:  # most are noted in `apply`; deleting a missing record is a commit without an event
+            change.table.written(change)
+
+    async def change(self, table: Table[T], record_id: str, step: Step[T]) -> T | None:
+        """Make a step durable, and return the record after it. As `transact`."""
+
+        def plan() -> tuple[T | None, Sequence[Change[T]]]:
+            changes = table.step(record_id, step)
+            return changes[0].record if changes else table.record(record_id), changes
+
+        return await self.transact(plan)
 
     async def transact(self, plan: Callable[[], tuple[R, Sequence[Change[Any]]]]) -> R:
         """Plan and commit, and plan again while other commits interfere; return the outcome of the plan that held.
@@ -130,10 +142,13 @@ class Ledger:
             return outcome
         raise Aborted("this record keeps changing; try again", reason="CONTENDED")
 
-    def later(self, change: Change[Any]) -> None:
-        """Queue a write-behind change: readers see it at once, watchers and the disk a moment later."""
-        change.table.wait(change)
-        self._due.set()
+    def later(self, table: Table[T], record_id: str, step: Step[T]) -> None:
+        """Make a step, write-behind: readers see it at once, watchers and the disk a moment later.
+
+        It is made again if something else is there by then.
+        """
+        if table.wait(record_id, step):
+            self._due.set()
 
     async def run(self) -> None:
         """Write queued changes until cancelled; a failed write is retried."""
@@ -146,17 +161,21 @@ class Ledger:
                 self._due.set()
 
     async def flush(self) -> bool:
-        """Write the queued changes now; return False if that failed and they are still queued."""
-        waiting = [change for table in self._tables for change in table.waiting()]
-        if not waiting:
-            return True
-        try:
-            await self._durable([self._write(change) for change in waiting])
-        except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
-            self.health.failed(exc)
+        """Write what waits now; return False if that failed and it still waits."""
+        async with self._flushing:
+            for _ in range(ATTEMPTS):
+                waiting = [change for table in self._tables for change in table.waiting()]
+                if not waiting:
+                    return True
+                try:
+                    await self._carry(waiting)
+                except Conflict:
+                    continue
+                except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
+                    self.health.failed(exc)
+                    return False
+                return True
             return False
-        _forget_waiting(waiting)
-        return True
 
     async def aclose(self) -> None:
         """Wait for commits under way, then stop following the store. Writes nothing by itself; `flush` does."""
@@ -193,18 +212,20 @@ class Ledger:
     def _applied(self, commit: Commit) -> None:
         by_table: dict[Table[Any], list[Change[Any]]] = {}
         for write in commit.writes:
-            change = cast("Change[Any]", write.ref)
-            by_table.setdefault(change.table, []).append(change)
+            change: Change[Any] | None = write.ref or self._foreign(commit.revision, write)
+            if change is not None:
+                by_table.setdefault(change.table, []).append(change)
         left = [table.apply(commit.revision, changes) for table, changes in by_table.items()]
         for table in self._tables:
             table.feed.advance(commit.revision)
         for follow_up in chain.from_iterable(left):
             follow_up()
 
-
-def _forget_waiting(changes: Iterable[Change[Any]]) -> None:
-    for change in changes:  # most are forgotten in `apply`; deleting a missing record is a commit without an event
-        change.table.written(change)
+    def _foreign(self, revision: int, write: Write) -> Change[Any] | None:
+        """Return a change that another member has made; None for a noun that this version does not know."""
+        noun, _, record_id = write.key.partition("/")
+        table = self._by_noun.get(noun)
+        return None if table is None else table.foreign(revision, record_id, write.value)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

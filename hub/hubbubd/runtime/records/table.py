@@ -1,18 +1,21 @@
-"""The records of one noun in memory: those in the store, those waiting in write-behind, and their feed of changes.
+"""The records of one noun in memory: those in the store, what waits for them in write-behind, and their feed.
 
 A table changes nothing by itself: the ledger applies what has become durable, and asks for what waits.
+
+What waits are steps, not states. When the store has something else than they were made from, they are made again.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import structlog
 from pydantic import TypeAdapter
 
 from hubbubd.errors import NotFound
+from hubbubd.frozen import carried_over
 from hubbubd.runtime.records import mending
 from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
@@ -24,7 +27,23 @@ T = TypeVar("T")
 DELETIONS = 10_000
 """How many tombstones a table remembers for resuming watchers."""
 
+STEPS = 256
+"""How many steps wait for a record; more are joined into one, which changes the same fields."""
+
+ABSENT: Final = 0
+"""The revision of a record that does not exist."""
+
+Step = Callable[[T | None], T | None]
+"""Returns what becomes of a record; the same object if there is nothing to do, None if it is deleted. Has no effects.
+
+It may be asked more than once, each time for what is there by then.
+"""
+
 log = structlog.get_logger(__name__)
+
+
+def gone(_: object) -> None:
+    """Delete the record, whatever has become of it."""
 
 
 @cache
@@ -43,17 +62,30 @@ class _Row(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """A record's next state; None deletes it. `expected` is the revision it was planned from, None for any."""
+    """A record's next state; None deletes it. Made by a table.
+
+    `expected` is the revision of the record that it was planned from, ABSENT for a new one. `upto` is the number of the
+    newest step that it may contain.
+    """
 
     table: "Table[T]"
     id: str
     record: T | None
-    expected: int | None = None
+    expected: int
+    upto: int = 0
 
     @property
     def key(self) -> str:
         """The record's key in the store."""
         return self.table.prefix + self.id
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[T]):
+    """The steps that wait for a record, each with its number, and what they make of it."""
+
+    steps: list[tuple[int, Step[T]]]
+    record: T | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +114,12 @@ class Table(Generic[T]):
         record_type: type[T],
         mending: Mending = Mending(),  # noqa: B008 - frozen
         parts: Mapping[str, Callable[[Any], object]] | None = None,
+        *,
+        own: Callable[[T], bool] = lambda _: True,
     ) -> None:
         """`parts` maps fields that watchers do not see whole to what they see of them.
 
-        A change that no watcher sees is not published.
+        A change that no watcher sees is not published. `own` says whether this hub acts on a record's changes.
         """
         self.noun = noun
         self._parts = dict(parts or {})
@@ -97,12 +131,15 @@ class Table(Generic[T]):
         self.prefix = f"{noun}/"
         self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.snapshot.revision, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
+        self._own = own
         self._followers: list[Callable[[T | None, T | None], None]] = []
+        self._actors: list[Callable[[T | None, T | None], None]] = []
         self._rows: OrderedDict[str, _Row[T]] = OrderedDict()
         self._by_age = ByAge()
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        self._later: OrderedDict[str, Change[T]] = OrderedDict()
-        self._committing: dict[int, tuple[str, Change[T] | None]] = {}
+        self._later: OrderedDict[str, _Waiting[T]] = OrderedDict()
+        self._newest_step = 0
+        self._committing: dict[int, str] = {}
         self._load(stored.snapshot)
 
     def get(self, record_id: str) -> T:
@@ -113,7 +150,7 @@ class Table(Generic[T]):
         return record
 
     def record(self, record_id: str) -> T | None:
-        """Return a record as it is now, waiting write-behind changes included, or None."""
+        """Return a record as it is now, with the steps that wait, or None."""
         if (waiting := self._later.get(record_id)) is not None:
             return waiting.record
         row = self._rows.get(record_id)
@@ -126,9 +163,9 @@ class Table(Generic[T]):
             current = row.record if waiting is None else waiting.record
             if current is not None:
                 yield current
-        for record_id, change in self._later.items():
-            if record_id not in self._rows and change.record is not None:
-                yield change.record
+        for record_id, waiting in self._later.items():
+            if record_id not in self._rows and waiting.record is not None:
+                yield waiting.record
 
     def newest(
         self, chosen: Callable[[T], bool], after: Place | None = None, oldest_first: bool = False
@@ -139,9 +176,25 @@ class Table(Generic[T]):
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """Return a change guarded by the record's current revision (compare-and-swap)."""
+        """Return a change of the record as it is now: it holds only if that is so until then (compare-and-swap)."""
         row = self._rows.get(record_id)
-        return Change(self, record_id, record, self._unreadable.get(record_id, 0) if row is None else row.revision)
+        expected = self._unreadable.get(record_id, ABSENT) if row is None else row.revision
+        return Change(self, record_id, record, expected, self._newest_step)
+
+    def new(self, record_id: str, record: T) -> Change[T]:
+        """Return the making of a record: it holds only if there is none under this id."""
+        return Change(self, record_id, record, ABSENT)
+
+    def step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
+        """Return the change that a step makes of the record as it is now; none if it has nothing to do."""
+        before = self.record(record_id)
+        after = step(before)
+        return [] if after is before else [self.change(record_id, after)]
+
+    def queued(self, record_id: str) -> list[Change[T]]:
+        """Return the change that waits for a record, to be committed now; none if nothing waits."""
+        waiting = self._later.get(record_id)
+        return [] if waiting is None else [self.change(record_id, waiting.record)]
 
     def since(self, revision: int) -> Iterable[tuple[int, str, T | None]]:
         """Return the rows visibly changed, and the deletions, after a revision, oldest first."""
@@ -178,17 +231,27 @@ class Table(Generic[T]):
         self._forget_deletions()
 
     def _take_up(self, revision: int, record_id: str, value: bytes) -> None:
+        if (record := self._read(revision, record_id, value)) is not None:
+            self._rows[record_id] = _Row(revision, revision, record)
+            self._by_age.put(record_id, record)
+
+    def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
+        """Decode a stored record; None if too little of it is valid."""
         try:
             record, defect = mending.read(self.adapter, value, self._mending)
         except mending.Unreadable as exc:
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
             log.error("record skipped: unreadable", key=self.prefix + record_id, why=str(exc))
-            return
-        self._rows[record_id] = _Row(revision, revision, record)
-        self._by_age.put(record_id, record)
+            return None
         if defect:
             self.defects[record_id] = defect
             log.warning("record mended: parts did not fit", key=self.prefix + record_id, why=defect)
+        return record
+
+    def foreign(self, revision: int, record_id: str, value: bytes | None) -> Change[T]:
+        """Return what another member has written, to be applied. One that cannot be read is as good as deleted."""
+        self.defects.pop(record_id, None)
+        return Change(self, record_id, None if value is None else self._read(revision, record_id, value), revision)
 
     def each(self, action: Callable[[T], None]) -> None:
         """Call `action` for each record; a failure is logged and does not affect the others."""
@@ -205,11 +268,14 @@ class Table(Generic[T]):
         for change in changes:
             row = self._rows.get(change.id)
             move = change.id, None if row is None else row.record, change.record
-            self._unreadable.pop(change.id, None)
+            if self._unreadable.get(change.id) != revision:
+                self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
-            self.written(change)
             last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
             self._put(revision, change, last_news)
+            self.written(change)
+            if row is None and change.record is None:
+                continue  # made and deleted since this hub looked last
             moves.append(move)
             if last_news is None:
                 news.append(move)
@@ -242,7 +308,9 @@ class Table(Generic[T]):
             _, self.feed.oldest = self._deleted.popitem(last=False)
 
     def _follow_up(self, record_id: str, before: T | None, after: T | None) -> None:
-        for follower in self._followers:
+        record = before if after is None else after
+        actors = self._actors if self._actors and record is not None and self._own(record) else ()
+        for follower in (*self._followers, *actors):
             try:
                 follower(before, after)
             except Exception:
@@ -255,39 +323,74 @@ class Table(Generic[T]):
             self._deleted.popitem(last=False)
 
     def follow(self, follower: Callable[[T | None, T | None], None]) -> None:
-        """Call `follower(before, after)` for each durable change, after it was published.
+        """Call `follower(before, after)` for each durable change, after it was published, whoever made it.
 
         What must happen because of a change belongs here, so that it does not depend on the task that made the change,
         which may be cancelled. A follower must not block.
         """
         self._followers.append(follower)
 
-    def wait(self, change: Change[T]) -> None:
-        """Queue a write-behind change."""
-        self._later[change.id] = change
-        self._by_age.put(change.id, change.record)
+    def act(self, actor: Callable[[T | None, T | None], None]) -> None:
+        """Do the same, but only for the records that are this hub's own: where something is sent, timed or counted."""
+        self._actors.append(actor)
+
+    def wait(self, record_id: str, step: Step[T]) -> bool:
+        """Let a step wait for write-behind; return False if it has nothing to do."""
+        before = self.record(record_id)
+        after = step(before)
+        if after is before:
+            return False
+        self._newest_step += 1
+        waiting = self._later.get(record_id)
+        if waiting is None:
+            self._later[record_id] = _Waiting([(self._newest_step, step)], after)
+        else:
+            waiting.steps.append((self._newest_step, step))
+            waiting.record = after
+            if len(waiting.steps) > STEPS:
+                row = self._rows.get(record_id)
+                joined = partial(carried_over, None if row is None else row.record, after)
+                waiting.steps = [(self._newest_step, joined)]
+        self._by_age.put(record_id, after)
+        return True
 
     def waiting(self) -> list[Change[T]]:
-        """Return the queued changes, except of records whose newer state a commit is carrying."""
-        carried = {record_id for record_id, _ in self._committing.values()}
-        return [change for change in self._later.values() if change.id not in carried]
+        """Return the changes that wait, except of records whose newer state a commit is carrying."""
+        carried = set(self._committing.values())
+        return [self.change(id_, waiting.record) for id_, waiting in self._later.items() if id_ not in carried]
 
     def begin(self, change: Change[T]) -> None:
-        """Register a commit's change; once applied, it overrides what is queued for the record now."""
-        self._committing[id(change)] = change.id, self._later.get(change.id)
+        """Register a commit's change."""
+        self._committing[id(change)] = change.id
 
     def conclude(self, change: Change[T]) -> None:
         """Unregister a commit's change, whatever the outcome."""
         del self._committing[id(change)]
 
     def written(self, change: Change[T]) -> None:
-        """Remove the queued change that is durable or overridden; a newer one of the same record stays."""
-        _, overtaken = self._committing.get(id(change), ("", None))
+        """Forget the steps that a durable change contains, and make the others again from it."""
         waiting = self._later.get(change.id)
-        if waiting is not None and (waiting is change or waiting is overtaken):
+        if waiting is None:
+            return
+        waiting.steps = [(number, step) for number, step in waiting.steps if number > change.upto]
+        row = self._rows.get(change.id)
+        before = after = None if row is None else row.record
+        for _, step in waiting.steps:
+            after = self._again(change.id, step, after)
+        if after is before:
             del self._later[change.id]
+            return
+        waiting.record = after
+        self._by_age.put(change.id, after)
+
+    def _again(self, record_id: str, step: Step[T], record: T | None) -> T | None:
+        try:
+            return step(record)
+        except Exception:
+            log.exception("change dropped: it does not fit what is stored now", key=self.prefix + record_id)
+            return record
 
     @property
     def behind(self) -> bool:
-        """Whether changes are queued."""
+        """Whether steps wait."""
         return bool(self._later)

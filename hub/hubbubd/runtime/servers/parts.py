@@ -1,7 +1,7 @@
 """The parts of one server (record, queue, connection, catalog), and the factory that makes them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 import anyio
 import structlog
@@ -30,12 +30,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class ServerParts:
-    """What the hub has at run time for one server."""
+    """What the hub has at run time for one server. `shown` is what of its record was last given to the table."""
 
     record: ServerRecord
     queue: ServerQueue
     shell: ConnectionShell
     catalog: ServerCatalog
+    _: KW_ONLY
+    shown: ServerRecord | None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
@@ -103,9 +105,10 @@ class Assembly:
         record: ServerRecord,
         confinement: Confinement | None,
         changed: Callable[[], None],
-        queue: ServerQueue | None = None,
+        queue: ServerQueue | None,
+        shown: ServerRecord | None,
     ) -> ServerParts:
-        """Return the parts of a server; `queue` is an existing one to take over."""
+        """Return the parts of a server. `queue` is an existing one to take over; `shown` is its record so far."""
         config = record.config
         if queue is None:
             queue = self._calls.open_queue(record.effective)
@@ -142,7 +145,7 @@ class Assembly:
             turns=self._reconnects,
             background=self._background,
         )
-        return ServerParts(record, queue, shell, catalog)
+        return ServerParts(record, queue, shell, catalog, shown=shown)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
         """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.

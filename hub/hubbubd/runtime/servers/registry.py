@@ -6,6 +6,7 @@ Changes of one server are serialized and run to their end even if the caller is 
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -23,16 +24,18 @@ from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.filters import ServerFilter
 from hubbubd.core.server import ServerRecord
-from hubbubd.errors import AlreadyExists, FailedPrecondition, HubError, NotFound, ResourceExhausted
+from hubbubd.errors import FailedPrecondition, HubError, NotFound, ResourceExhausted
+from hubbubd.frozen import carried_over
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.records import Change, Ledger, Table, Watch
+from hubbubd.runtime.records import Ledger, Table, Watch, gone
 from hubbubd.runtime.servers.configured import lasting_roots, new_record
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
-from hubbubd.runtime.servers.revisions import expect, following, kept_revision
+from hubbubd.runtime.servers.revisions import changed, exists, expect, following, kept_revision
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
+from hubbubd.store import Conflict
 from hubbubd.upstream.ports import Era
 
 T = TypeVar("T")
@@ -216,14 +219,17 @@ class Servers:
     async def _add(self, about: tuple[ServerConfig, bool]) -> ServerRecord:
         config, trusted = about
         if config.name in self._kept:
-            raise AlreadyExists(f"a server {config.name!r} exists already", reason="SERVER_EXISTS")
+            raise exists(config.name)
         if len(self._kept) >= self._settings.max_servers:
             raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
         revision = following(self._table.feed.revision)
         record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted)
+        added = self._table.change(record.name, record)  # over what a removal left that the store refused
         await self._secrets.keep(config)
         try:
-            await self._ledger.commit([Change(self._table, record.name, record)])
+            await self._ledger.commit([added])
+        except Conflict:
+            raise exists(config.name) from None
         except HubError:
             await self._secrets.drop(config.name)
             raise
@@ -362,16 +368,11 @@ class Servers:
             self._background.start_soon(kept.shell.link.notify, method, params)
 
     async def _write(self, name: str, **changes: Any) -> None:
-        """Make a change of a server's record durable."""
+        """Make a change of a server's record durable. Raises NotFound, Unavailable; Stale if it was reconfigured."""
         before = self.get(name)
+        await self._ledger.change(self._table, name, partial(changed, before, changes))
         kept = self._kept[name]
-        # In memory first: a write-behind update of the record meanwhile must not bring the old value back.
-        kept.record = replace(kept.record, **changes)
-        try:
-            await self._ledger.commit([Change(self._table, name, replace(before, **changes))])
-        except HubError:
-            kept.record = replace(kept.record, **{key: getattr(before, key) for key in changes})
-            raise
+        kept.record, kept.shown = (replace(each, **changes) for each in (kept.record, kept.shown or before))
 
     def _changeable(self, name: str, expected: int | None) -> ServerRecord:
         record = self.get(name)
@@ -384,7 +385,8 @@ class Servers:
     def _keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
         name = record.name
         confined = self._confinement.trusting(record.trusted) if record.source == "api" else None
-        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue)
+        shown = self._table.record(name)
+        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue, shown)
         self._show(name)
         self._background.start_soon(kept.run)
         if record.wanted:
@@ -420,14 +422,15 @@ class Servers:
     async def _forget(self, record: ServerRecord) -> None:
         self._assembly.forget(record.name)
         await self._assembly.forget_peer(record.name)
-        await self._ledger.commit([Change(self._table, record.name, None)])
+        await self._ledger.change(self._table, record.name, gone)
         await self._secrets.drop(record.name)
 
     def _show(self, name: str) -> None:
         """Publish a server's record with the current state of connection and queue."""
         if (kept := self._kept.get(name)) is not None:
             self._assembly.follow(kept)
-            self._ledger.later(Change(self._table, name, kept.seen()))
+            before, kept.shown = kept.shown, kept.seen()
+            self._ledger.later(self._table, name, partial(carried_over, before, kept.shown))
 
     def _hasten(self, _by_s: float) -> None:
         for kept in self._kept.values():  # the clock jumped, most likely as the computer was suspended

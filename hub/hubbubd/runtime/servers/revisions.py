@@ -1,7 +1,11 @@
 """Optimistic concurrency for changes of a server over the API: each change gives it a new revision."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from hubbubd.core.server import ServerRecord
-from hubbubd.errors import Aborted
+from hubbubd.errors import Aborted, AlreadyExists, NotFound
 
 
 class Stale(Aborted):
@@ -37,3 +41,19 @@ def kept_revision(before: ServerRecord | None, record: ServerRecord, newest: int
         return following(newest, before)
     same = before.config.model_dump_json() == record.config.model_dump_json()
     return before.revision if same else following(newest, before)
+
+
+def changed(before: ServerRecord, changes: Mapping[str, Any], there: ServerRecord | None) -> ServerRecord:
+    """Return what is recorded of a server with these changes. Raises NotFound.
+
+    A new configuration was decided from the record `before`: raises Stale if another one is there now.
+    """
+    if there is None:
+        raise NotFound("server", before.name)
+    if "revision" in changes:
+        expect(there, before.revision)
+    return replace(there, **changes)
+
+
+def exists(name: str) -> AlreadyExists:
+    return AlreadyExists(f"a server {name!r} exists already", reason="SERVER_EXISTS")

@@ -1,0 +1,299 @@
+"""A hub beside others that write to the same store: it overwrites nothing of theirs, and loses nothing of its own."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.core.access import Principal
+from hubbubd.core.audit import AuditFilter
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter, TaskFilter
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.tasks import TaskStatus
+from hubbubd.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight.audit import Attempt
+from hubbubd.store import Write
+from hubbubd.store.sqlite import SqliteStore
+from hubbubd.upstream.ports import Era
+
+from .conftest import FORM, World, question, server, settle, spec, until, update
+from .foreign import SharedStore
+from .peer import Outcome, Sent, never
+from .task_server import ERAS, RESULT, TaskServer, ended, started, the_task
+from .test_rounds import ELICIT, needs, script
+
+GIVEN = Accept({"name": "x"})
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[SharedStore]:
+    store = await SqliteStore.open(":memory:")
+    yield SharedStore(store)
+    await store.close()
+
+
+@pytest.fixture
+def world(store: SharedStore) -> World:
+    return World(store)
+
+
+async def answer(hub: Hub, request: PendingRequest, **ids: Any) -> PendingRequest:
+    return await hub.inbox.answer(request.id, GIVEN, "ann", **{"answer_id": None, "claim_id": None, **ids})
+
+
+async def whole(store: SharedStore) -> None:
+    """Nothing was overwritten, and there was something to overwrite."""
+    await settle()
+    assert store.lost
+    assert store.marks
+    assert await store.overwritten() == []
+
+
+@pytest.mark.parametrize("detached", [False, True], ids=["waited for", "detached"])
+async def test_a_call_is_recorded_from_beginning_to_end(world: World, store: SharedStore, detached: bool) -> None:
+    async def slow(sent: Sent) -> Outcome:
+        await anyio.sleep(1)
+        return {"content": []}
+
+    world.peer.behaviour = slow
+    async with world.hub(server()) as hub:
+        await settle()
+        store.shared = True
+        call = await hub.calls.call(spec(), "ann", detached=detached)
+        await whole(store)
+        kept = hub.calls.get(call.id)
+        assert (kept.state, kept.result, kept.detached) == (CallState.COMPLETED, b'{"content":[]}', detached)
+        assert kept.defect
+
+
+async def test_a_question_is_claimed_answered_and_delivered(world: World, store: SharedStore) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        store.shared = True
+        asked = world.peer.link.ask("elicitation/create", FORM)
+        request = await question(hub)
+        claimed = await hub.inbox.claim(request.id, "ann", 60)
+        assert claimed.claim is not None
+        renewed = await hub.inbox.renew(request.id, claimed.claim.id, 120)
+        assert renewed.claim is not None
+        await hub.inbox.release(request.id, renewed.claim.id)
+        await answer(hub, request, answer_id="a")
+        assert (await asked.answered())["content"] == {"name": "x"}
+        await whole(store)
+        kept = hub.inbox.get(request.id)
+        assert (kept.state, kept.delivery, kept.answer_id) == (RequestState.ANSWERED, Delivery.DELIVERED, "a")
+        assert [moment.what.value for moment in kept.moments] == ["claimed", "released", "answered", "delivered"]
+
+
+async def test_an_answer_that_another_member_accepted_is_the_only_one(world: World, store: SharedStore) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        asked = world.peer.link.ask("elicitation/create", FORM)
+        request = await question(hub)
+
+        def answered(value: dict[str, Any]) -> dict[str, Any]:
+            payload = '{"action":"accept","content":{"name":"theirs"}}'
+            return value | {
+                "state": "answered",
+                "delivery": "pending",
+                "answer": {"payload": payload, "refused": False},
+                "answered_by": "bob",
+                "answer_id": "theirs",
+            }
+
+        store.instead["request"] = answered
+        store.shared = True
+        with pytest.raises(FailedPrecondition) as refused:
+            await answer(hub, request, answer_id="mine")
+        assert refused.value.reason == "ALREADY_ANSWERED"
+        assert (await asked.answered())["content"] == {"name": "theirs"}
+        await settle()
+        kept = hub.inbox.get(request.id)
+        assert (kept.answered_by, kept.answer_id, kept.delivery) == ("bob", "theirs", Delivery.DELIVERED)
+
+
+async def test_an_end_that_another_member_recorded_is_final(world: World, store: SharedStore) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "ann")
+        await until(lambda: hub.calls.get(call.id).state is CallState.IN_PROGRESS)
+        await settle()
+        completed = {"state": "completed", "completed_at": 1.0, "result": '{"theirs":true}'}
+        store.instead["call"] = lambda value: value | completed
+        store.shared = True
+        await hub.calls.cancel(call.id, abort=True)
+        await settle()
+        kept = hub.calls.get(call.id)
+        assert (kept.state, kept.result, kept.fault) == (CallState.COMPLETED, b'{"theirs":true}', None)
+
+
+async def test_a_call_id_that_another_member_took_at_the_same_time_is_refused(world: World, store: SharedStore) -> None:
+    async with world.hub(server()) as hub:
+        theirs = await hub.calls.start(spec(call_id="c"), "bob")
+        await until(lambda: hub.calls.get("c").state.ended)
+        (entry,) = (await store.snapshot("call/c")).entries
+        await store.inner.commit([Write("call/c", None)])
+        await settle()
+
+        async def faster(writes: Any, guards: Any = ()) -> int:
+            del store.commit  # type: ignore[method-assign]
+            await store.inner.commit([Write("call/c", entry.value)])
+            return await store.inner.commit(writes, guards)
+
+        store.commit = faster  # type: ignore[method-assign]
+        with pytest.raises(AlreadyExists):
+            await hub.calls.start(spec(call_id="c", max_s=1), "ann")
+        assert hub.calls.get("c").principal == theirs.principal == "bob"
+
+
+async def test_a_call_in_rounds_keeps_its_rounds_and_questions(world: World, store: SharedStore) -> None:
+    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
+    async with world.hub(server()) as hub:
+        await settle()
+        store.shared = True
+        call = await hub.calls.start(spec(), "ann")
+        request = await question(hub)
+        rounds = hub.calls.get(call.id).rounds
+        assert rounds is not None
+        assert rounds.questions == (("a", request.id),)
+        await answer(hub, request)
+        await until(lambda: hub.calls.get(call.id).state.ended)
+        await whole(store)
+        assert hub.calls.get(call.id).state is CallState.COMPLETED
+        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
+
+
+async def test_a_call_that_the_next_hub_resumes_goes_on_from_what_is_recorded(world: World, store: SharedStore) -> None:
+    world.peer.era = Era.STATELESS
+    script(world, needs(inputRequests={"a": ELICIT}, requestState="s"), {"content": []})
+    async with world.hub(server()) as hub:
+        call = await hub.calls.start(spec(), "ann")
+        request = await question(hub)
+    store.shared = True
+    async with world.hub(server()) as hub:
+        await answer(hub, await question(hub))
+        await until(lambda: hub.calls.get(call.id).state.ended)
+        await settle()
+        assert hub.calls.get(call.id).state is CallState.COMPLETED
+        assert hub.inbox.get(request.id).delivery is Delivery.DELIVERED
+        assert [key for key in await store.overwritten() if not key.startswith("server/")] == []
+
+
+@ERAS
+async def test_a_client_task_is_kept_with_its_call(world: World, store: SharedStore, era: Era) -> None:
+    tasks = TaskServer(world, era)
+    async with world.hub(server()) as hub:
+        await settle()
+        store.shared = True
+        call = await started(hub)
+        tasks.more = {"statusMessage": "half way"}
+        await anyio.sleep(3)
+        tasks.end(result=RESULT)
+        done = await ended(hub, call)
+        await whole(store)
+        assert (done.state, hub.calls.get(call.id).task_id) == (CallState.COMPLETED, the_task(hub).id)
+        assert the_task(hub).status is TaskStatus.COMPLETED
+
+
+async def test_a_receiver_task_ends_with_its_answer(world: World, store: SharedStore) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        store.shared = True
+        made = await world.peer.link.asked("elicitation/create", {**FORM, "task": {}})
+        task_id = made["task"]["taskId"]
+        await answer(hub, await question(hub))
+        result = await world.peer.link.asked("tasks/result", {"taskId": task_id})
+        assert result["content"] == {"name": "x"}
+        await whole(store)
+        (task,) = hub.tasks.select(TaskFilter())
+        assert task.status is TaskStatus.COMPLETED
+
+
+async def test_a_server_is_wanted_and_shown_as_it_is(world: World, store: SharedStore) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server())
+        await settle()
+        store.shared = True
+        await hub.servers.disconnect("one")
+        await hub.servers.connect("one")
+        await hub.servers.set_roots("one", ({"uri": "file:///x"},))
+        await until(lambda: hub.servers.get("one").connection.state == "connected")
+        await whole(store)
+        value = await store.value("server/one")
+        assert value is not None
+        assert (value["wanted"], value["connection"]["state"]) == (True, "connected")
+        assert value["roots"] == [{"uri": "file:///x"}]
+
+
+async def test_a_server_that_another_member_reconfigured_is_not_changed_by_what_was_decided_before(
+    world: World, store: SharedStore
+) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server())
+        await settle()
+        store.instead["server"] = lambda value: value | {"revision": value["revision"] + 100}
+        store.shared = True
+        with pytest.raises(Aborted) as refused:
+            await update(hub, server(call_timeout_s=7))
+        assert refused.value.reason == "REVISION_CONFLICT"
+        value = await store.value("server/one")
+        assert value is not None
+        assert value["config"].get("call_timeout_s") != 7
+
+
+async def test_a_server_that_another_member_removed_stays_removed(world: World, store: SharedStore) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server())
+        await settle()
+        await store.foreign("server/one", lambda _: None)
+        world.peer.link.lose()  # its connection goes on being shown
+        await settle(2)
+        assert await store.value("server/one") is None
+        with pytest.raises(NotFound):
+            await hub.servers.disconnect("one")
+
+
+async def test_a_token_that_another_member_revoked_is_not_made_again_by_its_use(
+    world: World, store: SharedStore
+) -> None:
+    async with world.hub() as hub:
+        token, secret = await hub.tokens.create("t", [], by="me", ttl_s=None, may_name_others=False)
+        other, used = await hub.tokens.create("u", [], by="me", ttl_s=None, may_name_others=False)
+        store.shared = True
+        assert isinstance(await hub.tokens.principal(used), Principal)
+        await whole(store)
+        store.instead["token"] = lambda _: None
+        assert isinstance(await hub.tokens.principal(secret), Principal)
+        await settle()
+        assert [each.id for each in hub.tokens.all()] == [other.id]
+        assert await store.value(f"token/{token.id}") is None
+        await hub.tokens.revoke("u")
+        assert await store.value(f"token/{other.id}") is None
+
+
+async def test_refusals_are_counted_and_changes_get_their_outcome(world: World, store: SharedStore) -> None:
+    async with world.hub() as hub:
+        attempt = Attempt(principal="ann", action="GetCall")
+        hub.audit.refused(attempt, "PERMISSION_DENIED")
+        await settle()
+        store.shared = True
+        for _ in range(5):
+            hub.audit.refused(attempt, "PERMISSION_DENIED")
+        await settle()
+        hub.audit.refused(attempt, "PERMISSION_DENIED")
+        await whole(store)
+        (entry,) = hub.audit.select(AuditFilter())
+        assert entry.count == 7
+
+
+async def test_what_is_too_old_is_deleted_whoever_touched_it_last(world: World, store: SharedStore) -> None:
+    async with world.hub(server(call_history_count=2)) as hub:
+        store.shared = True
+        calls = [await hub.calls.call(spec(), "ann") for _ in range(6)]
+        await settle(10)
+        assert {call.id for call in hub.calls.newest(CallFilter())} == {call.id for call in calls[-2:]}
+        await whole(store)

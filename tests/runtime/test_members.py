@@ -1,0 +1,264 @@
+"""Two who share a store: both know the same, whoever wrote it, in whatever order they hear of it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.runtime.records import EventKind, gone
+from hubbubd.runtime.records.broadcast import AHEAD_S
+from hubbubd.store import Write
+from hubbubd.store.sqlite import SqliteStore
+
+from .conftest import FORM, World, question, server, settle, until
+from .foreign import Member
+from .model import View, bounded
+from .notes import Note, Notes, Start, after, opened, seen
+from .virtual_time import VirtualTimeLoop
+
+Two = tuple[Notes, Notes]
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[SqliteStore]:
+    store = await SqliteStore.open(":memory:")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def members(store: SqliteStore) -> tuple[Member, Member]:
+    return Member(store, "a"), Member(store, "b")
+
+
+@pytest.fixture
+async def two(members: tuple[Member, Member]) -> AsyncGenerator[Two]:
+    async with opened(members[0]) as mine, opened(members[1]) as theirs:
+        yield mine, theirs
+
+
+def more(note_id: str, text: str) -> Callable[[Note | None], Note]:
+    """A step that adds to a note's text."""
+
+    def step(there: Note | None) -> Note:
+        return Note(note_id, text=(there.text if there is not None else "") + text)
+
+    return step
+
+
+OPS = st.lists(
+    st.tuples(
+        st.sampled_from((0, 1)),
+        st.sampled_from(
+            ("change", "change", "later", "later", "delete", "later delete", "hold", "release", "flush", "pause")
+        ),
+        st.sampled_from(("x", "y", "z")),
+    ),
+    max_size=25,
+)
+
+
+class Pair:
+    """Two ledgers over one store, each with a watcher."""
+
+    def __init__(self, stores: tuple[Member, Member], notes: Two) -> None:
+        self.stores = stores
+        self.notes = notes
+        self.views = (View[Note](), View[Note]())
+
+    async def watch(self, which: int) -> None:
+        async for event in self.notes[which].watch():
+            self.views[which].see(event)
+
+    async def do(self, which: int, what: str, note_id: str, text: str) -> None:
+        notes, store = self.notes[which], self.stores[which]
+        match what:
+            case "change":
+                await notes.ledger.change(notes.table, note_id, more(note_id, text))
+            case "later":
+                notes.ledger.later(notes.table, note_id, more(note_id, text))
+            case "delete":
+                await notes.delete(note_id)
+            case "later delete":
+                notes.ledger.later(notes.table, note_id, gone)
+            case "hold":
+                store.held = True
+            case "release":
+                store.held = False
+                store.release()
+            case "flush":
+                await notes.ledger.flush()
+            case _:
+                await anyio.sleep(0.02)
+
+    async def settle(self) -> None:
+        for which in (0, 1):
+            await self.do(which, "release", "", "")
+        await settle()
+
+
+async def played(ops: list[tuple[int, str, str]], check: Callable[[Pair], None]) -> None:
+    inner = await SqliteStore.open(":memory:")
+    stores = Member(inner, "a"), Member(inner, "b")
+    async with opened(stores[0]) as first, opened(stores[1]) as second, anyio.create_task_group() as tasks:
+        pair = Pair(stores, (first, second))
+        for which in (0, 1):
+            tasks.start_soon(pair.watch, which)
+        await settle()
+        async with anyio.create_task_group() as doing:
+            for number, (which, what, note_id) in enumerate(ops):
+                doing.start_soon(pair.do, which, what, note_id, f"{number},")
+                if what == "pause":
+                    await anyio.sleep(0.03)
+        await pair.settle()
+        check(pair)
+        tasks.cancel_scope.cancel()
+    await inner.close()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(work)
+
+
+@given(OPS)
+@bounded(1, 1)
+def test_two_know_the_same_after_any_changes_of_both_and_so_do_their_watchers(ops: list[tuple[int, str, str]]) -> None:
+    def agree(pair: Pair) -> None:
+        mine, theirs = ({note.id: note for note in notes.table} for notes in pair.notes)
+        assert mine == theirs
+        assert list(pair.notes[0].table.since(0)) == list(pair.notes[1].table.since(0))
+        assert [view.records for view in pair.views] == [mine, theirs]
+        assert not any(notes.table.behind for notes in pair.notes)
+
+    run(played(ops, agree))
+
+
+@given(OPS)
+@bounded(0.5, 1)
+def test_no_addition_of_either_is_lost_or_made_twice(ops: list[tuple[int, str, str]]) -> None:
+    kept = [op for op in ops if "delete" not in op[1]]
+
+    def complete(pair: Pair) -> None:
+        for note_id in ("x", "y", "z"):
+            note = pair.notes[0].table.record(note_id)
+            told = sorted(part for part in (note.text if note is not None else "").split(",") if part)
+            assert told == sorted(
+                str(n) for n, (_, what, about) in enumerate(kept) if about == note_id and what in ("change", "later")
+            )
+
+    run(played(kept, complete))
+
+
+async def test_what_another_member_writes_is_seen_and_watched_like_one_s_own(two: Two, watching: Start) -> None:
+    mine, theirs = two
+    watch = await after(mine, watching, "")
+    followed: list[tuple[Note | None, Note | None]] = []
+    mine.table.follow(lambda before, now: followed.append((before, now)))
+    await theirs.put(Note("a"))
+    await theirs.put(Note("a", text="newer"))
+    await theirs.delete("a")
+    await settle()
+    assert watch.kinds()[-3:] == [EventKind.UPSERT, EventKind.UPSERT, EventKind.REMOVED]
+    assert followed == [(None, Note("a")), (Note("a"), Note("a", text="newer")), (Note("a", text="newer"), None)]
+
+
+async def test_a_cut_is_told_with_the_newest_state_of_each_record(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    watch = await after(mine, watching, "")
+    members[0].held = True
+    await theirs.put(Note("a", text="older"), Note("b"))
+    await theirs.put(Note("made and deleted"))
+    await theirs.put(Note("a", text="newest"))
+    await theirs.delete("made and deleted")
+    assert not list(mine.table)
+    members[0].release()
+    await settle()
+    assert seen(watch) == ["b", "a"]
+    assert mine.table.get("a").text == "newest"
+
+
+async def test_a_token_from_a_member_that_is_ahead_waits_until_this_one_has_caught_up(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    members[0].held = True
+    await theirs.put(Note("a"))
+    token = (await after(theirs, watching, "")).token
+    await theirs.put(Note("b"))
+    watch = await after(mine, watching, token)
+    assert watch.kinds() == []
+    members[0].release()
+    await settle()
+    assert watch.kinds() == [EventKind.UPSERT]
+    assert seen(watch) == ["b"]
+
+
+async def test_a_token_that_stays_ahead_is_answered_with_a_reset(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    members[0].held = True
+    await theirs.put(Note("a"))
+    watch = await after(mine, watching, (await after(theirs, watching, "")).token)
+    await settle(AHEAD_S)
+    assert watch.events[0].kind is EventKind.RESET
+    assert watch.events[0].reason == "FUTURE"
+
+
+async def test_a_record_that_cannot_be_read_is_as_good_as_deleted_until_it_is_written_again(
+    store: SqliteStore, two: Two, watching: Start
+) -> None:
+    mine, _ = two
+    await mine.put(Note("a"))
+    watch = await after(mine, watching, "")
+    await store.commit([Write("note/a", b"{}"), Write("another noun/a", b"{}")])
+    await settle()
+    assert mine.table.record("a") is None
+    assert watch.kinds()[-1] is EventKind.REMOVED
+    assert list(mine.ledger.defects()) == ["note/a"]
+    await store.commit([Write("note/a", b'{"id":"a","text":"again"}')])
+    assert mine.table.get("a").text == "again"
+    assert not mine.ledger.defects()
+
+
+class Nobody:
+    """The ownership of a hub without servers."""
+
+    def owns(self, server: str) -> bool:
+        return False
+
+
+async def test_a_question_that_one_hub_is_asked_is_answered_at_another(members: tuple[Member, Member]) -> None:
+    owner, other = World(members[0]), World(members[1], ownership=Nobody())
+    async with other.hub() as there, owner.hub(server()) as here:
+        await until(lambda: owner.peer.links)
+        asked = owner.peer.link.ask("elicitation/create", FORM)
+        request = await question(there)
+        assert request == here.inbox.get(request.id)
+        answered = await there.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id="a", claim_id=None)
+        assert answered.state is RequestState.ANSWERED
+        assert (await asked.answered())["content"] == {"name": "x"}
+        await settle()
+        assert there.inbox.get(request.id).delivery is Delivery.DELIVERED
+
+
+async def test_a_hub_lets_time_pass_for_the_requests_of_its_own_servers_alone(members: tuple[Member, Member]) -> None:
+    owner, other = World(members[0]), World(members[1], ownership=Nobody())
+    async with other.hub() as there:
+        async with owner.hub(server(auto_reject_on_timeout=True, answer_timeout_s=10)):
+            await until(lambda: owner.peer.links)
+            owner.peer.link.ask("elicitation/create", FORM)
+            request = await question(there)
+            (entry,) = (await members[0].snapshot(f"request/{request.id}")).entries
+        await members[0].inner.commit([Write(entry.key, entry.value)])  # open again, and its owner is gone
+        await settle(60)
+        assert there.inbox.get(request.id).state is RequestState.OPEN
