@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from hubbubd.config.commands import AllowedCommand
+from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.hosts import PUBLIC, check_rule
 from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
 from hubbubd.config.network import (
@@ -93,6 +94,9 @@ class HubSettings(BaseSettings):
 
     store: StoreSettings = StoreSettings()
     """Where records are kept; in a file this is the table `[store]`."""
+
+    fleet: FleetSettings | None = None
+    """This hub as a member of a fleet; in a file this is the table `[fleet]`. It needs `store.url`."""
 
     listen: Listen = "127.0.0.1:7878"
     """Where the API is served: HOST:PORT (port 0 picks a free one; off loopback only with TLS), or unix:PATH."""

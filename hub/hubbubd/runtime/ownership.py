@@ -3,7 +3,18 @@
 Reading and watching needs no owner, nor does a change that is guarded by what it was made from.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The member that has a server, and where other members reach it. `life` is that of the member."""
+
+    member: str
+    life: int
+    forward: str
 
 
 class Ownership(Protocol):
@@ -13,9 +24,40 @@ class Ownership(Protocol):
         """Return whether a server of this name is this hub's own."""
         ...
 
+    def may_act(self) -> bool:
+        """Return whether this hub may send anything to its servers now.
+
+        It may not while its lease could be over: the database has not heard of it.
+        """
+        ...
+
+    def owner(self, server: str) -> Owner | None:
+        """Return the member that has a server; None if nobody has, or if all are this hub's own."""
+        ...
+
+    def others(self) -> list[Owner]:
+        """Return all other members that take part."""
+        ...
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of each server whose owner has changed. It must not block."""
+        ...
+
 
 class Sole:
     """The ownership of a hub that shares its store with nobody: all servers are its own."""
 
     def owns(self, server: str) -> bool:
         return True
+
+    def may_act(self) -> bool:
+        return True
+
+    def owner(self, server: str) -> Owner | None:
+        return None
+
+    def others(self) -> list[Owner]:
+        return []
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        pass

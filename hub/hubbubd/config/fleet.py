@@ -1,0 +1,66 @@
+"""Settings of a fleet, several hubs over one database: `[fleet]`, or HUBBUBD_FLEET__*."""
+
+import socket
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from hubbubd.config.network import Listen
+from hubbubd.config.tls import TlsFiles
+
+FLEET: Final = "fleet"
+"""The setting that has them."""
+
+MemberName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
+"""The name of a member: lower case, as a host's."""
+
+ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
+
+
+def _host_name() -> str:
+    return socket.gethostname().lower()
+
+
+class FleetSettings(BaseModel):
+    """This hub as a member of a fleet. `*_s` are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    name: MemberName = Field(default_factory=_host_name, validate_default=True)
+    """The member's name, of which the fleet has one; by default the host's."""
+
+    listen: Listen = "127.0.0.1:7879"
+    """Where other members reach this one: HOST:PORT; port 0 picks a free one. Never for clients."""
+
+    reached_at: str | None = None
+    """The HOST:PORT at which other members reach `listen`, where that differs."""
+
+    address: str | None = None
+    """The HOST:PORT at which clients reach this member's API; by default where it listens."""
+
+    ca: ExpandedPath
+    """PEM certificates of the authorities whose certificates members have."""
+
+    cert: ExpandedPath
+    """This member's certificate, PEM. Its URI name is hubbub:member:NAME."""
+
+    key: ExpandedPath
+    """The key of the certificate, PEM."""
+
+    vault_key_file: ExpandedPath | None = None
+    """A file, mode 0600, with the keys of the vault: base64 lines of 32 bytes. The first seals, all open."""
+
+    lease_ttl_s: Annotated[float, Field(ge=1, le=300, allow_inf_nan=False)] = 6.0
+    """A member that has not been heard of for so long loses its servers to others."""
+
+    drain_timeout_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
+    """How long calls and questions of a server that is handed on may still take."""
+
+    rebalance: bool = True
+    """Whether servers are handed on to members that have fewer."""
+
+    @property
+    def tls(self) -> TlsFiles:
+        """The member's TLS files."""
+        return TlsFiles(self.cert, self.key, self.ca)

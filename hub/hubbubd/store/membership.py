@@ -1,0 +1,51 @@
+"""Members of a fleet as the database has them: the port that `runtime` uses. `postgres_members.py` implements it."""
+
+from typing import Protocol
+
+from hubbubd.members import Member, Standing
+from hubbubd.store import StoreUnavailable
+
+
+class Expelled(StoreUnavailable):
+    """This member is gone, says the database: its servers are others', and it commits nothing more in this life."""
+
+
+class Membership(Protocol):
+    """This hub's place among the members. It was taken when the store was opened."""
+
+    @property
+    def name(self) -> str:
+        """This member's name."""
+        ...
+
+    @property
+    def life(self) -> int:
+        """The number of this member's life; greater than that of any before."""
+        ...
+
+    @property
+    def lease_ttl_s(self) -> float:
+        """Seconds without a beat after which others may expel this member."""
+        ...
+
+    async def beat(self, position: int) -> float:
+        """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
+
+        Raises Expelled, and StoreUnavailable when the database does not answer.
+        """
+        ...
+
+    async def members(self) -> list[Member]:
+        """Return all members, gone ones included. Raises StoreUnavailable."""
+        ...
+
+    async def expel(self, member: Member) -> bool:
+        """Declare an overdue member gone; return whether it is gone now.
+
+        Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
+        """
+        ...
+
+    async def stand(self, standing: Standing) -> None:
+        """Set this member's own standing. Raises Expelled and StoreUnavailable."""
+        ...
