@@ -141,6 +141,12 @@ def position(id_: str) -> tuple[str, int]:
     return server, _ORDER.get(kind, -1)
 
 
+def named(id_: str) -> tuple[str, Kind] | None:
+    """Return the server and kind of a list id; None if it is none."""
+    server, _, kind = id_.rpartition("/")
+    return (server, Kind(kind)) if kind in _ORDER else None
+
+
 def new(server: str, kind: Kind) -> CatalogList:
     """Return a list that has not been fetched yet."""
     return CatalogList(id=list_id(server, kind), server=server, kind=kind)

@@ -59,22 +59,26 @@ class Catalog:
         entries: Table[CatalogEntries],
         clock: Clock,
         background: Background,
+        elsewhere: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """`elsewhere` names the servers that other members keep."""
         self._ledger = ledger
         self._lists = lists
         self._entries = entries
         self._clock = clock
         self._background = background
+        self._elsewhere = elsewhere
         self._servers: dict[str, ServerCatalog] = {}
         self._listeners: list[ListChanged] = []
         self.version = 0
         """Grows with every change of any list's entries, and of the servers that there are."""
+        entries.follow(self._follow_entries)
 
     # Reading
 
     def select(self, chosen: CatalogFilter) -> list[CatalogList]:
         """Return the lists that match, by server and kind. Raises NotFound for an unknown server."""
-        if chosen.server and chosen.server not in self._servers:
+        if chosen.server and chosen.server not in self._servers and chosen.server not in self._elsewhere():
             raise NotFound("server", chosen.server)
         found = [record for record in self._lists if chosen.matches(record)]
         return sorted(found, key=lambda record: core.position(record.id))
@@ -85,8 +89,8 @@ class Catalog:
         return found.entries if found is not None else ()
 
     def servers(self) -> list[str]:
-        """Return the names of the servers that the hub keeps, sorted."""
-        return sorted(self._servers)
+        """Return the names of the servers that are kept, sorted."""
+        return sorted({*self._servers, *self._elsewhere()})
 
     def watch(self, chosen: CatalogFilter, token: str = "") -> Watch[CatalogList]:
         """Watch the lists: snapshot, then changes; `token` resumes."""
@@ -186,6 +190,15 @@ class Catalog:
                     self._ledger.later(self._entries, record.id, gone)
                     self.version += 1
                     self._tell(server, kind)
+
+    def _follow_entries(self, before: CatalogEntries | None, after: CatalogEntries | None) -> None:
+        """Tell of what other members have fetched; of one's own servers it was told when it was put."""
+        known = after or before
+        assert known is not None
+        named = core.named(known.id)
+        if named is not None and named[0] not in self._servers:
+            self.version += 1
+            self._tell(*named, announced=True)
 
     def _tell(self, server: str, kind: Kind, *, announced: bool = False) -> None:
         for tell in list(self._listeners):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -10,14 +11,13 @@ import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.inbox import Origin
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, ConnectedHosts, Quotas, Retention, Tokens
-from hubbubd.runtime.ownership import Ownership, Sole
+from hubbubd.runtime.ownership import Ownership, Sole, Taking
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -69,6 +69,7 @@ class Hub:
         tracer: Tracer,
         meter: Meter,
         telemetry_endpoint: str,
+        ownership: Ownership,
     ) -> None:
         self.tracer = tracer
         self.meter = meter
@@ -94,6 +95,7 @@ class Hub:
         self.committed_at: float | None = None
         self.telemetry_endpoint = telemetry_endpoint
         """Where traces, metrics or logs are exported; empty when nowhere."""
+        self.ownership = ownership
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
@@ -144,6 +146,7 @@ class Hub:
                 meter=meter,
                 measures=measures,
                 telemetry_endpoint=telemetry_endpoint,
+                ownership=ownership,
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
             hub = cls._wire(ground, connector, given, load or (lambda: given))
@@ -163,7 +166,7 @@ class Hub:
         quotas = Quotas(ground.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, ground.settings)
         inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
-        catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background)
+        catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
@@ -215,6 +218,7 @@ class Hub:
             tracer=ground.tracer,
             meter=ground.meter,
             telemetry_endpoint=ground.telemetry_endpoint,
+            ownership=ground.ownership,
         )
 
     def defects(self) -> dict[str, str]:
@@ -256,20 +260,24 @@ class Hub:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
         self.tokens.recover()
         self.retention.recover()
-        self.tasks.recover()
         self.inbox.recover()
-        await self.inbox.abandon_all(
-            {Origin.PLAIN, Origin.AUTHORIZATION},
-            "the hub was restarted, and the connection it came on is gone",
-        )
         background.start_soon(self._ledger.run)
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
-        await self.servers.start(configured)
-        await self.calls.recover()
+        self.servers.start(configured)
+        await self.take(Taking(self.ownership.owns))
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
+
+    async def take(self, taking: Taking) -> None:
+        """Act on what is of these servers, and connect them. What cannot go on from before ends. Raises Unavailable."""
+        # What is asked from now on is not left over, and a call that goes on may ask at once.
+        taking = replace(taking, requests=self.inbox.ids(taking.owns))
+        self.tasks.take(taking)
+        await self.inbox.take(taking)
+        await self.servers.take(taking)
+        await self.calls.take(taking)
 
     async def _wind_down(self) -> None:
         self.end_watches()

@@ -5,7 +5,25 @@ Reading and watching needs no owner, nor does a change that is guarded by what i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+UPKEEP: Final = "@upkeep"
+"""The name under which upkeep of the store has an owner, as a server has; no server can have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Servers that become this hub's own, all those that `owns` names, and what has become of whoever had them.
+
+    `requests` are the ids of their pending requests at that moment. `code` is that of the calls that cannot go on.
+    `alone` says that nobody else is left who has shown or claimed anything.
+    """
+
+    owns: Callable[[str], bool]
+    requests: frozenset[str] = frozenset()
+    code: str = "HUB_RESTARTED"
+    happened: str = "the hub was restarted"
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)

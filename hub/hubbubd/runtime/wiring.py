@@ -56,6 +56,7 @@ class Ground:
     meter: Meter
     measures: Measures
     telemetry_endpoint: str
+    ownership: Ownership
 
 
 async def remember(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
@@ -134,6 +135,7 @@ def servers_of(
         alarms=ground.alarms,
         background=ground.background,
         settings=ground.settings,
+        ownership=ground.ownership,
     )
 
 

@@ -15,6 +15,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table
 
 
@@ -43,11 +44,12 @@ class Causes:
         requests.act(self._settle_new)
         calls.act(self._follow_call)
 
-    async def recover(self) -> None:
-        """Index the stored requests; those whose calls have ended are updated on return."""
-        for request in self._requests:
+    async def take(self, taking: Taking) -> None:
+        """Index the stored requests of these servers; those whose calls have ended are updated on return."""
+        own = [request for request in self._requests if taking.owns(request.server)]
+        for request in own:
             self._name(request)
-        named = {request_id for request_ids in self._named.values() for request_id in request_ids}
+        named = {request.id for request in own if not core.over(request) and _names(request)}
         await self._ledger.transact(lambda: (None, self._changes(named)))
 
     def named(self, call_id: str) -> bool:

@@ -25,6 +25,7 @@ from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.task_poller import TaskPoller, outcome
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table, gone
 from hubbubd.upstream.ports import Era, Link
 
@@ -43,15 +44,16 @@ class ClientTasks:
         self._followed: dict[tuple[str, str], Followed] = {}
         calls.act(self._follow_call)
 
-    async def recover(self) -> None:
-        """Cancel the tasks, and withdraw the requests of tasks, whose calls were not resumed."""
+    async def take(self, taking: Taking) -> None:
+        """Cancel the tasks of these servers, and withdraw the requests of tasks, whose calls were not resumed."""
         waiting = {call.task_id for call in self._calls if not call.state.ended}
-        own = [task for task in self._table if task.role is TaskRole.CLIENT]
+        own = [task for task in self._table if task.role is TaskRole.CLIENT and taking.owns(task.server)]
         for task in own:
             if task.id not in waiting and not task.status.ended:
                 self._poller.cancelled(task.id, "its call has ended")
         wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
-        await self._inbox.abandon_all({Origin.TASK_INPUT}, "the hub was restarted, and its task has ended", but=wanted)
+        why = f"{taking.happened}, and its task has ended"
+        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, taking.requests, but=wanted)
 
     # Polling
 

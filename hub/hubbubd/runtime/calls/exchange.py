@@ -26,6 +26,7 @@ from hubbubd.runtime.calls.resumption import Resumption, require_rounds, require
 from hubbubd.runtime.calls.spec import ProgressEvent
 from hubbubd.runtime.calls.task_support import TaskSupport, with_task
 from hubbubd.runtime.calls.url_elicitation import Consents
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry.trace import CURRENT_TRACE
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
@@ -63,11 +64,11 @@ class CallExchange:
         self._causes = causes
         self._spans = spans
 
-    async def recover(self, under_way: Sequence[Call]) -> None:
-        """End what belonged to calls from before a restart that were not resumed."""
-        await self._rounds.recover(under_way)
-        await self._client_tasks.recover()
-        await self._causes.recover()
+    async def take(self, taking: Taking, under_way: Sequence[Call]) -> None:
+        """End what belonged to calls of these servers that were not resumed; those under way were."""
+        await self._rounds.take(taking, under_way)
+        await self._client_tasks.take(taking)
+        await self._causes.take(taking)
 
     async def begin(self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any]) -> None:
         """Execute a new call, from admission to its end."""

@@ -23,6 +23,7 @@ from hubbubd.core.questions import problem
 from hubbubd.errors import Category, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
 
@@ -104,10 +105,11 @@ class Rounds:
         except NotFound:
             return None
 
-    async def recover(self, under_way: Iterable[Call]) -> None:
-        """Withdraw the requests of calls from before a restart, except of those that were resumed."""
+    async def take(self, taking: Taking, under_way: Iterable[Call]) -> None:
+        """Withdraw the requests of calls of these servers, except of those under way."""
         wanted = {request_id for call in under_way for request_id in _asked(call)}
-        await self._inbox.abandon_all({Origin.ROUNDS}, "the hub was restarted, and its call has ended", but=wanted)
+        why = f"{taking.happened}, and its call has ended"
+        await self._inbox.abandon_all({Origin.ROUNDS}, why, taking.requests, but=wanted)
 
     async def _ask_all(
         self, queue: ServerQueue, active: ActiveCall, rounds: core.Rounds, questions: Questions

@@ -27,10 +27,11 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.exchange import CallExchange
-from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
+from hubbubd.runtime.calls.resumption import Resumption, broken_off, in_order
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Ledger, Place, Table, Watch
 
 DRAIN_S = 0.02
@@ -85,25 +86,28 @@ class Calls:
             self._background.start_brief(self._quota.until_ended, call.principal, go_on)
         return queue
 
-    async def close_queue(self, server: str, fault: Fault) -> None:
-        """End the calls of a removed server, and wait for that."""
+    async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
+        """End the calls of a server that is removed, or goes on elsewhere, and wait for that."""
         queue = self._queues.pop(server)
-        queue.stop_all(fault, End.SERVER_GONE)
+        queue.stop_all(fault, end)
         await queue.wait_idle()
 
-    async def recover(self) -> None:
-        """End the unfinished calls from before a restart that were not resumed."""
-        for call in [call for call in self._table if not call.state.ended and self._active(call) is None]:
+    async def take(self, taking: Taking) -> None:
+        """End the unfinished calls of these servers that were not resumed when their queues were opened."""
+        left = [call for call in self._table if taking.owns(call.server) and not call.state.ended]
+        for call in left:
+            if self._active(call) is not None:
+                continue
             queue = self._queues.get(call.server)
             why = self._resumption.obstacle(call, queue.config if queue else None)
-            ended = core.fail(self._spans.taken_over(call), restarted(why), self._clock.now())
+            ended = core.fail(self._spans.taken_over(call), broken_off(taking, why), self._clock.now())
             self._record(call, ended)
             if queue is not None:
                 queue.ended[ended.state] += 1
         for server, queue in self._queues.items():
-            if queue.closed:  # the previous process ended in the middle of a disconnect
+            if queue.closed and taking.owns(server):  # whoever had it ended in the middle of a disconnect
                 queue.stop_all(cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED"), End.SERVER_GONE)
-        await self._exchange.recover([active.call for _, active in self._under_way()])
+        await self._exchange.take(taking, [active.call for _, active in self._under_way()])
 
     # Reading
 

@@ -17,6 +17,7 @@ from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.client_tasks import ClientTasks
 from hubbubd.runtime.calls.multi_round import Rounds
 from hubbubd.runtime.calls.url_elicitation import Consents
+from hubbubd.runtime.ownership import Taking
 from hubbubd.upstream.ports import Era, Hello
 
 log = structlog.get_logger(__name__)
@@ -92,10 +93,10 @@ def in_order(left: list[Call]) -> list[Call]:
     return [*reversed(sent), *(call for call in by_age if core.never_sent(call))]
 
 
-def restarted(why: str | None) -> Fault:
-    """Return the fault of a call that could not be resumed after a restart."""
-    message = f"the hub was restarted, and the call could not go on: {why}"
-    return Fault(code="HUB_RESTARTED", category=Category.CONNECTION, message=message, retryable=True)
+def broken_off(taking: Taking, why: str | None) -> Fault:
+    """Return the fault of a call that could not be resumed by who has its server now."""
+    message = f"{taking.happened}, and the call could not go on: {why}"
+    return Fault(code=taking.code, category=Category.CONNECTION, message=message, retryable=True)
 
 
 def require_rounds(hello: Hello, call: Call) -> None:

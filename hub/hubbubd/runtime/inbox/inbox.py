@@ -23,6 +23,7 @@ from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.oversight import Quota
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.telemetry.trace import CURRENT_RPC
 
@@ -86,12 +87,27 @@ class Inbox:
         before = self._shown_before.record(SHOWN) or core.Shown()
         open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
         self._shown = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
-        self._table.each(self._take_up)
+        self._table.each(lambda request: self._follow(None, request))
 
-    def _take_up(self, request: PendingRequest) -> None:
-        self._follow(None, request)
-        self._arm(None, request)
-        self._note(request.id, core.without_worker)
+    async def take(self, taking: Taking) -> None:
+        """Act on the requests of these servers from now on; withdraw those whose connections are gone, durably.
+
+        Raises Unavailable.
+        """
+        self._table.each(lambda request: self._take_up(request, taking))
+        why = f"{taking.happened}, and the connection it came on is gone"
+        await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, taking.requests)
+
+    def _take_up(self, request: PendingRequest, taking: Taking) -> None:
+        if taking.owns(request.server):
+            self._arm(None, request)
+            if taking.alone:
+                self._note(request.id, core.without_worker)
+
+    def leave(self, server: str) -> None:
+        """Act no longer on the requests of a server."""
+        for request_id in self._open.get(server, ()):
+            self._alarms.clear(Due.REQUEST, request_id)
 
     def register(self, origin: Origin, settler: Settler) -> None:
         """Set the settler of an origin."""
@@ -312,11 +328,21 @@ class Inbox:
 
         self._alarms.after(Due.ABANDON, request_id, 0, close)
 
-    async def abandon_all(self, origins: set[Origin], reason: str, but: Collection[str] = ()) -> None:
-        """Abandon the requests of these origins except those in `but`; durable on return. Raises Unavailable."""
+    def ids(self, owns: Callable[[str], bool]) -> frozenset[str]:
+        """Return the ids of the requests of these servers."""
+        return frozenset(request.id for request in self._table if owns(request.server))
+
+    async def abandon_all(
+        self, origins: set[Origin], reason: str, among: Collection[str], but: Collection[str] = ()
+    ) -> None:
+        """Abandon the requests `among` these that are of these origins, except those in `but`; durable on return.
+
+        Raises Unavailable.
+        """
 
         def plan() -> tuple[None, Sequence[Change[Any]]]:
-            ids = [r.id for r in self._table if r.origin in origins and r.id not in but]
+            found = filter(None, map(self._table.record, among))
+            ids = [request.id for request in found if request.origin in origins and request.id not in but]
             return None, self.withdrawals(ids, reason)
 
         await self._ledger.transact(plan)

@@ -22,6 +22,7 @@ from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
+from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.upstream.ports import Reply, ReplyError
 
@@ -63,9 +64,15 @@ class Tasks:
         table.follow(self._follow)
         table.act(self._act)
 
-    def recover(self) -> None:
-        """Load the tasks from the store."""
-        self._table.each(lambda task: self._act(None, task))
+    def take(self, taking: Taking) -> None:
+        """Act on the tasks of these servers from now on."""
+        self._table.each(lambda task: self._act(None, task) if taking.owns(task.server) else None)
+
+    def leave(self, server: str) -> None:
+        """Act no longer on the tasks of a server."""
+        for task in self._table:
+            if task.server == server:
+                self._alarms.clear(Due.TASK, task.id)
 
     # Reading
 

@@ -13,7 +13,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls, ClientTasks, Consents, ServerQueue
+from hubbubd.runtime.calls import Calls, ClientTasks, Consents, End, ServerQueue
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks
 from hubbubd.runtime.oversight import Audit
@@ -183,6 +183,17 @@ class Assembly:
         parts.scope.cancel()
         self._catalog.close(name)
         await self._calls.close_queue(name, fault)
+
+    async def leave(self, parts: ServerParts, fault: Fault) -> None:
+        """End the connection of a server that goes on elsewhere. Calls that can be resumed are left to it."""
+        name = parts.record.name
+        await parts.shell.disconnect(fault, End.SHUTTING_DOWN)
+        parts.scope.cancel()
+        self._catalog.close(name)
+        await self._calls.close_queue(name, fault, End.SHUTTING_DOWN)
+        self._inbox.leave(name)
+        self._tasks.leave(name)
+        self.forget(name)
 
     async def end_tasks(self, name: str) -> None:
         """End a server's receiver tasks and their pending requests."""

@@ -24,12 +24,13 @@ from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.filters import ServerFilter
 from hubbubd.core.server import ServerRecord
-from hubbubd.errors import FailedPrecondition, HubError, NotFound, ResourceExhausted
+from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, ResourceExhausted
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
+from hubbubd.runtime.ownership import Ownership, Taking
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
 from hubbubd.runtime.servers.configured import lasting_roots, new_record
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
@@ -75,6 +76,7 @@ class Servers:
         alarms: Alarms,
         background: Background,
         settings: HubSettings,
+        ownership: Ownership,
     ) -> None:
         self._ledger = ledger
         self._table = table
@@ -85,6 +87,8 @@ class Servers:
         self._background = background
         self._settings = settings
         self._confinement = Confinement.of(settings, os.environ)
+        self._ownership = ownership
+        self._configured: Mapping[str, ServerConfig] = {}
         self._kept: dict[str, ServerParts] = {}
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._counting: set[str] = set()
@@ -102,11 +106,15 @@ class Servers:
     def find(self, name: str) -> ServerRecord | None:
         """Return a server's record; None if there is no such server, or no more: its lists may outlast it."""
         kept = self._kept.get(name)
-        return replace(kept.record, counts=kept.queue.counts()) if kept is not None else None
+        if kept is not None:
+            return replace(kept.record, counts=kept.queue.counts())
+        return None if self._ownership.owns(name) else self._table.record(name)
 
     def protocol_version(self, name: str) -> str | None:
         """Return the revision that a server spoke last; None if that is not known."""
-        return kept.record.protocol_version if (kept := self._kept.get(name)) is not None else None
+        if (kept := self._kept.get(name)) is not None:
+            return kept.record.protocol_version
+        return record.protocol_version if (record := self.find(name)) is not None else None
 
     def all(self) -> list[ServerRecord]:
         """Return all servers, by name."""
@@ -114,7 +122,11 @@ class Servers:
 
     def names(self) -> list[str]:
         """Return the names of all servers, sorted."""
-        return sorted(self._kept)
+        return sorted({*self._kept, *self.elsewhere()})
+
+    def elsewhere(self) -> list[str]:
+        """Return the names of the servers that are not this hub's own, in no particular order."""
+        return [record.name for record in self._table if not self._ownership.owns(record.name)]
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""
@@ -122,18 +134,37 @@ class Servers:
 
     # Changing
 
-    async def start(self, configured: Mapping[str, ServerConfig]) -> None:
-        """Load the servers of the files, and of the API those with other names, and connect the wanted ones."""
+    def start(self, configured: Mapping[str, ServerConfig]) -> None:
+        """Note the servers of the files."""
         self._warn_of_missing_commands()
-        for record in list(self._table):
-            if record.source == "file" and record.name not in configured:
-                await self._forget(record)
-            elif record.source == "api" and record.name not in configured:
-                config = await self._secrets.complete(record)
-                self._keep(replace(record, config=config, connection=Connection(), pid=None))
-        for config in configured.values():
-            await self._take_up(config)
+        self._configured = configured
+
+    async def take(self, taking: Taking) -> None:
+        """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
+        added = [record.name for record in self._table if record.name not in self._configured]
+        for name in filter(taking.owns, (*added, *self._configured)):
+            async with self._turn(name):  # at once: calls that go on read their answers before any may be deleted
+                await self._take(name)
         await self._ledger.flush()  # so that the first snapshot of a watch is whole
+
+    async def _take(self, name: str) -> None:
+        record = self._table.record(name)
+        if (config := self._configured.get(name)) is not None:
+            await self._take_up(config)
+        elif record is not None and record.source == "file":
+            await self._forget(record)
+        elif record is not None:
+            config = await self._secrets.complete(record)
+            self._keep(replace(record, config=config, connection=Connection(), pid=None))
+
+    async def leave(self, name: str, fault: Fault) -> None:
+        """Let go of a server that another member will have; its calls end, but for those that go on there."""
+        await self._one_at_a_time(name, self._leave, (name, fault))
+
+    async def _leave(self, about: tuple[str, Fault]) -> None:
+        name, fault = about
+        if (kept := self._kept.pop(name, None)) is not None:
+            await self._assembly.leave(kept, fault)
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
         """Apply the servers of reloaded files and the live settings. Unchanged servers are not touched.
@@ -141,12 +172,13 @@ class Servers:
         Raises Unavailable when some could not be applied; then it must be repeated.
         """
         await self._confine(settings)
+        self._configured = configured
+        own = {name: config for name, config in configured.items() if self._ownership.owns(name)}
+        left = [record for record in self._table if record.source == "file" and self._ownership.owns(record.name)]
         diff = ServerDiff(
-            added=tuple(name for name in configured if name not in self._kept),
-            changed=tuple(name for name, config in configured.items() if self._differs(config)),
-            removed=tuple(
-                record.name for record in self._table if record.source == "file" and record.name not in configured
-            ),
+            added=tuple(name for name in own if name not in self._kept),
+            changed=tuple(name for name, config in own.items() if self._differs(config)),
+            removed=tuple(record.name for record in left if record.name not in configured),
         )
         troubles: list[HubError] = []
 
@@ -210,11 +242,13 @@ class Servers:
         """Serialize changes of a server; run each to its end even if the caller is cancelled."""
 
         async def in_turn() -> R:
-            turn = self._turns.setdefault(name, anyio.Lock())
-            async with turn:
+            async with self._turn(name):
                 return await change(about)
 
         return await self._background.finish(in_turn)
+
+    def _turn(self, name: str) -> anyio.Lock:
+        return self._turns.setdefault(name, anyio.Lock(fast_acquire=True))
 
     async def _add(self, about: tuple[ServerConfig, bool]) -> ServerRecord:
         config, trusted = about

@@ -1,0 +1,339 @@
+"""This hub's place in a fleet: it says that it lives, takes what is nobody's, and hands on what it gives up.
+
+    beat ──> the database knows that this hub lives ──> it may act for a while
+    scan ──> members and leases ──> core/ownership decides ──> a lease is committed ──> its server is taken, or left
+
+Both go on by themselves. Whoever is found to be gone ends, and starts anew as another life.
+"""
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Protocol
+
+import anyio
+import structlog
+
+from hubbubd.core.ownership import NOBODY, Lease, View
+from hubbubd.errors import HubError
+from hubbubd.members import Member, Standing
+from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
+from hubbubd.runtime.records import Ledger, Table
+from hubbubd.store import Conflict, StoreUnavailable
+from hubbubd.store.membership import Expelled, Membership
+
+BEATS = 4
+"""Beats in the time of a lease."""
+
+MARGIN = 0.25
+"""The part of a lease's time by which a member stops to act before others may take over."""
+
+SCAN_S = 1.0
+"""Seconds between looks at the other members."""
+
+HAND_ON_S = 2.0
+"""Seconds between servers that are handed on as there are too many."""
+
+KEPT_S = 600.0
+"""Seconds for which a server is kept that was handed on and came back: nobody else may have it."""
+
+MOVED_AT_ONCE = 50
+"""Servers that are left at a time."""
+
+AGAIN_S = 0.5
+"""Seconds before what the store has refused is tried again."""
+
+log = structlog.get_logger(__name__)
+
+
+class Hands(Protocol):
+    """What the fleet has the hub do."""
+
+    def names(self) -> Collection[str]:
+        """Return the names of all servers that there are."""
+        ...
+
+    def waits(self, server: str) -> float | None:
+        """Return by how many seconds others go first; None if this hub must not have a server."""
+        ...
+
+    def idle(self, server: str) -> bool:
+        """Return whether nothing is under way at a server."""
+        ...
+
+    async def take(self, taking: Taking) -> None:
+        """Act on servers from now on. Raises Unavailable."""
+        ...
+
+    async def leave(self, server: str, patience_s: float) -> None:
+        """Let what is under way end, for so long, and act on a server no longer. Raises Unavailable."""
+        ...
+
+
+def steady() -> float:
+    """Return seconds of a clock that is never set, and runs on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Fleet:
+    """The ownership of a member of a fleet. `join` gives it what it works on."""
+
+    def __init__(
+        self, membership: Membership, *, drain_timeout_s: float, rebalance: bool, now: Callable[[], float] = steady
+    ) -> None:
+        self.me = membership.name
+        self.lost = anyio.Event()
+        """Set once this member is found to be gone."""
+        self.ahead_s = 0.0
+        """Seconds by which the database's clock is ahead of this machine's."""
+        self._membership = membership
+        self._drain_timeout_s = drain_timeout_s
+        self._rebalance = rebalance
+        self._now = now
+        self._valid_until = now() + membership.lease_ttl_s * (1 - MARGIN)
+        self._members: dict[str, Member] = {}
+        self._own: set[str] = set()
+        self._taken: set[str] = set()
+        self._leaving: set[str] = set()
+        self._free_since: dict[str, float] = {}
+        self._kept_until: dict[str, float] = {}
+        self._handed_on_at = now()
+        self._listeners: list[Callable[[str], None]] = []
+        self._stirred = anyio.Event()
+        self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
+
+    def join(self, ledger: Ledger, leases: Table[Lease], hands: Hands) -> None:
+        """Follow the leases from now on."""
+        self._ledger = ledger
+        self._leases = leases
+        self._hands = hands
+        leases.follow(self._follow)
+
+    # Ownership
+
+    def owns(self, server: str) -> bool:
+        """Return whether a server is this member's own."""
+        return server in self._own
+
+    def may_act(self) -> bool:
+        """Return whether this member may send anything to its servers now."""
+        return self._now() < self._valid_until and not self.lost.is_set()
+
+    def owner(self, server: str) -> Owner | None:
+        """Return the other member that has a server; None if no other is known to have it."""
+        member = self._view().holder(server)
+        if member is None or member.name == self.me or member.standing is Standing.GONE:
+            return None
+        return Owner(member.name, member.life, member.forward)
+
+    def others(self) -> list[Owner]:
+        """Return all other members that take part."""
+        others = (each for each in self._members.values() if each.name != self.me)
+        return [Owner(each.name, each.life, each.forward) for each in others if each.standing is not Standing.GONE]
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of each server whose owner has changed. It must not block."""
+        self._listeners.append(listener)
+
+    # For operators
+
+    def members(self) -> list[Member]:
+        """Return all members, as they were at the last look, by name."""
+        return sorted(self._members.values(), key=lambda member: member.name)
+
+    def lease(self, server: str) -> Lease | None:
+        """Return a server's lease."""
+        return self._leases.record(server)
+
+    def stir(self) -> None:
+        """Look at once."""
+        self._stirred.set()
+
+    async def move(self, server: str, to: str = "") -> None:
+        """Leave a server of one's own, and give it up, for a member if one is named. Raises Unavailable."""
+        async with self._moving:
+            if server in self._leaving or server not in self._own:
+                return
+            self._leaving.add(server)
+            try:
+                await self._until_done(lambda: self._hands.leave(server, self._drain_timeout_s))
+                self._taken.discard(server)
+                await self._until_done(lambda: self._give_up(server, to))
+            finally:
+                self._leaving.discard(server)
+
+    async def drain(self) -> None:
+        """Take nothing more, and hand all servers on. Raises Unavailable."""
+        await self._membership.stand(Standing.DRAINING)
+        self.stir()
+        async with anyio.create_task_group() as together:
+            for server in list(self._own):
+                together.start_soon(self.move, server)
+
+    async def resume(self) -> None:
+        """Take servers again after `drain`. Raises Unavailable."""
+        await self._membership.stand(Standing.LIVE)
+        self.stir()
+
+    async def quit(self) -> None:
+        """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
+        try:
+            await self._membership.stand(Standing.GONE)
+        except StoreUnavailable as exc:
+            log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
+
+    # At work
+
+    async def run(self) -> None:
+        """Beat and scan until this member is found to be gone, or until cancelled."""
+        async with anyio.create_task_group() as self._tasks:
+            tasks = self._tasks
+            tasks.start_soon(self._beat)
+            tasks.start_soon(self._scan)
+            await self.lost.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            started = self._now()
+            held = not self.may_act()
+            if await self._certain(self._beaten):
+                self._valid_until = started + self._membership.lease_ttl_s * (1 - MARGIN)
+                if held:
+                    log.warning("the database is back; this member acts again", member=self.me)
+            elif not held and not self.may_act():
+                log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
+            await anyio.sleep(self._membership.lease_ttl_s / BEATS)
+
+    async def _beaten(self) -> None:
+        self.ahead_s = await self._membership.beat(self._ledger.store.revision)
+
+    async def _scan(self) -> None:
+        while True:
+            await self._certain(self._look)
+            with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
+                await self._stirred.wait()
+            self._stirred = anyio.Event()
+
+    async def _certain(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do something with the database; return whether it was done. Whoever is gone learns it here."""
+        try:
+            await work()
+        except Expelled:
+            log.error("this member was declared gone; it starts anew", member=self.me)
+            self.lost.set()
+            return False
+        except (StoreUnavailable, HubError) as exc:
+            log.warning("the fleet's database did not answer", member=self.me, error=str(exc))
+            return False
+        return True
+
+    async def _look(self) -> None:
+        self._members = {member.name: member for member in await self._membership.members()}
+        for member in self._view().overdue():
+            if await self._membership.expel(member):
+                log.warning("member declared gone: it was not heard of in time", member=member.name)
+                self._members = {each.name: each for each in await self._membership.members()}
+        self._note_free()
+        await self._tidy()
+        await self._take()
+        await self._hand_on()
+
+    def _names(self) -> Iterable[str]:
+        return {UPKEEP, *self._hands.names()}
+
+    def _view(self) -> View:
+        leases = {lease.server: lease for lease in self._leases}
+        return View(
+            me=self.me,
+            life=self._membership.life,
+            members=self._members,
+            leases=leases,
+            free_since=self._free_since,
+            now=self._now(),
+        )
+
+    def _note_free(self) -> None:
+        now = self._now()
+        free = self._view().free(self._names())
+        self._free_since = {server: self._free_since.get(server, now) for server in free}
+
+    async def _take(self) -> None:
+        async with anyio.create_task_group() as together:
+            for server in self._view().to_take(self._names(), self._hands.waits):
+                together.start_soon(self._claim, server)
+        new = frozenset(self._own - self._taken - self._leaving)
+        if not new:
+            return
+        log.info("servers taken", member=self.me, servers=sorted(new))
+        happened = "the member of the fleet that had its server has ended"
+        await self._hands.take(Taking(new.__contains__, code="OWNER_LOST", happened=happened, alone=False))
+        self._taken |= new
+
+    async def _claim(self, server: str) -> None:
+        """Commit this member's lease, unless somebody was faster."""
+        lease = Lease(server=server, member=self.me, life=self._membership.life)
+        try:
+            await self._ledger.commit([self._leases.change(server, lease)])
+        except Conflict:
+            log.info("server taken by another member", server=server)
+
+    async def _hand_on(self) -> None:
+        now = self._now()
+        if not self._rebalance or now < self._handed_on_at + HAND_ON_S:
+            return
+
+        def may_go(server: str) -> bool:
+            settled = server in self._taken and server not in self._leaving and server != UPKEEP
+            return settled and self._kept_until.get(server, now) <= now and self._hands.idle(server)
+
+        if (found := self._view().to_hand_on(may_go)) is not None:
+            server, to = found
+            self._handed_on_at, self._kept_until[server] = now, now + KEPT_S
+            log.info("server handed on: this member has more than its share", server=server, to=to)
+            self._tasks.start_soon(self.move, server, to)
+
+    async def _tidy(self) -> None:
+        """Delete the leases of servers that there are no more."""
+        names, view = self._names(), self._view()
+        for server in view.leases.keys() - names:
+            if (server in self._own or (UPKEEP in self._own and view.is_free(server))) and server not in self._leaving:
+                await self._delete(server)
+        for server in list(self._taken - self._leaving - {UPKEEP}):
+            if self._hands.waits(server) is None:
+                self._tasks.start_soon(self.move, server)
+
+    async def _delete(self, server: str) -> None:
+        try:
+            await self._ledger.commit([self._leases.change(server, None)])
+        except Conflict:
+            return
+        self._taken.discard(server)
+
+    async def _give_up(self, server: str, to: str) -> None:
+        await self._ledger.commit([self._leases.change(server, Lease(server=server, member=NOBODY, wish=to))])
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what only the store can refuse, as often as it takes."""
+        while not self.lost.is_set():
+            try:
+                await work()
+            except (HubError, StoreUnavailable) as exc:
+                log.warning("a server is not handed on yet; tried again", error=str(exc))
+                await anyio.sleep(AGAIN_S)
+            else:
+                return
+
+    def _follow(self, _before: Lease | None, after: Lease | None) -> None:
+        known = after or _before
+        assert known is not None
+        server = known.server
+        if after is not None and (after.member, after.life) == (self.me, self._membership.life):
+            self._own.add(server)
+        else:
+            self._own.discard(server)
+            if after is None or after.member == NOBODY:
+                self._free_since.setdefault(server, self._now())
+                self.stir()
+        for listener in self._listeners:
+            listener(server)
