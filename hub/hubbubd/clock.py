@@ -21,6 +21,14 @@ def suspended() -> float:
     return 0.0 if boot is None else time.clock_gettime(boot) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
+def elapsed() -> float:
+    """Return seconds of a clock that is never set and runs on while the computer is suspended, to the moment.
+
+    The event loop's clock may be late by what the loop is doing, or by the time for which the process was stopped.
+    """
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class Clock:
     """Seconds since the epoch, counted by the loop's monotonic clock and corrected when the system's clock is stepped.
 

@@ -11,30 +11,14 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hubbubd.bounds import Whole
+from hubbubd.core.server import NOBODY, Lease
 from hubbubd.members import Member, Standing
-
-NOBODY = ""
-"""The holder of a lease that was given up."""
 
 TURN_S = 1.0
 """Seconds that each member lets those before it go first."""
 
 SURPLUS = 1.2
 """A member with more than this times its share of the servers hands some on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """Whose a server is: the record `lease/SERVER`.
-
-    `life` is that of the holder (`members.Member.life`). `wish` is the member for which a lease was given up.
-    """
-
-    server: str
-    member: str = NOBODY
-    life: Whole = 0
-    wish: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

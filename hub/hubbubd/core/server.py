@@ -10,6 +10,9 @@ from hubbubd.core.connection import Connection
 
 Source = Literal["file", "api"]
 
+NOBODY = ""
+"""The holder of a lease that was given up."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
@@ -31,7 +34,8 @@ class ServerRecord:
 
     `wanted` says whether it should be connected. `roots` override the configured ones when not None. `revision` grows
     with each change of `config` or `roots`. `defect` names what could not be loaded from the store. `trusted` says that
-    the owner of the hub's machine configured it over the API (`Confinement.trusting`).
+    the owner of the hub's machine configured it over the API (`Confinement.trusting`). `home` is the member of a fleet
+    to which it was added; empty where there is none.
     """
 
     name: str
@@ -50,8 +54,22 @@ class ServerRecord:
     counts: QueueCounts = field(default_factory=QueueCounts)
     defect: str = ""
     trusted: bool = False
+    home: str = ""
 
     @property
     def effective(self) -> ServerConfig:
         """The configuration with the overriding roots."""
         return self.config if self.roots is None else self.config.model_copy(update={"roots": self.roots})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Which member of a fleet has a server; `life` is that of the member (`members.Member.life`).
+
+    `wish` is the member for which a lease was given up.
+    """
+
+    server: str
+    member: str = NOBODY
+    life: Whole = 0
+    wish: str = ""

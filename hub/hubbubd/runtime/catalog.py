@@ -59,6 +59,7 @@ class Catalog:
         entries: Table[CatalogEntries],
         clock: Clock,
         background: Background,
+        *,
         elsewhere: Callable[[], Collection[str]] = tuple,
     ) -> None:
         """`elsewhere` names the servers that other members keep."""

@@ -7,14 +7,15 @@ Both go on by themselves. Whoever is found to be gone ends, and starts anew as a
 """
 
 import random
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol
 
 import anyio
 import structlog
 
-from hubbubd.core.ownership import NOBODY, Lease, View
+from hubbubd.clock import elapsed
+from hubbubd.core.ownership import View
+from hubbubd.core.server import NOBODY, Lease
 from hubbubd.errors import HubError
 from hubbubd.members import Member, Standing
 from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
@@ -46,11 +47,11 @@ AGAIN_S = 0.5
 log = structlog.get_logger(__name__)
 
 
-class Hands(Protocol):
-    """What the fleet has the hub do."""
+class Candidates(Protocol):
+    """The servers that there are."""
 
-    def names(self) -> Collection[str]:
-        """Return the names of all servers that there are."""
+    def known(self) -> Collection[str]:
+        """Return the names of all servers, those of this member's files included."""
         ...
 
     def waits(self, server: str) -> float | None:
@@ -61,6 +62,10 @@ class Hands(Protocol):
         """Return whether nothing is under way at a server."""
         ...
 
+
+class Hands(Protocol):
+    """What the fleet has the hub do."""
+
     async def take(self, taking: Taking) -> None:
         """Act on servers from now on. Raises Unavailable."""
         ...
@@ -70,16 +75,11 @@ class Hands(Protocol):
         ...
 
 
-def steady() -> float:
-    """Return seconds of a clock that is never set, and runs on while the machine is suspended."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
 class Fleet:
     """The ownership of a member of a fleet. `join` gives it what it works on."""
 
     def __init__(
-        self, membership: Membership, *, drain_timeout_s: float, rebalance: bool, now: Callable[[], float] = steady
+        self, membership: Membership, *, drain_timeout_s: float, rebalance: bool, now: Callable[[], float] = elapsed
     ) -> None:
         self.me = membership.name
         self.lost = anyio.Event()
@@ -102,10 +102,11 @@ class Fleet:
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
 
-    def join(self, ledger: Ledger, leases: Table[Lease], hands: Hands) -> None:
+    def join(self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands) -> None:
         """Follow the leases from now on."""
         self._ledger = ledger
         self._leases = leases
+        self._servers = servers
         self._hands = hands
         leases.follow(self._follow)
 
@@ -240,7 +241,7 @@ class Fleet:
         await self._hand_on()
 
     def _names(self) -> Iterable[str]:
-        return {UPKEEP, *self._hands.names()}
+        return {UPKEEP, *self._servers.known()}
 
     def _view(self) -> View:
         leases = {lease.server: lease for lease in self._leases}
@@ -260,7 +261,7 @@ class Fleet:
 
     async def _take(self) -> None:
         async with anyio.create_task_group() as together:
-            for server in self._view().to_take(self._names(), self._hands.waits):
+            for server in self._view().to_take(self._names(), self._servers.waits):
                 together.start_soon(self._claim, server)
         new = frozenset(self._own - self._taken - self._leaving)
         if not new:
@@ -285,7 +286,7 @@ class Fleet:
 
         def may_go(server: str) -> bool:
             settled = server in self._taken and server not in self._leaving and server != UPKEEP
-            return settled and self._kept_until.get(server, now) <= now and self._hands.idle(server)
+            return settled and self._kept_until.get(server, now) <= now and self._servers.idle(server)
 
         if (found := self._view().to_hand_on(may_go)) is not None:
             server, to = found
@@ -300,7 +301,7 @@ class Fleet:
             if (server in self._own or (UPKEEP in self._own and view.is_free(server))) and server not in self._leaving:
                 await self._delete(server)
         for server in list(self._taken - self._leaving - {UPKEEP}):
-            if self._hands.waits(server) is None:
+            if self._servers.waits(server) is None:
                 self._tasks.start_soon(self.move, server)
 
     async def _delete(self, server: str) -> None:

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
+from hubbubd.core.call_faults import cancelled
+from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
@@ -31,11 +34,14 @@ from hubbubd.runtime.wiring import (
     tasks_of,
     work_of,
 )
-from hubbubd.store import Commit, Store
+from hubbubd.store import Commit, Store, StoreUnavailable
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Connector
+
+if TYPE_CHECKING:
+    from hubbubd.runtime.fleet import Fleet
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +102,7 @@ class Hub:
         self.telemetry_endpoint = telemetry_endpoint
         """Where traces, metrics or logs are exported; empty when nowhere."""
         self.ownership = ownership
+        self.fleet: Fleet | None = None
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
@@ -117,12 +124,14 @@ class Hub:
         load: Callable[[], Settings] | None = None,
         telemetry_endpoint: str = "",
         ownership: Ownership = Sole(),  # noqa: B008 - has no state
+        fleet: "Fleet | None" = None,
     ) -> AsyncGenerator["Hub"]:
         """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
 
         `clock` defaults to the system's time. The configuration came from `files`, and `load` reads it again; without
-        it a reload changes nothing. `telemetry_endpoint` is only shown.
+        it a reload changes nothing. `telemetry_endpoint` is only shown. A member of a `fleet` has what that gives it.
         """
+        ownership = fleet or ownership
         ledger, tables = await remember(store, settings, meter, ownership)
         async with aclosing(ledger), Background.open() as background:
             clock = clock or Clock(asyncio.get_running_loop().time)
@@ -150,6 +159,9 @@ class Hub:
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
             hub = cls._wire(ground, connector, given, load or (lambda: given))
+            if fleet is not None:
+                fleet.join(ledger, tables.leases, hub.servers, hub)
+                hub.fleet = fleet
             try:
                 await hub._recover(configured, background)
                 if meter.on:
@@ -166,7 +178,9 @@ class Hub:
         quotas = Quotas(ground.settings, clock.steady)
         audit = Audit(ledger, tables.audit, clock, ground.settings)
         inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
-        catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background, lambda: servers.elsewhere())
+        catalog = Catalog(
+            ledger, tables.lists, tables.entries, clock, ground.background, elsewhere=lambda: servers.elsewhere()
+        )
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)
@@ -247,6 +261,8 @@ class Hub:
         Calls under way have `grace_s` seconds (by default the current setting) or until `hurry` is set. Meanwhile what
         they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told.
         """
+        if self.fleet is not None:
+            await self._hand_on(self.fleet, hurry)
         self.end_watches()
         async with anyio.create_task_group() as draining:
             if hurry is not None:
@@ -255,6 +271,15 @@ class Hub:
                 await self.calls.drain()
             draining.cancel_scope.cancel()
         self.calls.shut_down()
+
+    async def _hand_on(self, fleet: "Fleet", hurry: anyio.Event | None) -> None:
+        """Hand all servers on to others, so that no call is refused, until `hurry` is set."""
+        async with anyio.create_task_group() as handing_on:
+            if hurry is not None:
+                handing_on.start_soon(_cut_short, hurry, handing_on.cancel_scope)
+            with suppress(Unavailable, StoreUnavailable):
+                await fleet.drain()
+            handing_on.cancel_scope.cancel()
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
@@ -265,6 +290,8 @@ class Hub:
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)
+        if self.fleet is not None:
+            background.start_soon(self.fleet.run)
         self.servers.start(configured)
         await self.take(Taking(self.ownership.owns))
         if self.configuration.state.files:
@@ -279,6 +306,14 @@ class Hub:
         await self.servers.take(taking)
         await self.calls.take(taking)
 
+    async def leave(self, server: str, patience_s: float) -> None:
+        """Let a server's calls end, for so long, then act on it no longer: another member will. Raises Unavailable."""
+        with anyio.move_on_after(patience_s):
+            await self.calls.leave(server)
+        await self.servers.leave(server, cancelled(f"{server} was handed on to another member of the fleet", "MOVED"))
+        if not await self._ledger.flush():
+            raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
+
     async def _wind_down(self) -> None:
         self.end_watches()
         with anyio.move_on_after(SHUTDOWN_S):
@@ -287,6 +322,8 @@ class Hub:
         self.inbox.keep_shown()
         await self._ledger.flush()
         self._stop_listening()
+        if self.fleet is not None:
+            await self.fleet.quit()
 
     def _adopt(self, settings: HubSettings) -> None:
         """Apply live settings to each part."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from hubbubd.errors import Unavailable
+
 UPKEEP: Final = "@upkeep"
 """The name under which upkeep of the store has an owner, as a server has; no server can have it."""
 
@@ -35,8 +37,33 @@ class Owner:
     forward: str
 
 
+def changing(server: str) -> Unavailable:
+    """Return the refusal of what needs a server that has no owner at the moment."""
+    return Unavailable(
+        f"{server} has no owner in the fleet at the moment; try again, and see `hubbub fleet status` if that goes on",
+        reason="OWNER_CHANGING",
+        metadata={"server": server},
+        retry_after_s=1.0,
+    )
+
+
+def moved(server: str) -> Unavailable:
+    """Return the refusal of a new call of a server that is being handed on; nothing has happened."""
+    return Unavailable(
+        f"{server} is being handed on to another member of the fleet; try again",
+        reason="MOVED",
+        metadata={"server": server},
+        retry_after_s=1.0,
+    )
+
+
 class Ownership(Protocol):
     """Answers whose a server is."""
+
+    @property
+    def me(self) -> str:
+        """This member's name; empty without a fleet."""
+        ...
 
     def owns(self, server: str) -> bool:
         """Return whether a server of this name is this hub's own."""
@@ -64,6 +91,8 @@ class Ownership(Protocol):
 
 class Sole:
     """The ownership of a hub that shares its store with nobody: all servers are its own."""
+
+    me = ""
 
     def owns(self, server: str) -> bool:
         return True

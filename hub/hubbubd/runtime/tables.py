@@ -7,7 +7,7 @@ from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogEntries, CatalogList
 from hubbubd.core.inbox import PendingRequest, Shown
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.server import Lease, ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.runtime.oversight import Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, Sole
@@ -56,6 +56,7 @@ class Tables:
         self.upkeep = Table(stored, "upkeep", Upkeep)
         self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
         self.audit = Table(stored, "audit", AuditEntry)
+        self.leases = Table(stored, "lease", Lease, Mending(vital=frozenset({"server", "member", "life"})))
 
     def all(self) -> list[Table[Any]]:
         return list(vars(self).values())

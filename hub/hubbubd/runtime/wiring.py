@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.errors import NotFound
+from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import (
@@ -23,7 +23,7 @@ from hubbubd.runtime.calls import (
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
 from hubbubd.runtime.oversight import Audit, Quotas, Retention
-from hubbubd.runtime.ownership import Ownership
+from hubbubd.runtime.ownership import Ownership, changing
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
     Assembly,
@@ -78,6 +78,7 @@ def retention_of(ground: Ground, audit: Audit) -> Retention:
         tasks=tables.tasks,
         upkeep=tables.upkeep,
         audit=audit,
+        ownership=ground.ownership,
     )
 
 
@@ -178,6 +179,11 @@ def calls_of(
     client_tasks: ClientTasks,
 ) -> Calls:
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
+
+    def absent(server: str) -> HubError:
+        known = tables.servers.record(server) is not None and not ground.ownership.owns(server)
+        return changing(server) if known else NotFound("server", server)
+
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
     exchange = CallExchange(
@@ -210,6 +216,7 @@ def calls_of(
         support=support,
         quota=quotas.calls,
         spans=spans,
+        absent=absent,
     )
 
 

@@ -2,11 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import starmap
 from typing import Any
 
 import anyio
@@ -22,7 +21,7 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tool_policy import denied
-from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, Unavailable
+from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
@@ -31,7 +30,7 @@ from hubbubd.runtime.calls.resumption import Resumption, broken_off, in_order
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.ownership import Taking, moved
 from hubbubd.runtime.records import Ledger, Place, Table, Watch
 
 DRAIN_S = 0.02
@@ -55,7 +54,9 @@ class Calls:
         support: TaskSupport,
         quota: Quota,
         spans: SpanRecorder,
+        absent: Callable[[str], HubError],
     ) -> None:
+        """`absent` returns why a server has no queue."""
         self._ledger = ledger
         self._table = table
         self._clock = clock
@@ -65,7 +66,9 @@ class Calls:
         self._support = support
         self._quota = quota
         self._spans = spans
+        self._absent = absent
         self._queues: dict[str, ServerQueue] = {}
+        self._leaving: set[str] = set()
         self._draining = False
         self.stopped = anyio.Event()
         """Set once all calls have been told to end, at shutdown."""
@@ -89,6 +92,7 @@ class Calls:
     async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
         """End the calls of a server that is removed, or goes on elsewhere, and wait for that."""
         queue = self._queues.pop(server)
+        self._leaving.discard(server)
         queue.stop_all(fault, end)
         await queue.wait_idle()
 
@@ -242,15 +246,23 @@ class Calls:
     async def drain(self) -> None:
         """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart."""
         self._draining = True
-        self._leave_unsent()
-        # Polling, as there are many ways for a call to end or to become resumable.
-        while any(starmap(self._needs_time, self._under_way())):
-            await anyio.sleep(DRAIN_S)
-            self._leave_unsent()  # the store may just have taken one that it was writing when the drain began
+        await self._drained(lambda: list(self._queues.values()))
 
-    def _leave_unsent(self) -> None:
-        """Leave the detached calls that wait for a turn to the next process."""
-        for queue in self._queues.values():
+    async def leave(self, server: str) -> None:
+        """Refuse new calls of a server (MOVED), and wait as `drain` does. They are taken again once it was closed."""
+        self._leaving.add(server)
+        await self._drained(lambda: [self._queues[server]] if server in self._queues else [])
+
+    async def _drained(self, queues: Callable[[], Sequence[ServerQueue]]) -> None:
+        self._leave_unsent(queues())
+        # Polling, as there are many ways for a call to end or to become resumable.
+        while any(self._needs_time(queue, active) for queue in queues() for active in queue.calls.values()):
+            await anyio.sleep(DRAIN_S)
+            self._leave_unsent(queues())  # the store may just have taken one that it was writing when it began
+
+    def _leave_unsent(self, queues: Sequence[ServerQueue]) -> None:
+        """Leave the detached calls that wait for a turn to whoever has their server next."""
+        for queue in queues:
             # Sent now, they might be broken off; unsent they can be resumed.
             for active in queue.queued():
                 if core.never_sent(active.call) and active.admitted.is_set():
@@ -293,6 +305,8 @@ class Calls:
             active = self._active(known)
         elif self._draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
+        elif spec.server in self._leaving:
+            raise moved(spec.server)
         else:
             active = self._enter(queue, call, spec.message)
         if active is not None and (detached or known is not None):
@@ -324,9 +338,10 @@ class Calls:
         self._ledger.later(self._table, after.id, partial(core.goes_on, before, after))
 
     def _queue(self, server: str) -> ServerQueue:
-        if server not in self._queues:
-            raise NotFound("server", server)
-        return self._queues[server]
+        queue = self._queues.get(server)
+        if queue is None:
+            raise self._absent(server)
+        return queue
 
     def _known(self, call_id: str) -> Call | None:
         under_way = (queue.calls[call_id].call for queue in self._queues.values() if call_id in queue.calls)

@@ -22,14 +22,11 @@ from hubbubd.core.tally import Tally
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.reserved import Reserved
+from hubbubd.runtime.inbox.shown import ShownTo
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.telemetry.trace import CURRENT_RPC
-
-SHOWN = "open"
-"""Id of the one record of who was shown what."""
-
 
 Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
 """Returns what else changes when a request is answered or expires, for the same commit. Must not have effects."""
@@ -59,7 +56,6 @@ class Inbox:
     ) -> None:
         self._ledger = ledger
         self._table = table
-        self._shown_before = shown
         self._clock = clock
         self._alarms = alarms
         self._timeout_message = timeout_message
@@ -75,7 +71,7 @@ class Inbox:
         self._about_to_open: set[str] = set()
         self._opening = Tally()
         self._opening_bytes = Tally()
-        self._shown: dict[str, dict[str, float]] = {}
+        self._shown = ShownTo(ledger, shown, clock)
         self.reserved = Reserved(clock)
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.as_workers_take_them: Opening = nullcontext
@@ -84,9 +80,7 @@ class Inbox:
 
     def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
-        before = self._shown_before.record(SHOWN) or core.Shown()
-        open_ones = {request.id for request in self._table if request.state is RequestState.OPEN}
-        self._shown = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
+        self._shown.recover({request.id for request in self._table if request.state is RequestState.OPEN})
         self._table.each(lambda request: self._follow(None, request))
 
     async def take(self, taking: Taking) -> None:
@@ -143,25 +137,12 @@ class Inbox:
 
     def shown(self, request: PendingRequest, to: str) -> None:
         """Note, in memory, that a principal was shown a request; written with the request's next change."""
-        if request.state is RequestState.OPEN and not core.shown_to(request, to):
-            seen = self._shown.setdefault(request.id, {})
-            if len(seen) < core.MOMENTS:
-                seen.setdefault(to, self._clock.now())
+        if request.state is RequestState.OPEN:
+            self._shown.note(request, to)
 
     def keep_shown(self) -> None:
-        """Store who was shown what, at shutdown.
-
-        In a record of its own: it must not show up as a change of the requests.
-        """
-
-        def with_these(there: core.Shown | None) -> core.Shown | None:
-            before = there.at if there is not None else {}
-            shown = {id_: {**before.get(id_, {}), **self._shown.get(id_, {})} for id_ in (*before, *self._shown)}
-            open_ones = {id_ for own in self._open.values() for id_ in own}
-            after = core.Shown(at={id_: seen for id_, seen in shown.items() if id_ in open_ones})
-            return there if after == (there or core.Shown()) else after
-
-        self._ledger.later(self._shown_before, SHOWN, with_these)
+        """Store who was shown what, at shutdown."""
+        self._shown.keep({id_ for own in self._open.values() for id_ in own})
 
     # For callers
 
@@ -358,7 +339,7 @@ class Inbox:
         """Return the changes that `step` makes to those of the requests that exist."""
         found: list[Change[Any]] = []
         for before in filter(None, map(self._table.record, request_ids)):
-            seen = self._seen(before) if before.state is RequestState.OPEN else before
+            seen = self._shown.added(before) if before.state is RequestState.OPEN else before
             if (after := step(seen)) is not seen:
                 found.append(self._table.change(before.id, after))
         return found
@@ -392,7 +373,7 @@ class Inbox:
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:
         def plan() -> tuple[PendingRequest, Sequence[Change[Any]]]:
             before = self.get(request_id)
-            seen = self._seen(before)
+            seen = self._shown.added(before)
             after = step(seen)
             if after is seen:
                 return before, ()
@@ -402,13 +383,6 @@ class Inbox:
             return after, [*also, self._table.change(request_id, after)]
 
         return await self._ledger.transact(plan)
-
-    def _seen(self, request: PendingRequest) -> PendingRequest:
-        """Return the request with the SHOWN moments noted so far."""
-        for to, at in self._shown.get(request.id, {}).items():
-            if not core.shown_to(request, to):
-                request = core.noted(request, RequestEventType.SHOWN, at, to)
-        return request
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         was, now = _claimer(before), _claimer(after)
@@ -421,10 +395,10 @@ class Inbox:
                     self._counted(now, after.id)
         if after is None:
             if before is not None:
-                self._shown.pop(before.id, None)
+                self._shown.forget(before.id)
             return
         if after.state is not RequestState.OPEN:
-            self._shown.pop(after.id, None)
+            self._shown.forget(after.id)
         if after.state is RequestState.OPEN:
             known = self._open.setdefault(after.server, set())
             if after.id not in known:

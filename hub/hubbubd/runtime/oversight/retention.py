@@ -26,6 +26,7 @@ from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.oversight.audit import Audit
 from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, RetentionList
+from hubbubd.runtime.ownership import UPKEEP, Ownership
 from hubbubd.runtime.records import Ledger, Table, gone
 from hubbubd.store import StoreStats, StoreUnavailable
 
@@ -100,13 +101,16 @@ class Retention:
         tasks: Table[Task],
         upkeep: Table[Upkeep],
         audit: Audit,
+        ownership: Ownership,
     ) -> None:
+        """In a fleet the member that has UPKEEP deletes."""
         self._ledger = ledger
         self._clock = clock
         self._settings = settings
         self._servers = servers
         self._upkeep = upkeep
         self._audit = audit
+        self._ownership = ownership
         self._too_full = anyio.Event()
         self._at_work = anyio.Lock()
         self._calls = self._history(calls, _of_calls, lambda call: call.completed_at, _call_size)
@@ -131,7 +135,7 @@ class Retention:
     def _jumped(self, set_by_s: float) -> None:
         """Correct earlier timestamps after the system's clock was set."""
         now, since = self._clock.now(), self._since
-        if abs(set_by_s) < SLIP_S:
+        if abs(set_by_s) < SLIP_S or not self._ownership.owns(UPKEEP):
             return
         # The range of the next slip starts at the corrected times, so that it corrects these again.
         self._since, before = since + set_by_s, now - set_by_s
@@ -170,7 +174,8 @@ class Retention:
         """Run rounds of upkeep until cancelled."""
         while True:
             try:
-                await self.keep()
+                if self._ownership.owns(UPKEEP):
+                    await self.keep()
             except (Unavailable, StoreUnavailable) as exc:
                 log.warning("store upkeep failed; retried", error=str(exc))
             with anyio.move_on_after(self._pause_s()):
@@ -178,7 +183,8 @@ class Retention:
                     await self._too_full.wait()
                     await anyio.sleep(GRACE_S)
                     self._too_full = anyio.Event()
-                    self.prune()
+                    if self._ownership.owns(UPKEEP):
+                        self.prune()
 
     def prune(self) -> int:
         """Delete what is too old or too much, write-behind, and return the number of records."""

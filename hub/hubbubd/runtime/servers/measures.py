@@ -78,8 +78,11 @@ class Measures:
         for request in sorted(requests, key=lambda r: r.created_at):
             self._count_open(None, request)
         servers.follow(self._follow_server)
-        calls.follow(self._follow_call)
-        requests.follow(self._follow_request)
+        # What there is, each member of a fleet shows; what happens is counted once, where the server is.
+        calls.follow(self._count_queued)
+        calls.act(self._follow_call)
+        requests.follow(self._count_open)
+        requests.act(self._follow_request)
         self._observe()
 
     def _observe(self) -> None:
@@ -157,7 +160,6 @@ class Measures:
     # Calls
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        self._count_queued(before, after)
         if after is not None and after.started_at is not None and (before is None or before.started_at is None):
             self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
 
@@ -167,7 +169,6 @@ class Measures:
     # Pending requests
 
     def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
-        self._count_open(before, after)
         if after is None or _is_open(after) or not _is_open(before):
             return
         if after.state is RequestState.EXPIRED:

@@ -14,41 +14,35 @@ import anyio
 import structlog
 
 from hubbubd.clock import Clock
-from hubbubd.config import Confinement, HubSettings, ServerConfig
-from hubbubd.config.hub import CONFINING
-from hubbubd.config.mcp import PROFILES
-from hubbubd.config.options import needs_connection
+from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.server import Roots
-from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
+from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection
 from hubbubd.core.filters import ServerFilter
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, ResourceExhausted
-from hubbubd.frozen import carried_over
-from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.ownership import Ownership, Taking
+from hubbubd.runtime.ownership import Ownership, Taking, changing
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
-from hubbubd.runtime.servers.configured import lasting_roots, new_record
+from hubbubd.runtime.servers.configured import afresh, lasting_roots, new_record
+from hubbubd.runtime.servers.confining import Confining
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.revisions import changed, exists, expect, following, kept_revision
+from hubbubd.runtime.servers.running import Running
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
 from hubbubd.store import Conflict
-from hubbubd.upstream.ports import Era
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
 
-CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid")
-"""Fields of a record that its connection sets."""
 
-COUNTS_S = 0.5
-"""Seconds for which changes of a server's call counts are coalesced into one update."""
+DIFFERS_S = 10.0
+"""Seconds by which members go first whose files have the same server under a name as the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +77,21 @@ class Servers:
         self._assembly = assembly
         self._secrets = secrets
         self._audit = audit
-        self._alarms = alarms
         self._background = background
-        self._settings = settings
-        self._confinement = Confinement.of(settings, os.environ)
+        self._confining = Confining(settings)
         self._ownership = ownership
         self._configured: Mapping[str, ServerConfig] = {}
-        self._kept: dict[str, ServerParts] = {}
+        self._running = Running(
+            ledger=ledger,
+            table=table,
+            calls=calls,
+            assembly=assembly,
+            clock=clock,
+            alarms=alarms,
+            background=background,
+            confined=self._confining.of,
+        )
         self._turns: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._counting: set[str] = set()
-        calls.follow(self._follow_call)
-        clock.follow(self._hasten)
 
     # Reading
 
@@ -105,14 +103,14 @@ class Servers:
 
     def find(self, name: str) -> ServerRecord | None:
         """Return a server's record; None if there is no such server, or no more: its lists may outlast it."""
-        kept = self._kept.get(name)
+        kept = self._running.get(name)
         if kept is not None:
             return replace(kept.record, counts=kept.queue.counts())
         return None if self._ownership.owns(name) else self._table.record(name)
 
     def protocol_version(self, name: str) -> str | None:
         """Return the revision that a server spoke last; None if that is not known."""
-        if (kept := self._kept.get(name)) is not None:
+        if (kept := self._running.get(name)) is not None:
             return kept.record.protocol_version
         return record.protocol_version if (record := self.find(name)) is not None else None
 
@@ -122,7 +120,11 @@ class Servers:
 
     def names(self) -> list[str]:
         """Return the names of all servers, sorted."""
-        return sorted({*self._kept, *self.elsewhere()})
+        return sorted({*self._running, *self.elsewhere()})
+
+    def known(self) -> set[str]:
+        """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""
+        return {*self._configured, *(record.name for record in self._table)}
 
     def elsewhere(self) -> list[str]:
         """Return the names of the servers that are not this hub's own, in no particular order."""
@@ -136,7 +138,7 @@ class Servers:
 
     def start(self, configured: Mapping[str, ServerConfig]) -> None:
         """Note the servers of the files."""
-        self._warn_of_missing_commands()
+        self._confining.warn()
         self._configured = configured
 
     async def take(self, taking: Taking) -> None:
@@ -155,16 +157,34 @@ class Servers:
             await self._forget(record)
         elif record is not None:
             config = await self._secrets.complete(record)
-            self._keep(replace(record, config=config, connection=Connection(), pid=None))
+            self._running.keep(replace(record, config=config, connection=Connection(), pid=None))
 
     async def leave(self, name: str, fault: Fault) -> None:
         """Let go of a server that another member will have; its calls end, but for those that go on there."""
         await self._one_at_a_time(name, self._leave, (name, fault))
 
     async def _leave(self, about: tuple[str, Fault]) -> None:
-        name, fault = about
-        if (kept := self._kept.pop(name, None)) is not None:
-            await self._assembly.leave(kept, fault)
+        await self._running.leave(*about)
+
+    def waits(self, server: str) -> float | None:
+        """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
+
+        A server of files belongs where a file has it, one that starts a command belongs where it was added.
+        """
+        record, config = self._table.record(server), self._configured.get(server)
+        if config is not None:
+            known = record is None or record.source == "api" or record.fingerprint == config.fingerprint
+            return 0.0 if known else DIFFERS_S
+        if record is None or record.source == "file":
+            return None
+        if record.config.transport == "stdio" and record.home != self._ownership.me:
+            return None
+        return None if self._confining.trusting(record.trusted).refusal(record.config, os.environ) else 0.0
+
+    def idle(self, server: str) -> bool:
+        """Return whether no call of a server is under way."""
+        kept = self._running.get(server)
+        return kept is None or not kept.queue.calls
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
         """Apply the servers of reloaded files and the live settings. Unchanged servers are not touched.
@@ -176,9 +196,10 @@ class Servers:
         own = {name: config for name, config in configured.items() if self._ownership.owns(name)}
         left = [record for record in self._table if record.source == "file" and self._ownership.owns(record.name)]
         diff = ServerDiff(
-            added=tuple(name for name in own if name not in self._kept),
+            added=tuple(name for name in own if name not in self._running),
             changed=tuple(name for name, config in own.items() if self._differs(config)),
-            removed=tuple(record.name for record in left if record.name not in configured),
+            # In a fleet such a server goes to a member whose files still have it.
+            removed=() if self._ownership.me else tuple(each.name for each in left if each.name not in configured),
         )
         troubles: list[HubError] = []
 
@@ -203,7 +224,7 @@ class Servers:
 
         Raises AlreadyExists, InvalidArgument, PermissionDenied, ResourceExhausted and Unavailable.
         """
-        self._confinement.trusting(trusted).check(config, os.environ)
+        self._confining.trusting(trusted).check(config, os.environ)
         return await self._one_at_a_time(config.name, self._add, (config, trusted))
 
     async def change(
@@ -252,12 +273,14 @@ class Servers:
 
     async def _add(self, about: tuple[ServerConfig, bool]) -> ServerRecord:
         config, trusted = about
-        if config.name in self._kept:
+        if self.find(config.name) is not None:
             raise exists(config.name)
-        if len(self._kept) >= self._settings.max_servers:
-            raise ResourceExhausted(f"at most {self._settings.max_servers} servers", reason="TOO_MANY_SERVERS")
+        if len(self.names()) >= self._confining.settings.max_servers:
+            raise ResourceExhausted(
+                f"at most {self._confining.settings.max_servers} servers", reason="TOO_MANY_SERVERS"
+            )
         revision = following(self._table.feed.revision)
-        record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted)
+        record = new_record(config, "api", wanted=True, revision=revision, trusted=trusted, home=self._ownership.me)
         added = self._table.change(record.name, record)  # over what a removal left that the store refused
         await self._secrets.keep(config)
         try:
@@ -267,7 +290,8 @@ class Servers:
         except HubError:
             await self._secrets.drop(config.name)
             raise
-        self._keep(record)
+        if self._ownership.owns(config.name):  # otherwise whoever gets it puts it to work
+            self._running.keep(record)
         return self.get(config.name)
 
     async def _update(
@@ -277,7 +301,7 @@ class Servers:
         before = self._changeable(name, expected)
         config = how(before.config)
         trusted = trust(before.trusted)
-        self._confinement.trusting(trusted).check(config, os.environ)
+        self._confining.trusting(trusted).check(config, os.environ)
         roots = lasting_roots(before, config)
         revision = following(self._table.feed.revision, before)
         await self._secrets.keep(config)
@@ -287,26 +311,30 @@ class Servers:
         except HubError:
             await self._secrets.keep(before.config)
             raise
-        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted)
+        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted, home=before.home)
         moved = trusted is not before.trusted and config.url is not None  # other hosts may be reached
-        await self._become(replace(record, roots=roots), "its configuration was changed", anew=moved)
+        await self._running.become(replace(record, roots=roots), "its configuration was changed", anew=moved)
         return self.get(name)
 
     async def _remove(self, about: tuple[str, int | None]) -> None:
         name, expected = about
-        record = self._changeable(name, expected)
-        await self._drop(name, "it was removed")
+        record = self.get(name)
+        if name in self._running or self._ownership.owner(name) is not None:
+            record = self._changeable(name, expected)
+            await self._running.drop(name, "it was removed")
+        else:
+            expect(record, expected)  # no member of the fleet can have it
         await self._forget(record)
 
     def _differs(self, config: ServerConfig) -> bool:
         """Return whether a server of the files exists with another configuration or from the API."""
-        kept = self._kept.get(config.name)
+        kept = self._running.get(config.name)
         return kept is not None and (kept.record.source == "api" or kept.record.config != config)
 
     async def _take_up(self, config: ServerConfig) -> None:
         """Apply a server of the files, whatever had its name before."""
         name, before = config.name, self._table.record(config.name)
-        if name not in self._kept and before is not None and before.fingerprint != config.fingerprint:
+        if name not in self._running and before is not None and before.fingerprint != config.fingerprint:
             await self._assembly.forget_peer(name)
         if before is not None and before.source == "api":
             log.warning("server of the API replaced by one of a configuration file", server=name)
@@ -317,98 +345,72 @@ class Servers:
         record = replace(new_record(config, "file", wanted=wanted), roots=roots)
         newest = self._table.feed.revision
         revision = following(newest, before) if self._differs(config) else kept_revision(before, record, newest)
-        await self._become(replace(record, revision=revision), "its configuration was changed")
+        await self._running.become(replace(record, revision=revision), "its configuration was changed")
 
     async def _let_go(self, name: str) -> None:
         """Remove a server that is no longer in any file."""
         record = self._table.record(name)
         if record is None or record.source != "file":
             return
-        if name in self._kept:
-            await self._drop(name, "it is in no configuration file any more")
+        if name in self._running:
+            await self._running.drop(name, "it is in no configuration file any more")
         await self._forget(record)
 
     async def _confine(self, settings: HubSettings) -> None:
-        """Apply the settings; servers of the API are checked again if their confinement changed."""
-        before, self._settings = self._settings, settings
-        changed = {name for name in CONFINING if getattr(before, name) != getattr(settings, name)}
-        if not changed:
-            return
-        if changed <= {PROFILES}:  # only names: what was found of commands stays
-            self._confinement = replace(self._confinement, hub=settings)
-        else:
-            self._confinement = Confinement.of(settings, os.environ)
-        self._warn_of_missing_commands()
-        for name, kept in list(self._kept.items()):
-            if kept.record.source == "api":
+        """Apply the settings; servers of the API are connected anew if they may do something else now."""
+        if changed := self._confining.adopt(settings):
+            for name in self._running:
                 await self._one_at_a_time(name, self._confine_anew, (name, changed))
 
-    async def _confine_anew(self, about: tuple[str, set[str]]) -> None:
-        """Reconnect if the new policy changes what this server may reach or run."""
+    async def _confine_anew(self, about: tuple[str, frozenset[str]]) -> None:
         name, changed = about
-        kept = self._kept.get(name)
+        kept = self._running.get(name)
         if kept is None or kept.record.source != "api":
             return
-        known, before = kept.record, kept.shell.confinement
-        config, now = known.config, self._confinement.trusting(known.trusted)
-        rules = {"allow_hosts", "deny_hosts", *(("trust_local",) if known.trusted else ())}
-        moved = config.url is not None and changed & rules
-        if before and not moved and before.refusal(config, os.environ) == now.refusal(config, os.environ):
-            kept.shell.confinement = now
-            return
-        record = new_record(config, "api", wanted=known.wanted, revision=known.revision, trusted=known.trusted)
-        await self._become(replace(record, roots=known.roots), "what it may do was changed", anew=True)
-
-    def _warn_of_missing_commands(self) -> None:
-        for command in self._confinement.commands.missing:
-            log.warning("allowed command not found or not executable", command=command)
+        if self._confining.concerns(kept.record, kept.shell.confinement, changed):
+            await self._running.become(afresh(kept.record), "what it may do was changed", anew=True)
+        else:
+            kept.shell.confinement = self._confining.of(kept.record)
 
     async def _connect(self, name: str) -> ServerRecord:
+        self._own(name)
         await self._write(name, wanted=True)
-        self._kept[name].shell.connect()
+        self._running[name].shell.connect()
         return self.get(name)
 
     async def _disconnect(self, name: str) -> ServerRecord:
+        self._own(name)
         await self._write(name, wanted=False)
-        await self._kept[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
+        await self._running[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
         await self._assembly.end_tasks(name)
         return self.get(name)
 
     async def _set_roots(self, change: tuple[str, Roots | None, int | None]) -> ServerRecord:
         name, roots, expected = change
+        self._own(name)
         before = expect(self.get(name), expected)
         await self._write(name, roots=roots, revision=following(self._table.feed.revision, before))
-        kept = self._kept[name]
+        kept = self._running[name]
         kept.queue.adopt(kept.record.effective)
-        self._tell_roots(kept)
+        self._running.tell_roots(kept)
         return self.get(name)
-
-    def _tell_roots(self, kept: ServerParts) -> None:
-        link = kept.shell.link
-        if link is not None and link.hello.era is Era.HANDSHAKE:  # a stateless server asks whenever it needs them
-            self.notify(kept.record.name, "notifications/roots/list_changed", {})
-
-    async def close(self) -> None:
-        """End all connections and calls at shutdown; whether servers are wanted stays as it is."""
-        async with anyio.create_task_group() as together:
-            for kept in list(self._kept.values()):
-                together.start_soon(kept.shell.disconnect, SHUTTING_DOWN, End.SHUTTING_DOWN)
-                together.start_soon(kept.queue.wait_idle)
-
-    def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
-        """Send a notification in the background, if the server is connected."""
-        kept = self._kept.get(server)
-        if kept is not None and kept.shell.link is not None:
-            self._background.start_soon(kept.shell.link.notify, method, params)
 
     async def _write(self, name: str, **changes: Any) -> None:
         """Make a change of a server's record durable. Raises NotFound, Unavailable; Stale if it was reconfigured."""
         before = self.get(name)
         await self._ledger.change(self._table, name, partial(changed, before, changes))
-        kept = self._kept[name]
+        kept = self._running[name]
         kept.record, kept.shown = (replace(each, **changes) for each in (kept.record, kept.shown or before))
 
+    def _own(self, name: str) -> ServerParts:
+        """Return the parts of a server of this hub's own. Raises NotFound, and Unavailable (OWNER_CHANGING)."""
+        if (kept := self._running.get(name)) is None:
+            self.get(name)
+            raise changing(name)
+        return kept
+
     def _changeable(self, name: str, expected: int | None) -> ServerRecord:
+        self._own(name)
         record = self.get(name)
         if record.source == "file":
             raise FailedPrecondition(
@@ -416,69 +418,16 @@ class Servers:
             )
         return expect(record, expected)
 
-    def _keep(self, record: ServerRecord, queue: ServerQueue | None = None) -> None:
-        name = record.name
-        confined = self._confinement.trusting(record.trusted) if record.source == "api" else None
-        shown = self._table.record(name)
-        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self._show(name), queue, shown)
-        self._show(name)
-        self._background.start_soon(kept.run)
-        if record.wanted:
-            kept.shell.connect()
+    def notify(self, server: str, method: str, params: dict[str, Any]) -> None:
+        """Send a notification in the background, if the server is connected."""
+        self._running.notify(server, method, params)
 
-    async def _become(self, record: ServerRecord, why: str, *, anew: bool = False) -> None:
-        """Make a server match its record, and replace no more of it than necessary.
-
-        Another server under the name inherits nothing. The same one (by fingerprint) keeps its queue, pending requests
-        and tasks, and its connection unless connection options changed or `anew` is set.
-        """
-        kept = self._kept.get(record.name)
-        if kept is None or kept.shell.config.fingerprint != record.fingerprint:
-            if kept is not None:
-                await self._drop(record.name, why)
-                await self._assembly.forget_peer(record.name)
-            self._keep(record)
-        elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
-            del self._kept[record.name]
-            fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
-            self._keep(record, await self._assembly.let_go(kept, fault))
-        else:
-            told = kept.queue.config.roots
-            connection = {each: getattr(kept.record, each) for each in CONNECTED}
-            self._assembly.adopt(kept, replace(record, **connection))
-            self._show(record.name)
-            if record.effective.roots != told:
-                self._tell_roots(kept)
-
-    async def _drop(self, name: str, why: str) -> None:
-        await self._assembly.drop(self._kept.pop(name), cancelled(f"{name} is gone: {why}", "SERVER_REMOVED"))
+    async def close(self) -> None:
+        """End all connections and calls at shutdown; whether servers are wanted stays as it is."""
+        await self._running.close()
 
     async def _forget(self, record: ServerRecord) -> None:
         self._assembly.forget(record.name)
         await self._assembly.forget_peer(record.name)
         await self._ledger.change(self._table, record.name, gone)
         await self._secrets.drop(record.name)
-
-    def _show(self, name: str) -> None:
-        """Publish a server's record with the current state of connection and queue."""
-        if (kept := self._kept.get(name)) is not None:
-            self._assembly.follow(kept)
-            before, kept.shown = kept.shown, kept.seen()
-            self._ledger.later(self._table, name, partial(carried_over, before, kept.shown))
-
-    def _hasten(self, _by_s: float) -> None:
-        for kept in self._kept.values():  # the clock jumped, most likely as the computer was suspended
-            kept.shell.hasten()
-
-    def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        """Publish a server's counts COUNTS_S after the first of several changes of its calls (coalesced)."""
-        call = after or before
-        if call is not None and call.server in self._kept and call.server not in self._counting:
-            self._counting.add(call.server)
-            name = call.server
-
-            async def count() -> None:
-                self._counting.discard(name)
-                self._show(name)
-
-            self._alarms.after(Due.COUNTS, name, COUNTS_S, count)
