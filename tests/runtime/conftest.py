@@ -17,6 +17,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Ownership, Sole
 from hubbubd.runtime.records import EventKind, WatchEvent
@@ -132,6 +133,7 @@ class World:
     tracer: Noted | None = None
     clock: Clock | None = None
     ownership: Ownership = field(default_factory=Sole)
+    fleet: Fleet | None = None
 
     @property
     def peer(self) -> Peer:
@@ -157,6 +159,7 @@ class World:
             tracer=tracer,
             meter=self.meter,
             ownership=self.ownership,
+            fleet=self.fleet,
         ) as hub:
             yield hub
 

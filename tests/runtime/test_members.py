@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.runtime.ownership import Sole
 from hubbubd.runtime.records import EventKind, gone
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
@@ -230,7 +231,7 @@ async def test_a_record_that_cannot_be_read_is_as_good_as_deleted_until_it_is_wr
     assert not mine.ledger.defects()
 
 
-class Nobody:
+class Nobody(Sole):
     """The ownership of a hub without servers."""
 
     def owns(self, server: str) -> bool:

@@ -7,6 +7,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
 from hubbubd.runtime.oversight import Audit, Retention
+from hubbubd.runtime.ownership import Sole
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.tables import Tables
@@ -50,6 +51,7 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
         tasks=tables.tasks,
         upkeep=tables.upkeep,
         audit=Audit(ledger, tables.audit, clock, settings),
+        ownership=Sole(),
     )
     retention.recover()
     largest = 0

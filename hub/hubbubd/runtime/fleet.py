@@ -127,6 +127,10 @@ class Fleet:
             return None
         return Owner(member.name, member.life, member.forward)
 
+    def is_free(self, server: str) -> bool:
+        """Return whether a server is certainly nobody's."""
+        return self._view().is_free(server)
+
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
         others = (each for each in self._members.values() if each.name != self.me)
@@ -243,6 +247,9 @@ class Fleet:
     def _names(self) -> Iterable[str]:
         return {UPKEEP, *self._servers.known()}
 
+    def _waits(self, server: str) -> float | None:
+        return 0.0 if server == UPKEEP else self._servers.waits(server)
+
     def _view(self) -> View:
         leases = {lease.server: lease for lease in self._leases}
         return View(
@@ -261,7 +268,7 @@ class Fleet:
 
     async def _take(self) -> None:
         async with anyio.create_task_group() as together:
-            for server in self._view().to_take(self._names(), self._servers.waits):
+            for server in self._view().to_take(self._names(), self._waits):
                 together.start_soon(self._claim, server)
         new = frozenset(self._own - self._taken - self._leaving)
         if not new:

@@ -80,6 +80,10 @@ class Ownership(Protocol):
         """Return the member that has a server; None if nobody has, or if all are this hub's own."""
         ...
 
+    def is_free(self, server: str) -> bool:
+        """Return whether a server is certainly nobody's."""
+        ...
+
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
         ...
@@ -102,6 +106,9 @@ class Sole:
 
     def owner(self, server: str) -> Owner | None:
         return None
+
+    def is_free(self, server: str) -> bool:
+        return False
 
     def others(self) -> list[Owner]:
         return []

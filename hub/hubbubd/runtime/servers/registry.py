@@ -318,12 +318,11 @@ class Servers:
 
     async def _remove(self, about: tuple[str, int | None]) -> None:
         name, expected = about
-        record = self.get(name)
-        if name in self._running or self._ownership.owner(name) is not None:
+        if name not in self._running and self._ownership.is_free(name):
+            record = expect(self.get(name), expected)  # no member of the fleet can have it
+        else:
             record = self._changeable(name, expected)
             await self._running.drop(name, "it was removed")
-        else:
-            expect(record, expected)  # no member of the fleet can have it
         await self._forget(record)
 
     def _differs(self, config: ServerConfig) -> bool:

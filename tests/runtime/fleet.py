@@ -1,0 +1,212 @@
+"""Members of a fleet over one store in virtual time, and the database that knows of them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+
+from hubbubd.config import ServerConfig
+from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.hub import Hub
+from hubbubd.store import Guard, StoreUnavailable, Write
+from hubbubd.store.membership import Expelled
+from hubbubd.store.sqlite import SqliteStore
+
+from . import foreign
+from .conftest import World
+from .peer import Peers
+
+TTL_S = 6.0
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@dataclass
+class Row:
+    """A member as the database has it."""
+
+    member: Member
+    expires_at: float
+    steady_since: float
+
+
+@dataclass
+class Database:
+    """Which members there are. While `away` it answers nobody."""
+
+    store: SqliteStore
+    rows: dict[str, Row] = field(default_factory=dict[str, Row])
+    away: bool = False
+
+    def joined(self, name: str) -> int:
+        """A member starts; returns its life."""
+        life = self.rows[name].member.life + 1 if name in self.rows else 1
+        member = Member(
+            name=name,
+            life=life,
+            standing=Standing.LIVE,
+            address=f"{name}:1",
+            forward=f"{name}:2",
+            version="1",
+            position=0,
+            overdue=False,
+        )
+        self.rows[name] = Row(member, now() + TTL_S, now())
+        return life
+
+    def is_gone(self, name: str, life: int) -> bool:
+        member = self.rows[name].member
+        return member.life != life or member.standing is Standing.GONE
+
+
+class Store(foreign.Member):
+    """A member's store: it reaches nobody while `cut` off, and whoever is gone commits nothing."""
+
+    def __init__(self, database: Database, name: str, life: int) -> None:
+        super().__init__(database.store, name)
+        self.database, self.name_of_member, self.life = database, name, life
+        self.cut = False
+
+    def reach(self) -> None:
+        if self.cut or self.database.away:
+            raise StoreUnavailable("the database is away")
+        if self.database.is_gone(self.name_of_member, self.life):
+            raise Expelled("gone")
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+        self.reach()
+        return await super().commit(writes, guards)
+
+    async def probe(self) -> None:
+        self.reach()
+
+    def sever(self, cut: bool) -> None:
+        """Cut the member off from the database, or join it again."""
+        self.cut = self.held = cut
+        if not cut:
+            self.release()
+
+
+class Place:
+    """The membership of one member."""
+
+    lease_ttl_s = TTL_S
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rows = store.database.rows
+        self.name, self.life = store.name_of_member, store.life
+
+    async def beat(self, position: int) -> float:
+        self._store.reach()
+        row = self._rows[self.name]
+        if row.expires_at < now():
+            row.steady_since = now()
+        row.expires_at = now() + TTL_S
+        row.member = replace(row.member, position=position)
+        return 0.0
+
+    async def members(self) -> list[Member]:
+        self._store.reach()
+        return [replace(row.member, overdue=row.expires_at < now()) for row in self._rows.values()]
+
+    async def expel(self, member: Member) -> bool:
+        self._store.reach()
+        own, other = self._rows[self.name], self._rows[member.name]
+        may = own.expires_at > now() and now() - own.steady_since >= TTL_S
+        if other.member.life == member.life and other.expires_at < now() and may:
+            other.member = replace(other.member, standing=Standing.GONE)
+        return other.member.standing is Standing.GONE
+
+    async def stand(self, standing: Standing) -> None:
+        self._store.reach()
+        row = self._rows[self.name]
+        row.member = replace(row.member, standing=standing)
+
+
+@dataclass
+class Running:
+    """A member at work."""
+
+    name: str
+    hub: Hub
+    store: Store
+    members: "Members"
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self.hub.fleet is not None
+        return self.hub.fleet
+
+    def kill(self) -> None:
+        """It ends at once, and says nothing to anybody."""
+        self.store.sever(cut=True)
+        self.ended.set()
+        self.members.running.pop(self.name, None)
+
+
+class Members:
+    """The members of a fleet, and the servers that they all can reach."""
+
+    def __init__(self, store: SqliteStore, tasks: anyio.abc.TaskGroup) -> None:
+        self.database = Database(store)
+        self.running: dict[str, Running] = {}
+        self.peers = Peers()
+        self.settings: dict[str, Any] = {}
+        self._tasks = tasks
+
+    async def start(self, name: str, *servers: ServerConfig) -> Running:
+        """Start a member."""
+        started: list[Running] = []
+        self._tasks.start_soon(self._run, name, servers, started)
+        while not started:
+            await anyio.sleep(0.01)
+        return started[0]
+
+    async def _run(self, name: str, servers: Sequence[ServerConfig], started: list[Running]) -> None:
+        store = Store(self.database, name, self.database.joined(name))
+        fleet = Fleet(Place(store), drain_timeout_s=30, rebalance=self.settings.get("rebalance", False), now=now)
+        world = World(store, self.peers, fleet=fleet)
+        with suppress(Exception):
+            async with world.hub(*servers) as hub:
+                running = self.running[name] = Running(name, hub, store, self)
+                started.append(running)
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(self._until_lost, fleet, running)
+                    await running.ended.wait()
+                    waiting.cancel_scope.cancel()
+        if name in self.running and self.running[name].store is store:
+            del self.running[name]
+
+    async def _until_lost(self, fleet: Fleet, running: Running) -> None:
+        await fleet.lost.wait()
+        running.store.sever(cut=True)
+        running.ended.set()
+
+    def owners(self, server: str) -> list[str]:
+        """Who has a server and may act on it."""
+        return [each.name for each in self.running.values() if each.fleet.owns(server) and each.fleet.may_act()]
+
+
+@asynccontextmanager
+async def members() -> AsyncGenerator[Members]:
+    """A fleet without members yet."""
+    store = await SqliteStore.open(":memory:")
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        fleet = Members(store, tasks)
+        try:
+            yield fleet
+        finally:
+            for running in list(fleet.running.values()):
+                running.ended.set()
+            fleet.database.away = False
+            tasks.cancel_scope.cancel()
