@@ -274,7 +274,7 @@ UPDATE {schema}.members SET address = $3, forward = $4 WHERE name = $1 AND life 
 """
 MEMBERS: Final = """
 SELECT name, life, standing, address, forward, version, position, expires_at < clock_timestamp()
-FROM {schema}.members WHERE name <> '*' ORDER BY name LIMIT $1
+FROM {schema}.members WHERE name <> '*' ORDER BY standing = 'gone', name LIMIT $1
 """
 EXPEL: Final = "SELECT {schema}.expel($1, $2, $3, $4, $5)"
 NOTIFY: Final = "SELECT pg_notify($1, $2)"
