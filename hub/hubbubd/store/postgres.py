@@ -252,23 +252,29 @@ class PostgresStore(GroupedStore):
         """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
         if self._closing:
             raise self._closed()
-        if self.place.over:
-            raise self.place.over
+        wrong = StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s")
         try:
             async with asyncio.timeout(self._patience_s), self._reading:
-                for attempt in range(2):
-                    if self._reader is None or self._reader.is_closed():
-                        self._reader = await self.place.connected()
+                while True:
+                    if self.place.over:
+                        raise self.place.over
+                    # One that was there may have ended long ago.
+                    wait_s = AGAIN_S if self._reader is None or self._reader.is_closed() else 0.0
                     try:
+                        if wait_s:
+                            self._reader = await self.place.connected()
+                        assert self._reader
                         return await self._reader.fetch(self._sql(query), *words)
-                    except ERRORS as error:
-                        self._reader.terminate()
-                        self._reader = None
-                        if is_certain(error) or attempt:
-                            raise self.place.refused(error) from error
+                    except (StoreUnavailable, *ERRORS) as error:
+                        wrong = self.place.refused(error)
+                        if is_certain(error.__cause__ or error) or isinstance(wrong, Expelled):
+                            raise wrong from error
+                        if self._reader is not None:
+                            self._reader.terminate()
+                            self._reader = None
+                    await asyncio.sleep(wait_s)
         except TimeoutError:
-            raise StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s") from None
-        raise AssertionError
+            raise wrong from None
 
     async def _heard(self, revision: int, op: uuid.UUID) -> None:
         """Wait until listeners have heard of a revision that was read. Raises StoreUnavailable."""

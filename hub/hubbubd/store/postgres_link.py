@@ -12,8 +12,8 @@ import asyncpg
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 
-ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
-"""Whatever goes wrong with a connection, or at its other end."""
+ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Whatever goes wrong with a connection, or at its other end. An InternalClientError is one that ends as it is used."""
 
 CONNECT_S: Final = 5.0
 """Seconds for a connection to be made."""
