@@ -132,7 +132,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer, meter)
         connector.origins |= settings.origins
         try:
-            async with engines.opened(hub_settings.store, hub_settings.data_dir) as store:
+            async with engines.opened(hub_settings.store, hub_settings.data_dir) as (store, _):
                 configured = {server.name: server for server in settings.servers}
                 async with (
                     Hub.open(

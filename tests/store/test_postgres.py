@@ -83,7 +83,7 @@ async def test_a_second_hub_is_refused_while_the_first_one_has_it(open_store: Op
 async def test_a_hub_that_was_replaced_keeps_nothing_more(open_store: Open, postgres: Postgres, schema: str):
     store = await open_store()
     await store.commit([Write("a", b"1")])
-    await asked(postgres, f"UPDATE {schema}.meta SET life = life + 1 RETURNING life")
+    await asked(postgres, f"UPDATE {schema}.members SET standing = 'gone' RETURNING 1")
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="another hub has taken over"):
             await store.commit([Write("a", b"2")])

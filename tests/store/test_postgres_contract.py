@@ -1,4 +1,4 @@
-"""What the hub needs of every store, over PostgreSQL."""
+"""What the hub needs of every store, over PostgreSQL: for a hub alone, and for the member of a fleet."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -8,6 +8,7 @@ import pytest
 
 from hubbubd.store import Store
 from hubbubd.store.postgres import PostgresStore
+from hubbubd.store.postgres_place import Entrant
 
 from ..postgres import Postgres
 from . import test_contract
@@ -15,9 +16,11 @@ from . import test_contract
 globals().update({name: test for name, test in vars(test_contract).items() if name.startswith("test_")})
 
 
-@pytest.fixture
-async def store(postgres: Postgres, tmp_path: Path) -> AsyncIterator[Store]:
-    schema = f"t{secrets.token_hex(8)}"
-    store = await PostgresStore.open(postgres.url, schema=schema, directory=tmp_path, patience_s=60)
+@pytest.fixture(params=["alone", "member"])
+async def store(request: pytest.FixtureRequest, postgres: Postgres, tmp_path: Path) -> AsyncIterator[Store]:
+    member = Entrant("a", 6.0) if request.param == "member" else None
+    store = await PostgresStore.open(
+        postgres.url, schema=f"t{secrets.token_hex(8)}", directory=tmp_path, patience_s=60, member=member
+    )
     yield store
     await store.close()

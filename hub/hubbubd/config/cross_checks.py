@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
+from hubbubd.config.fleet import FLEET, MEMBER_URI, FleetSettings
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.mcp import check_profiles
-from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, is_local, off_loopback
+from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, UNIX, is_everywhere, is_local, off_loopback
+from hubbubd.config.tls import uris
 from hubbubd.errors import ConfigError
 
 
@@ -26,6 +28,26 @@ def check(hub: HubSettings, servers: Iterable[str]) -> None:
     check_profiles(hub.mcp_profiles, servers)
     if hub.tls is not None:
         hub.tls.read()
+    if hub.fleet is not None:
+        if hub.store.url is None:
+            raise ConfigError(FLEET, "needs [store] url, too: the members of a fleet share a database")
+        _check_fleet(hub.fleet)
+
+
+def _check_fleet(fleet: FleetSettings) -> None:
+    if fleet.listen.startswith(UNIX):
+        raise ConfigError(FLEET, "listen: must be HOST:PORT or [IPV6]:PORT; other members come over the network")
+    if is_everywhere(fleet.listen) and fleet.reached_at is None:
+        raise ConfigError(FLEET, f"listen: {fleet.listen} is all addresses, so reached_at must say which one to use")
+    try:
+        chain = fleet.tls.read().chain
+    except ConfigError as exc:
+        key = {"tls_cert": "cert", "tls_key": "key", "tls_client_ca": "ca"}[exc.key]
+        raise ConfigError(FLEET, f"{key}: {exc.problem}") from None
+    name = f"{MEMBER_URI}{fleet.name}"
+    if name not in (found := uris(chain)):
+        has = f"it has {', '.join(found[:3])}" if found else "it has none"
+        raise ConfigError(FLEET, f"cert: {fleet.cert} is not for the member {fleet.name!r}: of URI {name}; {has}")
 
 
 def _check_oidc(hub: HubSettings) -> None:

@@ -12,6 +12,7 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from hubbubd import payload
+from hubbubd.config.fleet import FLEET, FleetSettings
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.mcp import PROFILE_NAME, PROFILES, ProfileSettings
 from hubbubd.config.server import OWN_NAME, ServerConfig
@@ -32,6 +33,9 @@ FOREIGN_TRANSPORTS = {
     "sse": "sse",
 }
 
+
+OWN_TABLES: Final = {STORE: StoreSettings, FLEET: FleetSettings}
+"""Settings of the hub that are tables beside `[hub]` in a TOML file."""
 
 MAX_VARIABLES_BYTES: Final = 1024 * 1024
 """The largest file that an `envFile` names."""
@@ -55,9 +59,9 @@ class FileContent:
 def read_file(path: Path) -> FileContent:
     """Parse a configuration file by its suffix (`.toml`, `.json`). Raises ConfigError.
 
-    TOML has `[hub]`, `[store]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that only `hubbub notify`
-    reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other top-level keys
-    belong to the program that the file was written for and are ignored.
+    TOML has `[hub]`, `[store]`, `[fleet]`, `[mcp.profiles.NAME]`, `[servers.NAME]`, and a `[notify]` that only
+    `hubbub notify` reads. JSON has `mcpServers` or `servers`, and may have `hub` and an `mcp` with `profiles`; other
+    top-level keys belong to the program that the file was written for and are ignored.
     """
     where = str(path)
     try:
@@ -67,7 +71,7 @@ def read_file(path: Path) -> FileContent:
     match path.suffix.lower():
         case ".toml":
             root = _parse(where, "TOML", lambda: tomllib.loads(raw))
-            tables = {"hub", "mcp", "notify", "servers", STORE}
+            tables = {"hub", "mcp", "notify", "servers", *OWN_TABLES}
             section = "servers"
             for name in root.keys() - tables:
                 raise unknown_key(f"{where}: {name}", name, tables)
@@ -91,16 +95,24 @@ def read_file(path: Path) -> FileContent:
     hub = _table(root, "hub", f"{where}: hub")
     if PROFILES in hub:
         raise ConfigError(f"{where}: hub.{PROFILES}", "in a file, each profile is a table [mcp.profiles.NAME]")
-    if STORE in hub:
-        raise ConfigError(f"{where}: hub.{STORE}", "in a file, this is the table [store]")
-    if path.suffix.lower() == ".toml" and (store := _table(root, STORE, f"{where}: {STORE}")):
-        for name in store.keys() - StoreSettings.model_fields.keys():
-            raise unknown_key(f"{where}: {STORE}.{name}", name, StoreSettings.model_fields)
-        hub = {**hub, STORE: store}
+    for name in OWN_TABLES.keys() & hub.keys():
+        raise ConfigError(f"{where}: hub.{name}", f"in a file, this is the table [{name}]")
+    if path.suffix.lower() == ".toml":
+        hub |= _own_tables(root, where)
     for name in hub.keys() - HubSettings.model_fields.keys():
         raise unknown_key(f"{where}: hub.{name}", name, HubSettings.model_fields)
     profiles = dict(_profiles(mcp, f"{where}: mcp"))
     return FileContent(path, hub, tuple(_servers(servers, f"{where}: {section}")), profiles)
+
+
+def _own_tables(root: Mapping[str, Any], where: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, settings in OWN_TABLES.items():
+        if table := _table(root, name, f"{where}: {name}"):
+            for key in table.keys() - settings.model_fields.keys():
+                raise unknown_key(f"{where}: {name}.{key}", key, settings.model_fields)
+            found[name] = table
+    return found
 
 
 def _parse(where: str, form: str, parse: Any) -> dict[str, Any]:

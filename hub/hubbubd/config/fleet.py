@@ -6,11 +6,14 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hubbubd.config.network import Listen
+from hubbubd.config.network import Listen, Reached
 from hubbubd.config.tls import TlsFiles
 
 FLEET: Final = "fleet"
 """The setting that has them."""
+
+MEMBER_URI: Final = "hubbub:member:"
+"""What the URI of a member's certificate begins with; its name follows."""
 
 MemberName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
 """The name of a member: lower case, as a host's."""
@@ -33,10 +36,10 @@ class FleetSettings(BaseModel):
     listen: Listen = "127.0.0.1:7879"
     """Where other members reach this one: HOST:PORT; port 0 picks a free one. Never for clients."""
 
-    reached_at: str | None = None
+    reached_at: Reached | None = None
     """The HOST:PORT at which other members reach `listen`, where that differs."""
 
-    address: str | None = None
+    address: Reached | None = None
     """The HOST:PORT at which clients reach this member's API; by default where it listens."""
 
     ca: ExpandedPath

@@ -14,7 +14,8 @@ from pydantic_settings.exceptions import SettingsError
 
 from hubbubd import __version__
 from hubbubd.config.cross_checks import check
-from hubbubd.config.files import FileContent, read_file
+from hubbubd.config.files import OWN_TABLES, FileContent, read_file
+from hubbubd.config.fleet import FLEET
 from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_config_file, default_data_dir
 from hubbubd.config.mcp import PROFILES, ProfileSettings
 from hubbubd.config.references import Unresolved, resolve
@@ -82,6 +83,7 @@ COMMAND_LINE = ("listen", "data_dir", "log_file")
 
 TABLES = {
     STORE: f"[{STORE}] in a file, {ENV_PREFIX}STORE__URL and others in the environment",
+    FLEET: f"[{FLEET}] in a file, {ENV_PREFIX}FLEET__NAME and others in the environment",
     PROFILES: "[mcp.profiles.NAME] in a file, JSON in the environment",
 }
 """How settings that are tables are written."""
@@ -159,10 +161,11 @@ def _layer(
     try:
         for layer in (*(file.hub for file in files), environment(), command_line):
             # Only of tables one goes over the other; anything else is refused below.
-            below, above = values.get(STORE), layer.get(STORE)
+            both = {name: (values.get(name), layer.get(name)) for name in OWN_TABLES}
             values |= layer
-            if isinstance(below, dict) and isinstance(above, dict | None):
-                values[STORE] = {**below, **(above or {})}
+            for name, (below, above) in both.items():
+                if isinstance(below, dict) and isinstance(above, dict | None):
+                    values[name] = {**below, **(above or {})}
         hub = HubSettings(**values)
         check(hub, [server.name for server in servers])
     except SettingsError as exc:
@@ -198,9 +201,9 @@ def _origin(
     variable = f"{ENV_PREFIX}{name}".upper()
     if any(known.upper() == variable for known in environ):
         return variable
-    if name == STORE:
-        paths = [file.path for file in files if STORE in file.hub]
-        return f"{paths[-1]}: {STORE}" if paths else f"{variable}__*"
+    if name in OWN_TABLES:
+        paths = [file.path for file in files if name in file.hub]
+        return f"{paths[-1]}: {name}" if paths else f"{variable}__*"
     if name == PROFILES:
         return f"{[file.path for file in files if file.profiles][-1]}: mcp.profiles"
     paths = [file.path for file in files if name in file.hub]

@@ -90,6 +90,21 @@ def _check_listen(text: str) -> str:
     return text
 
 
+def is_everywhere(listen: str) -> bool:
+    """Return whether a HOST:PORT to listen at is that of all addresses of this machine."""
+    try:
+        return ipaddress.ip_address(listen.rpartition(":")[0].strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
+def _check_reached(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or bounds.whole_text(port, high=LAST_PORT + 1) not in range(1, LAST_PORT + 1):
+        raise ValueError(f"{text!r} is not HOST:PORT, where others reach this hub")
+    return f"{_check_host(host)}:{port}"
+
+
 def check_unix(path: str) -> None:
     """Raise ValueError for what cannot be the path of a Unix socket."""
     if not path:
@@ -149,5 +164,6 @@ ConnectListen = Annotated[str | None, AfterValidator(_check_connect_listen)]
 McpListen = Annotated[str | None, AfterValidator(_check_mcp_listen)]
 MetricsListen = Annotated[str | None, AfterValidator(_check_metrics_listen)]
 Origin = Annotated[str, AfterValidator(_check_origin)]
+Reached = Annotated[str, AfterValidator(_check_reached)]
 Host = Annotated[str, AfterValidator(_check_host)]
 Url = Annotated[str, AfterValidator(check_url)]

@@ -68,6 +68,18 @@ class TlsFiles:
         return f"{self.cert}: {found}" if found else None
 
 
+def uris(chain: bytes) -> list[str]:
+    """Return the URIs that name the owner of a certificate, the first one of a chain in PEM that was read."""
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificates(chain)[0]
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
 def _authorities(path: Path) -> bytes:
     pem = _read("tls_client_ca", path)
     try:

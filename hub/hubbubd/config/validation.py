@@ -22,6 +22,8 @@ def config_error(exc: ValidationError, value: Any, key: str, known: Iterable[str
     """Return the first error for the `value` at `key`; `known` are the keys to suggest for an unknown one."""
     error = exc.errors(include_url=False, include_context=False)[0]
     path = _path(error["loc"], value)
+    if error["type"] == "missing":
+        path.append(str(error["loc"][-1]))
     dotted = ".".join((key, *path)) if key else ".".join(path)
     if error["type"] == "extra_forbidden":
         return unknown_key(dotted, path[-1], known)

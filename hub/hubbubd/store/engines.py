@@ -8,9 +8,11 @@ from typing import Final
 
 from anyio import to_thread
 
+from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.errors import ConfigError
 from hubbubd.store import Store
+from hubbubd.store.membership import Membership
 from hubbubd.store.opening import claim, look_at
 
 FILE: Final = "hubbub.db"
@@ -18,8 +20,10 @@ FILE: Final = "hubbub.db"
 
 
 @asynccontextmanager
-async def opened(settings: StoreSettings, data_dir: Path) -> AsyncGenerator[Store]:
-    """Open the store for a block, and close it.
+async def opened(
+    settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None = None
+) -> AsyncGenerator[tuple[Store, Membership | None]]:
+    """Open the store for a block, and close it. In a fleet it comes with this hub's place among the members.
 
     One hub uses a data directory at a time, whatever the engine. Raises StoreLocked, StoreTooNew, StoreDamaged,
     StoreUnavailable, and ConfigError when the engine is not installed or has no password.
@@ -29,13 +33,16 @@ async def opened(settings: StoreSettings, data_dir: Path) -> AsyncGenerator[Stor
 
         store = await SqliteStore.open(data_dir / FILE)
         try:
-            yield store
+            yield store, None
         finally:
             await store.close()
         return
     _require()
     from hubbubd.store.postgres import PostgresStore
+    from hubbubd.store.postgres_members import PostgresMembers
+    from hubbubd.store.postgres_place import Entrant
 
+    entrant = None if fleet is None else Entrant(fleet.name, fleet.lease_ttl_s)
     held = await to_thread.run_sync(claim, data_dir / FILE)
     try:
         database = await PostgresStore.open(
@@ -44,10 +51,14 @@ async def opened(settings: StoreSettings, data_dir: Path) -> AsyncGenerator[Stor
             password=settings.password(),
             directory=data_dir,
             patience_s=settings.unavailable_after_s,
+            member=entrant,
         )
+        members = None if entrant is None else PostgresMembers(database.place, entrant)
         try:
-            yield database
+            yield database, members
         finally:
+            if members is not None:
+                await members.close()
             await database.close()
     finally:
         os.close(held)

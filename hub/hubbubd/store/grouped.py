@@ -23,6 +23,15 @@ Outcome = Commit | Conflict
 """What became of one commit of a group; one that changed nothing has no writes, and the revision that it found."""
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a group, with what others have committed `before` it and `after` it, if the store is shared."""
+
+    outcomes: Sequence[Outcome]
+    before: Sequence[Commit] = ()
+    after: Sequence[Commit] = ()
+
+
 @dataclass(slots=True, eq=False)
 class Begun:
     """A queued commit; it finishes even if its caller is cancelled."""
@@ -47,7 +56,7 @@ class GroupedStore(ABC):
         self._closing: asyncio.Task[None] | None = None
 
     @abstractmethod
-    def _apply(self, group: Sequence[Begun]) -> "asyncio.Future[list[Outcome]]":
+    def _apply(self, group: Sequence[Begun]) -> "asyncio.Future[Applied]":
         """Begin to apply a group; each commit sees the writes of those before it, and fails alone.
 
         If the future has an exception, none of the group has happened.
@@ -100,13 +109,19 @@ class GroupedStore(ABC):
         else:
             applied.add_done_callback(lambda done: self._conclude(group, done))
 
-    def _conclude(self, group: Sequence[Begun], applied: "asyncio.Future[list[Outcome]]") -> None:
+    def _conclude(self, group: Sequence[Begun], applied: "asyncio.Future[Applied]") -> None:
         self._flush()  # the next sync runs while listeners are called for this one; it completes in a later turn
         failure = applied.exception()
-        outcomes = [StoreUnavailable(str(failure)) for _ in group] if failure else applied.result()
-        for outcome in outcomes:
-            if isinstance(outcome, Commit) and outcome.writes:
-                self._tell(outcome)
+        outcomes: Sequence[Outcome | StoreUnavailable]
+        if failure is None:
+            found = applied.result()
+            outcomes = found.outcomes
+            own = [each for each in outcomes if isinstance(each, Commit) and each.writes]
+            for commit in (*found.before, *own, *found.after):
+                self._tell(commit)
+        else:
+            kind = type(failure) if isinstance(failure, StoreUnavailable) else StoreUnavailable
+            outcomes = [kind(str(failure)) for _ in group]
         for begun, outcome in zip(group, outcomes, strict=True):
             self._space.release()
             if begun.done.done():

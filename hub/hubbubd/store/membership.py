@@ -10,8 +10,18 @@ class Expelled(StoreUnavailable):
     """This member is gone, says the database: its servers are others', and it commits nothing more in this life."""
 
 
+class HistoryLost(Expelled):
+    """The database has another history than this member has seen: a standby that was behind has become the primary.
+
+    This life is over as well: all records are to be read anew. The store has a new id by then.
+    """
+
+
 class Membership(Protocol):
-    """This hub's place among the members. It was taken when the store was opened."""
+    """This hub's place among the members. It was taken when the store was opened.
+
+    From then on its lease runs. Once Expelled was raised, here or by the store, all raise it at once.
+    """
 
     @property
     def name(self) -> str:
@@ -36,16 +46,21 @@ class Membership(Protocol):
         ...
 
     async def members(self) -> list[Member]:
-        """Return all members, gone ones included. Raises StoreUnavailable."""
+        """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
         ...
 
     async def expel(self, member: Member) -> bool:
         """Declare an overdue member gone; return whether it is gone now.
 
         Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
+        Raises Expelled and StoreUnavailable.
         """
         ...
 
     async def stand(self, standing: Standing) -> None:
-        """Set this member's own standing. Raises Expelled and StoreUnavailable."""
+        """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
+        ...
+
+    async def publish(self, address: str, forward: str) -> None:
+        """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
         ...

@@ -1,15 +1,16 @@
 """The store in a schema of a PostgreSQL database. A group of commits is one call of one function, so one round trip.
 
-One hub at a time: it holds an advisory lock, and each commit checks that no other hub has opened the store since.
-Whatever became of a group whose connection broke is found out before the next one begins.
+One hub alone, or the members of a fleet (`postgres_place`). Others' commits come with the replies to one's own, and by
+looks while one has none under way (`postgres_hearing`). Whatever became of a group whose connection broke is found out
+before the next one begins.
 """
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Final, Self
 
 import anyio
 import orjson
@@ -23,101 +24,87 @@ from hubbubd.store import (
     Guard,
     OutcomeUnknown,
     Snapshot,
-    StoreLocked,
     StoreStats,
-    StoreTooNew,
     StoreUnavailable,
     Write,
 )
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.copy import written
-from hubbubd.store.grouped import Begun, GroupedStore, Outcome
+from hubbubd.store.grouped import Applied, Begun, GroupedStore, Outcome
+from hubbubd.store.membership import Expelled
+from hubbubd.store.postgres_hearing import Cut, Hearing, commits_of, look
 from hubbubd.store.postgres_link import ERRORS, Database, Link, failed, is_certain
+from hubbubd.store.postgres_place import AGAIN_S, Entrant, Place
 
-AGAIN_S = 0.25
-"""Seconds between attempts to reach the database again."""
-
-TERMINATED_S = 5.0
-"""Seconds that the server has for ending the session that this hub has lost."""
-
-_LOCK = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
-_OWN_LOCK = """
-SELECT pg_terminate_backend(l.pid) FROM pg_locks l
-WHERE l.locktype = 'advisory' AND l.classid = (hashtext('hubbub')::bigint & 4294967295)::oid
-  AND l.objid = (hashtext($1)::bigint & 4294967295)::oid AND l.pid <> pg_backend_pid()
-  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
+REPLY_S: Final = 20.0
+"""Seconds for the reply to a group; its connection is given up then, and what became of it is found out."""
 
 
 class PostgresStore(GroupedStore):
     """A `Store` in PostgreSQL. Belongs to the event loop that opened it; `open` makes one.
 
     `patience_s` is how long a commit or a read waits for a database that is away. A commit whose time is over may
-    still happen (OutcomeUnknown); then listeners are told as of any other.
+    still happen (OutcomeUnknown); then listeners are told as of any other. Once this hub is gone, says the database,
+    all raise Expelled.
+
+    While nobody has listened yet, others' commits are not told: listening starts from the newest snapshot.
     """
 
-    def __init__(self, database: Database, link: Link, directory: Path, patience_s: float) -> None:
-        super().__init__(0)
-        self._database = database
-        self._sql = database.sql
+    def __init__(self, place: Place, link: Link, directory: Path, patience_s: float) -> None:
+        super().__init__(place.seen[0])
+        self.place = place
+        self._sql = place.database.sql
         self._link: Link | None = link
         self._reader: Link | None = None
         self._reading = anyio.Lock()
         self._directory = directory
         self._patience_s = patience_s
-        self._told = asyncio.Event()
-        self._replaced: StoreUnavailable | None = None
-        self._group: asyncio.Task[list[Outcome]] | None = None
-        self._id = ""
-        self._life = 0
+        self._moved = asyncio.Event()
+        self._newest = place.seen[1]
+        self._group: asyncio.Task[Applied] | None = None
+        self._hearing = Hearing(place, lambda: self._revision, self._found) if place.entrant else None
+        self._hears: asyncio.Task[None] | None = None
+        place.on_end(self._pulse)
 
     @classmethod
     async def open(
-        cls, url: str, *, schema: str = "hubbub", password: str | None = None, directory: Path, patience_s: float = 5.0
+        cls,
+        url: str,
+        *,
+        schema: str = "hubbub",
+        password: str | None = None,
+        directory: Path,
+        patience_s: float = 5.0,
+        member: Entrant | None = None,
     ) -> Self:
-        """Open the store in a schema of a database, made if missing. `directory` is where copies are made.
+        """Open the store in a schema of a database, made if missing, alone or as a member of a fleet.
 
-        Raises StoreLocked when another hub has it open, StoreTooNew, and StoreUnavailable when the database cannot be
-        reached or does not fit.
+        `directory` is the data directory, which this process has for itself. Raises StoreLocked when another hub that
+        goes on keeps this one out, StoreTooNew, and StoreUnavailable when the database cannot be reached or does not
+        fit.
         """
         database = Database(url, schema, password)
         link = await database.connected()
-        store = cls(database, link, directory, patience_s)
+        place = Place(database, member, directory)
         try:
-            await store._take_over(link)
+            await place.take(link)
         except ERRORS as error:
             link.terminate()
-            raise failed(store.name, error) from error
+            raise failed(database.name, error) from error
         except BaseException:
             link.terminate()
             raise
-        return store
-
-    async def _take_over(self, link: Link) -> None:
-        await self._database.check(link)
-        if not await link.fetchval(_LOCK, self._database.schema):
-            raise StoreLocked(f"the store {self.name} is in use by another hub; stop it, or choose another schema")
-        async with link.transaction():
-            if await link.fetchval("SELECT to_regclass($1)", f"{self._database.schema}.meta") is None:
-                await link.execute(self._sql(sql.TABLES))
-            version = await link.fetchval(self._sql("SELECT version FROM {schema}.meta"))
-            if version > sql.SCHEMA_VERSION:
-                raise StoreTooNew(
-                    f"the store {self.name} was written by a newer hub (schema {version}, this hub knows up to"
-                    f" {sql.SCHEMA_VERSION}); run that one"
-                )
-            await link.execute(self._sql(sql.FUNCTION))
-            [(self._id, self._revision, self._life)] = await link.fetch(self._sql(sql.TAKE_OVER))
+        return cls(place, link, directory, patience_s)
 
     @property
     def name(self) -> str:
         """The address of the database and the schema, without a password."""
-        return self._database.name
+        return self.place.database.name
 
     @property
     def id(self) -> str:
         """A random id from the store's creation; part of every resume token."""
-        return self._id
+        return self.place.store_id
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
@@ -127,6 +114,8 @@ class PostgresStore(GroupedStore):
         """
         if any("\0" in write.key for write in writes):
             raise ValueError("a key has a NUL, which PostgreSQL does not keep")
+        if self.place.over:
+            raise self.place.over
         try:
             async with asyncio.timeout(self._patience_s):
                 return await super().commit(writes, guards)
@@ -135,42 +124,64 @@ class PostgresStore(GroupedStore):
                 f"the store {self.name} has not answered for {self._patience_s:g} s; whether this was kept will show"
             ) from None
 
-    def _apply(self, group: Sequence[Begun]) -> "asyncio.Future[list[Outcome]]":
+    def _apply(self, group: Sequence[Begun]) -> "asyncio.Future[Applied]":
         self._group = self._loop.create_task(self._applied(group))
         return self._group
 
-    async def _applied(self, group: Sequence[Begun]) -> list[Outcome]:
+    async def _applied(self, group: Sequence[Begun]) -> Applied:
         newest = [{write.key: write for write in begun.writes} for begun in group]
         words = _words(group, newest)
         while True:
             link = self._link or await self._again()
             op = uuid.uuid4()
             try:
-                found = await link.fetchval(self._sql(sql.APPLY), op, self._life, *words)
-            except ERRORS as error:
+                async with asyncio.timeout(REPLY_S):
+                    [row] = await link.fetch(self._sql(sql.APPLY), op, *self._own, self._revision, *words)
+            except ERRORS as error:  # TimeoutError is an OSError
                 if is_certain(error):
-                    raise self._refused(error) from error
-                found = await self._settled(op)
-            if found is not None:
-                return [_outcome(*each) for each in zip(newest, orjson.loads(found), strict=True)]
+                    if getattr(error, "sqlstate", None) == sql.BEHIND:
+                        await self._again()
+                    raise self.place.refused(error) from error
+                if (applied := await self._settled(op, newest)) is not None:
+                    return applied
+                continue
+            found, self._newest, *foreign = row
+            before = commits_of(list(zip(*foreign, strict=True))) if foreign[0] else ()
+            return Applied(_outcomes(newest, found), before)
 
-    async def _settled(self, op: uuid.UUID) -> str | None:
+    @property
+    def _own(self) -> tuple[str, int]:
+        return self.place.name, self.place.life
+
+    async def _settled(self, op: uuid.UUID, newest: Sequence[dict[str, Write]]) -> Applied | None:
         """Return what became of a group whose connection broke; None if it has not happened, and never will."""
         while True:
             link = await self._again()
             try:
-                await link.execute(self._sql(sql.SETTLE), op, self._life)
-                rows = await link.fetch(self._sql(sql.SETTLED), op)
+                async with asyncio.timeout(REPLY_S):
+                    await link.execute(self._sql(sql.SETTLE), op, *self._own)
+                    rows = await link.fetch(self._sql(sql.SETTLED), op)
+                    if not rows:
+                        raise self.place.expelled()
+                    if rows[0][0] is None:
+                        return None
+                    cut = await look(self.place, link, self._revision)
             except ERRORS as error:
                 if is_certain(error):
-                    raise self._refused(error) from error
+                    raise self.place.refused(error) from error
                 continue
-            if not rows:
-                raise self._gone()
-            return rows[0][0]
+            self._newest = cut.op
+            outcomes = _outcomes(newest, rows[0][0])
+            own = [each.revision for each in outcomes if isinstance(each, Commit) and each.writes]
+            first, last = (own[0], own[-1]) if own else (cut.revision + 1, cut.revision)
+            return Applied(
+                outcomes,
+                [commit for commit in cut.commits if commit.revision < first],
+                [commit for commit in cut.commits if commit.revision > max(first, last)],
+            )
 
     async def _again(self) -> Link:
-        """Connect anew for commits, however long that takes. Raises StoreUnavailable if the store is not ours any more.
+        """Connect anew for commits, however long that takes. Raises Expelled if this life is over.
 
         While the store closes, it is tried for `patience_s` seconds.
         """
@@ -179,14 +190,15 @@ class PostgresStore(GroupedStore):
             self._link = None
         closing_at: float | None = None
         while True:
-            if self._replaced:
-                raise self._replaced
+            link: Link | None = None
             try:
-                link = await self._database.connected()
-                await self._hold(link)
+                link = await self.place.connected()
+                await self.place.hold(link)
             except (StoreUnavailable, *ERRORS) as error:
-                if self._replaced:
-                    raise self._replaced from error
+                if link is not None:
+                    link.terminate()
+                if isinstance(error, Expelled):
+                    raise
                 now = self._loop.time()
                 closing_at = closing_at or (now if self._closing else None)
                 if closing_at is not None and now > closing_at + self._patience_s:
@@ -196,88 +208,114 @@ class PostgresStore(GroupedStore):
             self._link = link
             return link
 
-    async def _hold(self, link: Link) -> None:
-        """Take the lock again. As long as nobody else has opened the store, whoever has it is our own lost session."""
-        async with asyncio.timeout(TERMINATED_S):
-            while True:
-                if await link.fetchval(self._sql("SELECT life FROM {schema}.meta")) != self._life:
-                    link.terminate()
-                    raise self._gone()
-                if await link.fetchval(_LOCK, self._database.schema):
-                    return
-                await link.execute(_OWN_LOCK, self._database.schema)
-                await asyncio.sleep(AGAIN_S)
+    def _conclude(self, group: Sequence[Begun], applied: "asyncio.Future[Applied]") -> None:
+        before = self._revision
+        super()._conclude(group, applied)
+        if applied.exception() is None:
+            self.place.seen = self._revision, self._newest
+        if self._hearing is not None and self._revision != before:
+            self._hearing.committed()
+        self._pulse()
 
-    def _refused(self, error: BaseException) -> StoreUnavailable:
-        if getattr(error, "sqlstate", None) == sql.REPLACED:
-            return self._gone()
-        return failed(self.name, error)
+    async def _found(self, cut: Cut) -> None:
+        """Tell what others have committed. While a group is under way, its reply brings that, and says what is ours."""
+        while not self._idle.is_set():
+            if self._revision >= cut.revision:
+                return
+            await self._moved.wait()
+        for commit in cut.commits:
+            if commit.revision > self._revision:
+                self._tell(commit)
+        self._reach(cut.revision, cut.op)
 
-    def _gone(self) -> StoreUnavailable:
-        self._replaced = StoreUnavailable(
-            f"another hub has taken over the store {self.name}; this one keeps nothing more"
-        )
-        return self._replaced
+    def _reach(self, revision: int, op: uuid.UUID) -> None:
+        if revision >= self._revision:
+            self._revision = revision
+            self.place.seen = revision, op
+        self._pulse()
 
-    def _tell(self, commit: Commit) -> None:
-        super()._tell(commit)
-        self._told.set()
-        self._told = asyncio.Event()
+    def _pulse(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
+        """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
+
+        Others' commits come as well, without `ref`, as `Store.listen` says. The listener must not block or raise.
+        Returns a function that unsubscribes.
+        """
+        if self._hearing is not None and self._hears is None and not self._closing:
+            self._hears = self._loop.create_task(self._hearing.run())
+        return super().listen(listener)
 
     async def _read(self, query: str, *words: Any) -> list[Sequence[Any]]:
         """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
         if self._closing:
             raise self._closed()
+        wrong = StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s")
         try:
             async with asyncio.timeout(self._patience_s), self._reading:
-                for attempt in range(2):
-                    if self._reader is None or self._reader.is_closed():
-                        self._reader = await self._database.connected()
+                while True:
+                    if self.place.over:
+                        raise self.place.over
+                    # One that was there may have ended long ago.
+                    wait_s = AGAIN_S if self._reader is None or self._reader.is_closed() else 0.0
                     try:
+                        if wait_s:
+                            self._reader = await self.place.connected()
+                        assert self._reader
                         return await self._reader.fetch(self._sql(query), *words)
-                    except ERRORS as error:
-                        self._reader.terminate()
-                        self._reader = None
-                        if is_certain(error) or attempt:
-                            raise failed(self.name, error) from error
+                    except (StoreUnavailable, *ERRORS) as error:
+                        wrong = self.place.refused(error)
+                        if is_certain(error.__cause__ or error) or isinstance(wrong, Expelled):
+                            raise wrong from error
+                        if self._reader is not None:
+                            self._reader.terminate()
+                            self._reader = None
+                    await asyncio.sleep(wait_s)
         except TimeoutError:
-            raise StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s") from None
-        raise AssertionError
+            raise wrong from None
 
-    async def _heard(self, revision: int) -> None:
-        """Wait until listeners have heard of a revision that was read; its commit has not returned yet."""
+    async def _heard(self, revision: int, op: uuid.UUID) -> None:
+        """Wait until listeners have heard of a revision that was read. Raises StoreUnavailable."""
         try:
             async with asyncio.timeout(self._patience_s):
                 while self._revision < revision:
-                    await self._told.wait()
+                    if self.place.over:
+                        raise self.place.over
+                    if not self._listeners and self._idle.is_set():
+                        self._reach(revision, op)  # nobody listens yet
+                        return
+                    if self._hearing is not None:
+                        self._hearing.want(revision)
+                    await self._moved.wait()
         except TimeoutError:
             raise StoreUnavailable(f"the store {self.name} has not answered for {self._patience_s:g} s") from None
 
     async def snapshot(self, prefix: str = "") -> Snapshot:
         """Read everything under a prefix at one revision. Raises StoreUnavailable."""
         rows = await self._read(sql.ENTRIES, prefix)
-        revision: int = rows[0][0]
-        await self._heard(revision)
-        found = [row for row in rows if row[1] is not None]
-        entries = tuple(Entry(key, value, at) for _, key, at, value in found if value is not None)
-        deleted = sorted((at, key) for _, key, at, value in found if value is None)
+        op, revision = rows[0][:2]
+        await self._heard(revision, op)
+        found = [row[2:] for row in rows if row[2] is not None]
+        entries = tuple(Entry(key, value, at) for key, at, value in found if value is not None)
+        deleted = sorted((at, key) for key, at, value in found if value is None)
         return Snapshot(revision, entries, tuple((key, at) for at, key in deleted))
 
     async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
         rows = await self._read(sql.CHANGES, prefix, after)
-        revision, compacted = rows[0][0], rows[0][1]
+        op, revision, compacted = rows[0][:3]
         if not compacted <= after <= revision:
             raise Compacted(compacted)
-        await self._heard(revision)
-        commits: dict[int, list[Write]] = {}
-        for _, _, at, key, value in rows:
-            if key is not None:
-                commits.setdefault(at, []).append(Write(key, value))
-        return revision, [Commit(at, tuple(writes)) for at, writes in commits.items()]
+        await self._heard(revision, op)
+        return revision, commits_of([row[3:] for row in rows])
 
     async def compact(self, revision: int) -> None:
-        """Remove tombstones up to `revision`; watches can no longer resume from before it."""
-        await self._read(sql.COMPACT, revision, self._life)
+        """Remove tombstones up to `revision`; watches can no longer resume from before it.
+
+        Not those that another member has yet to hear of.
+        """
+        await self._read(sql.COMPACT, revision, *self._own, self._revision)
 
     async def reclaim(self) -> None:
         """Let the database use the space of what was deleted again. It erases nothing. Raises StoreUnavailable."""
@@ -296,7 +334,7 @@ class PostgresStore(GroupedStore):
         """Return sizes and counts. Raises StoreUnavailable."""
         [(revision, compacted, keys, rows, size)] = await self._read(sql.STATS)
         return StoreStats(
-            id=self._id,
+            id=self.place.store_id,
             revision=revision,
             compacted_revision=compacted,
             size_bytes=size,
@@ -307,11 +345,13 @@ class PostgresStore(GroupedStore):
 
     async def probe(self) -> None:
         """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed."""
-        if self._replaced:
-            raise self._replaced
-        await self._read(sql.PROBE, self._life)
+        if not await self._read(sql.PROBE, *self._own):
+            raise self.place.expelled()
 
     async def _release(self) -> None:
+        if self._hears is not None:
+            self._hears.cancel()
+            await asyncio.wait([self._hears])
         for link in (self._link, self._reader):
             if link is not None:
                 with suppress(*ERRORS):
@@ -337,6 +377,10 @@ def _words(group: Sequence[Begun], newest: Sequence[dict[str, Write]]) -> list[l
         [write.key for write in writes],
         [write.value for write in writes],
     ]
+
+
+def _outcomes(newest: Sequence[dict[str, Write]], found: str) -> list[Outcome]:
+    return [_outcome(*each) for each in zip(newest, orjson.loads(found), strict=True)]
 
 
 def _outcome(newest: dict[str, Write], found: list[Any]) -> Outcome:

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
@@ -12,8 +12,8 @@ import asyncpg
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 
-ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
-"""Whatever goes wrong with a connection, or at its other end."""
+ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Whatever goes wrong with a connection, or at its other end. An InternalClientError is one that ends as it is used."""
 
 CONNECT_S: Final = 5.0
 """Seconds for a connection to be made."""
@@ -70,6 +70,10 @@ class Link(Protocol):
         """Return a transaction for a block."""
         ...
 
+    async def add_listener(self, channel: str, callback: Callable[[object, int, str, str], None]) -> None:
+        """Call back with each notice on a channel: this connection, the process it is from, the channel, its text."""
+        ...
+
     def is_closed(self) -> bool:
         """Return whether it has ended."""
         ...
@@ -119,7 +123,8 @@ class Database:
         return (
             text.replace("{schema}", self.schema)
             .replace("{version}", str(sql.SCHEMA_VERSION))
-            .replace("{replaced}", sql.REPLACED)
+            .replace("{expelled}", sql.EXPELLED)
+            .replace("{behind}", sql.BEHIND)
             .replace("$id$", f"'{self._fresh_id}'")
         )
 

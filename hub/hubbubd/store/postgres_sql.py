@@ -1,22 +1,27 @@
-"""The store in PostgreSQL: its tables, and the one function by which a group of commits is applied.
+"""The store in PostgreSQL: its tables, and the functions by which groups of commits and members change.
 
 Each key has one row. A deletion leaves the row without a value, a tombstone, until it is compacted. The row of `meta`
 is locked from the reading of its revision to the commit, so a revision is durable before the next one exists.
+
+Each hub that has opened the store is a row of `members`, a hub alone too. Whose row is `gone` commits nothing more.
 """
 
 import re
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
-"""Of the tables and the function. An older hub refuses a newer one."""
-
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 """Names of schemas that need no quotes."""
 
-REPLACED: Final = "HB001"
-"""SQLSTATE of a group whose hub has been replaced by another one."""
+SOLE: Final = "*"
+"""The name of a hub that shares its store with nobody; no member can have it."""
 
-TABLES: Final = """
+EXPELLED: Final = "HB001"
+"""SQLSTATE of a group whose hub is gone, says `members`."""
+
+BEHIND: Final = "HB002"
+"""SQLSTATE of a group whose hub knows a later revision than the database has."""
+
+_FIRST: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE {schema}.meta (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -38,31 +43,37 @@ CREATE TABLE {schema}.commits (
   outcomes jsonb
 );
 CREATE INDEX commits_by_time ON {schema}.commits (at);
-INSERT INTO {schema}.meta (id, version, revision, compacted, life) VALUES ($id$, {version}, 0, 0, 0);
+INSERT INTO {schema}.meta (id, version, revision, compacted, life) VALUES ($id$, 1, 0, 0, 0);
 """
-"""`life` counts the hubs that have opened the store. `outcomes` are those of a group; NULL makes its `op` void."""
+"""`life` counts how often the store was opened. `outcomes` are those of a group; NULL makes its `op` void."""
 
 # The parts of commit i are those from its end in `*_to` of commit i - 1, exclusively, to its own. Each outcome is
-# [revision, deletions that changed nothing] or, with the guard that failed, [key].
-FUNCTION: Final = """
-CREATE OR REPLACE FUNCTION {schema}.apply(
-  own_op uuid, own_life bigint,
+# [revision, deletions that changed nothing] or, with the guard that failed, [key]. `found_*` are what others have
+# changed since `known`, in order. The row of `members` is read under the lock of `meta`: a member that is gone by then
+# has changed nothing since.
+_FUNCTIONS: Final = """
+CREATE FUNCTION {schema}.apply(
+  own_op uuid, own_name text, own_life bigint, known bigint,
   guards_to int[], guard_keys text[], guard_revisions bigint[],
-  writes_to int[], write_keys text[], write_values bytea[]
-) RETURNS jsonb LANGUAGE plpgsql AS $function$
+  writes_to int[], write_keys text[], write_values bytea[],
+  OUT outcomes jsonb, OUT newest uuid, OUT found_revisions bigint[], OUT found_keys text[], OUT found_values bytea[]
+) LANGUAGE plpgsql AS $function$
 DECLARE
   now_at bigint;
   before bigint;
-  life_now bigint;
-  outcomes jsonb := '[]';
   failed text;
   changed text[];
   g int := 0;
   w int := 0;
 BEGIN
-  SELECT revision, life INTO STRICT now_at, life_now FROM {schema}.meta FOR UPDATE;
-  IF life_now <> own_life THEN
-    RAISE EXCEPTION 'another hub has taken over the store' USING ERRCODE = '{replaced}';
+  outcomes := '[]';
+  SELECT revision, op INTO STRICT now_at, newest FROM {schema}.meta FOR UPDATE;
+  IF now_at < known THEN
+    RAISE EXCEPTION 'the database is behind what this hub knows' USING ERRCODE = '{behind}';
+  ELSIF now_at > known THEN
+    SELECT array_agg(e.revision), array_agg(e.key), array_agg(e.value)
+    INTO found_revisions, found_keys, found_values
+    FROM (SELECT * FROM {schema}.entries x WHERE x.revision > known ORDER BY x.revision, x.key) e;
   END IF;
   before := now_at;
   FOR i IN 1 .. array_length(writes_to, 1) LOOP
@@ -102,30 +113,98 @@ BEGIN
     w := writes_to[i];
   END LOOP;
   IF now_at <> before THEN
-    UPDATE {schema}.meta SET revision = now_at;
+    UPDATE {schema}.meta SET revision = now_at, op = own_op;
+    newest := own_op;
   END IF;
-  INSERT INTO {schema}.commits (op, outcomes) VALUES (own_op, outcomes);
-  RETURN outcomes;
+  INSERT INTO {schema}.commits (op, last, outcomes)
+  SELECT own_op, now_at, outcomes FROM {schema}.members m
+  WHERE m.name = own_name AND m.life = own_life AND m.standing <> 'gone';
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'this hub is gone, says the database' USING ERRCODE = '{expelled}';
+  END IF;
+END
+$function$;
+
+CREATE FUNCTION {schema}.expel(
+  own_name text, own_life bigint, other_name text, other_life bigint, ttl interval
+) RETURNS boolean LANGUAGE plpgsql AS $function$
+BEGIN
+  PERFORM FROM {schema}.members WHERE name IN (own_name, other_name) ORDER BY name FOR UPDATE;
+  UPDATE {schema}.members other SET standing = 'gone'
+  FROM {schema}.members own, (SELECT clock_timestamp() AS now) clock
+  WHERE other.name = other_name AND other.life = other_life AND other.expires_at < clock.now
+    AND own.name = own_name AND own.life = own_life AND own.standing <> 'gone' AND own.name <> other.name
+    AND own.expires_at > clock.now AND clock.now - own.steady_since >= ttl;
+  RETURN NOT EXISTS (
+    SELECT FROM {schema}.members WHERE name = other_name AND life = other_life AND standing <> 'gone'
+  );
 END
 $function$;
 """
 
-APPLY: Final = "SELECT {schema}.apply($1, $2, $3, $4, $5, $6, $7, $8)"
+_MEMBERS: Final = """
+ALTER TABLE {schema}.meta ADD COLUMN op uuid;
+UPDATE {schema}.meta SET op = gen_random_uuid();
+ALTER TABLE {schema}.meta ALTER COLUMN op SET NOT NULL;
+ALTER TABLE {schema}.commits ADD COLUMN last bigint;
+INSERT INTO {schema}.commits (op, last, outcomes) SELECT op, revision, '[]' FROM {schema}.meta;
+CREATE TABLE {schema}.members (
+  name text COLLATE "C" PRIMARY KEY,
+  life bigint NOT NULL,
+  proof text NOT NULL,
+  standing text NOT NULL CHECK (standing IN ('live', 'draining', 'gone')),
+  address text NOT NULL DEFAULT '',
+  forward text NOT NULL DEFAULT '',
+  version text NOT NULL,
+  position bigint NOT NULL,
+  beat_at timestamptz NOT NULL,
+  expires_at timestamptz NOT NULL,
+  steady_since timestamptz NOT NULL
+) WITH (fillfactor = 20);
+DROP FUNCTION IF EXISTS {schema}.apply(uuid, bigint, int[], text[], bigint[], int[], text[], bytea[]);
+"""
+"""`op` of meta is that of the group that made its revision; `last` of a group is the revision at its end.
+
+`proof` is known to the data directory from which a member was started, and to no other.
+"""
+
+MIGRATIONS: Final = (_FIRST, _MEMBERS + _FUNCTIONS)
+"""The one at index n takes a schema from version n to n + 1. Functions change with the version alone."""
+
+SCHEMA_VERSION: Final = len(MIGRATIONS)
+"""Of the tables and the functions. An older hub refuses a newer one."""
+
+APPLY: Final = "SELECT * FROM {schema}.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
 # Under the lock of `meta`, so that a group that is still on its way has ended: either it is there, or it never will be.
 SETTLE: Final = """
-WITH locked AS (SELECT FROM {schema}.meta WHERE life = $2 FOR UPDATE)
-INSERT INTO {schema}.commits (op) SELECT $1 FROM locked ON CONFLICT (op) DO NOTHING
+WITH locked AS (SELECT FROM {schema}.meta FOR UPDATE)
+INSERT INTO {schema}.commits (op) SELECT $1 FROM locked WHERE EXISTS (
+  SELECT FROM {schema}.members m WHERE m.name = $2 AND m.life = $3 AND m.standing <> 'gone'
+) ON CONFLICT (op) DO NOTHING
 """
 SETTLED: Final = "SELECT outcomes FROM {schema}.commits WHERE op = $1"
 
+CHECK: Final = """
+SELECT m.id, m.revision, m.life,
+  coalesce((SELECT o.standing <> 'gone' FROM {schema}.members o WHERE o.name = $1 AND o.life = $2), false),
+  (SELECT c.last FROM {schema}.commits c WHERE c.op = $3)
+FROM {schema}.meta m
+"""
+RENAME: Final = "UPDATE {schema}.meta SET id = $1 WHERE id = $2"
+
+LOOK: Final = """
+SELECT m.id, m.op, m.revision, e.revision, e.key, e.value FROM {schema}.meta m
+LEFT JOIN {schema}.entries e ON e.revision > $1
+ORDER BY e.revision, e.key
+"""
 ENTRIES: Final = """
-SELECT m.revision, e.key, e.revision, e.value FROM {schema}.meta m
+SELECT m.op, m.revision, e.key, e.revision, e.value FROM {schema}.meta m
 LEFT JOIN {schema}.entries e ON e.key >= $1 AND starts_with(e.key, $1)
 ORDER BY e.key
 """
 CHANGES: Final = """
-SELECT m.revision, m.compacted, e.revision, e.key, e.value FROM {schema}.meta m
+SELECT m.op, m.revision, m.compacted, e.revision, e.key, e.value FROM {schema}.meta m
 LEFT JOIN {schema}.entries e ON e.revision > $2 AND starts_with(e.key, $1)
 ORDER BY e.revision, e.key
 """
@@ -134,15 +213,68 @@ SELECT m.revision, m.compacted, count(e.value), count(e.key),
   pg_total_relation_size('{schema}.entries') + pg_total_relation_size('{schema}.commits')
 FROM {schema}.meta m LEFT JOIN {schema}.entries e ON true GROUP BY m.revision, m.compacted
 """
+
+# Not beyond what some member has yet to read. Of one's own position, $4 is newer than the row.
 COMPACT: Final = """
-WITH moved AS (
-  UPDATE {schema}.meta SET compacted = least($1, revision) WHERE life = $2 AND compacted < least($1, revision)
-  RETURNING compacted
+WITH wanted AS (
+  SELECT least($1, (
+    SELECT min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END)
+    FROM {schema}.members WHERE standing <> 'gone'
+  )) AS most
+), moved AS (
+  UPDATE {schema}.meta m SET compacted = least(wanted.most, m.revision) FROM wanted
+  WHERE m.compacted < least(wanted.most, m.revision)
+    AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
+  RETURNING m.compacted
 ), trimmed AS (
-  DELETE FROM {schema}.commits WHERE at < clock_timestamp() - interval '1 day'
+  DELETE FROM {schema}.commits c USING {schema}.meta m
+  WHERE c.at < clock_timestamp() - interval '1 day' AND c.op <> m.op
 )
 DELETE FROM {schema}.entries e USING moved WHERE e.value IS NULL AND e.revision <= moved.compacted
 """
-TAKE_OVER: Final = "UPDATE {schema}.meta SET life = life + 1 RETURNING id, revision, life"
-PROBE: Final = "UPDATE {schema}.meta SET life = life WHERE life = $1"
+PROBE: Final = """
+UPDATE {schema}.meta SET life = life
+WHERE EXISTS (SELECT FROM {schema}.members WHERE name = $1 AND life = $2 AND standing <> 'gone') RETURNING true
+"""
 """Does all that a commit does, and writes: the row stays as it is."""
+
+OPENING: Final = "SELECT pg_advisory_xact_lock(hashtext('hubbub opening'), hashtext($1))"
+"""One hub at a time opens a store; before its tables are there, too."""
+
+FORMER: Final = """
+SELECT proof, standing <> 'gone' AND expires_at > clock_timestamp(),
+  ceil(extract(epoch FROM expires_at - clock_timestamp()))::int
+FROM {schema}.members WHERE name = $1 FOR UPDATE
+"""
+ALL_GONE: Final = "UPDATE {schema}.members SET standing = 'gone' WHERE name <> $1 AND standing <> 'gone'"
+SOLE_GONE: Final = "UPDATE {schema}.members SET standing = 'gone' WHERE name = '*'"
+FORGET: Final = (
+    "DELETE FROM {schema}.members WHERE standing = 'gone' AND beat_at < clock_timestamp() - interval '1 day'"
+)
+LIFE: Final = "UPDATE {schema}.meta SET life = life + 1 RETURNING id, revision, op, life"
+ENTER: Final = """
+INSERT INTO {schema}.members (name, life, proof, standing, version, position, beat_at, expires_at, steady_since)
+SELECT $1, $2, $3, 'live', $4, $5, now, coalesce(now + $6, 'infinity'), now FROM (SELECT clock_timestamp() AS now) clock
+ON CONFLICT (name) DO UPDATE SET life = excluded.life, proof = excluded.proof, standing = 'live', address = '',
+  forward = '', version = excluded.version, position = excluded.position, beat_at = excluded.beat_at,
+  expires_at = excluded.expires_at, steady_since = excluded.steady_since
+"""
+
+BEAT: Final = """
+UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3, position = greatest(position, $4),
+  steady_since = CASE WHEN expires_at < clock.now THEN clock.now ELSE steady_since END
+FROM (SELECT clock_timestamp() AS now) clock
+WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING extract(epoch FROM clock_timestamp())::float8
+"""
+STAND: Final = (
+    "UPDATE {schema}.members SET standing = $3 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING 1"
+)
+PUBLISH: Final = """
+UPDATE {schema}.members SET address = $3, forward = $4 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING 1
+"""
+MEMBERS: Final = """
+SELECT name, life, standing, address, forward, version, position, expires_at < clock_timestamp()
+FROM {schema}.members WHERE name <> '*' ORDER BY standing = 'gone', name LIMIT $1
+"""
+EXPEL: Final = "SELECT {schema}.expel($1, $2, $3, $4, $5)"
+NOTIFY: Final = "SELECT pg_notify($1, $2)"

@@ -18,7 +18,7 @@ import anyio
 from hubbubd.store import Commit, Snapshot, StoreStats, StoreUnavailable
 from hubbubd.store.copy import GivenUp, place
 from hubbubd.store.engine import Engine
-from hubbubd.store.grouped import Begun, GroupedStore, Outcome
+from hubbubd.store.grouped import Applied, Begun, GroupedStore
 from hubbubd.store.schema import MIGRATIONS, Migration
 
 T = TypeVar("T")
@@ -63,8 +63,9 @@ class SqliteStore(GroupedStore):
         """A random id from the store's creation; part of every resume token."""
         return self._engine.id
 
-    def _apply(self, group: Sequence[Begun]) -> "asyncio.Future[list[Outcome]]":
-        return self._run(partial(self._engine.apply, [(begun.writes, begun.guards) for begun in group]))
+    def _apply(self, group: Sequence[Begun]) -> "asyncio.Future[Applied]":
+        wanted = [(begun.writes, begun.guards) for begun in group]
+        return self._run(lambda: Applied(self._engine.apply(wanted)))
 
     async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
         return await self._ask(partial(self._engine.changes, prefix, after))

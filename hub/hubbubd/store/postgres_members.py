@@ -1,0 +1,142 @@
+"""The members of a fleet in PostgreSQL: implements `Membership`. Only the database's clock decides who is overdue.
+
+It has a connection of its own, so that no slow commit delays a beat.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import anyio
+
+from hubbubd.members import Member, Standing
+from hubbubd.store import StoreUnavailable
+from hubbubd.store import postgres_sql as sql
+from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Link, is_certain
+from hubbubd.store.postgres_place import Entrant, Place
+
+MOST: Final = 256
+"""Members of which is told; a fleet has far fewer."""
+
+TEXT: Final = 256
+"""The longest name or address of a member that is told, in characters."""
+
+
+class PostgresMembers:
+    """This hub's place among the members. Belongs to the event loop that made it; `now` is this machine's time."""
+
+    def __init__(self, place: Place, entrant: Entrant, now: Callable[[], float] = time.time) -> None:
+        self._place = place
+        self._entrant = entrant
+        self._now = now
+        self._link: Link | None = None
+        self._asking = anyio.Lock()
+        # A beat that takes longer is better tried anew: others wait for it.
+        self._patience_s = min(CONNECT_S, entrant.lease_ttl_s / 2)
+
+    @property
+    def name(self) -> str:
+        """This member's name."""
+        return self._place.name
+
+    @property
+    def life(self) -> int:
+        """The number of this member's life; greater than that of any before."""
+        return self._place.life
+
+    @property
+    def lease_ttl_s(self) -> float:
+        """Seconds without a beat after which others may expel this member."""
+        return self._entrant.lease_ttl_s
+
+    async def beat(self, position: int) -> float:
+        """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
+
+        Raises Expelled, and StoreUnavailable when the database does not answer.
+        """
+        begun = 0.0
+
+        def begin() -> None:
+            nonlocal begun
+            begun = self._now()
+
+        there = await self._own(sql.BEAT, timedelta(seconds=self.lease_ttl_s), position, before=begin)
+        return there - (begun + self._now()) / 2
+
+    async def members(self) -> list[Member]:
+        """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
+        return [
+            Member(
+                name=name[:TEXT],
+                life=life,
+                standing=Standing(standing),
+                address=address[:TEXT],
+                forward=forward[:TEXT],
+                version=version[:TEXT],
+                position=position,
+                overdue=overdue,
+            )
+            for name, life, standing, address, forward, version, position, overdue in await self._ask(sql.MEMBERS, MOST)
+        ]
+
+    async def expel(self, member: Member) -> bool:
+        """Declare an overdue member gone; return whether it is gone now.
+
+        Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
+        Raises Expelled and StoreUnavailable.
+        """
+        ttl = timedelta(seconds=self.lease_ttl_s)
+        [[gone]] = await self._ask(sql.EXPEL, self.name, self.life, member.name, member.life, ttl)
+        return gone
+
+    async def stand(self, standing: Standing) -> None:
+        """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
+        await self._own(sql.STAND, standing.value)
+        if standing is Standing.GONE:
+            self._place.expelled()
+
+    async def publish(self, address: str, forward: str) -> None:
+        """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
+        await self._own(sql.PUBLISH, address, forward)
+
+    async def _own(self, query: str, *words: Any, before: Callable[[], None] = lambda: None) -> Any:
+        """Change this member's row; return what the statement returns. `before` is called as it is sent."""
+        rows = await self._ask(query, self.name, self.life, *words, before=before)
+        if not rows:
+            raise self._place.expelled()
+        return rows[0][0]
+
+    async def _ask(self, query: str, *words: Any, before: Callable[[], None] = lambda: None) -> list[Sequence[Any]]:
+        """Run a statement over the connection, made again if need be; each does the same if it is run twice."""
+        try:
+            async with asyncio.timeout(self._patience_s), self._asking:
+                for attempt in range(2):
+                    if self._place.over:
+                        raise self._place.over
+                    if self._link is None or self._link.is_closed():
+                        self._link = await self._place.connected()
+                    before()
+                    try:
+                        return await self._link.fetch(self._place.database.sql(query), *words)
+                    except ERRORS as error:
+                        if is_certain(error) or attempt:
+                            raise self._place.refused(error) from error
+                        self._drop()
+        except TimeoutError:
+            self._drop()
+            raise StoreUnavailable(
+                f"the store {self._place.database.name} has not answered for {self._patience_s:g} s"
+            ) from None
+        raise AssertionError
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.terminate()
+            self._link = None
+
+    async def close(self) -> None:
+        """End the connection."""
+        async with self._asking:
+            self._drop()
