@@ -69,7 +69,9 @@ class Hub:
         tracer: Tracer,
         meter: Meter,
         telemetry_endpoint: str,
+        ownership: Ownership,
     ) -> None:
+        self.ownership = ownership
         self.tracer = tracer
         self.meter = meter
         self.servers = servers
@@ -146,7 +148,7 @@ class Hub:
                 telemetry_endpoint=telemetry_endpoint,
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, given, load or (lambda: given))
+            hub = cls._wire(ground, connector, given, load or (lambda: given), ownership)
             try:
                 await hub._recover(configured, background)
                 if meter.on:
@@ -157,7 +159,14 @@ class Hub:
                     await hub._wind_down()
 
     @classmethod
-    def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
+    def _wire(
+        cls,
+        ground: Ground,
+        connector: Connector,
+        given: Settings,
+        load: Callable[[], Settings],
+        ownership: Ownership,
+    ) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas = Quotas(ground.settings, clock.steady)
@@ -215,6 +224,7 @@ class Hub:
             tracer=ground.tracer,
             meter=ground.meter,
             telemetry_endpoint=ground.telemetry_endpoint,
+            ownership=ownership,
         )
 
     def defects(self) -> dict[str, str]:
