@@ -1,7 +1,8 @@
 """Members of a fleet in one process: hubs over one store in memory, that reach each other over mutual TLS."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,17 +98,17 @@ class Fleet:
     stack: AsyncExitStack
     members: dict[str, Member] = field(default_factory=dict[str, Member])
 
-    def settings(self, name: str, pair: Pair | None = None, authority: Authority | None = None) -> FleetSettings:
-        """The settings of a member."""
-        pair = pair or self.authority.member(name)
-        ca = (authority or self.authority).file
-        return FleetSettings(name=name, listen="127.0.0.1:0", ca=ca, cert=pair.cert, key=pair.key)
+    @staticmethod
+    def settings_of(name: str, authority: Authority, pair: Pair | None = None) -> FleetSettings:
+        """The settings of a member, by default with a certificate of its own."""
+        pair = pair or authority.member(name)
+        return FleetSettings(name=name, listen="127.0.0.1:0", ca=authority.file, cert=pair.cert, key=pair.key)
 
     async def start(self, name: str, *servers: ServerConfig, traced: bool = False, **settings: Any) -> Member:
         """Start a member with these servers of its own."""
         stack = AsyncExitStack()
         await self.stack.enter_async_context(stack)
-        port = FleetPort(self.settings(name), LARGE)
+        port = FleetPort(self.settings_of(name, self.authority), LARGE)
         believed = Believed(name)
         world = World(Shared(self.store, name), ownership=believed, tracer=Noted() if traced else None)
         world.settings |= settings
@@ -152,3 +153,47 @@ async def fleet(directory: Path) -> AsyncIterator[Fleet]:
 def one(**options: Any) -> ServerConfig:
     """The server `one`."""
     return server(**options)
+
+
+class Wire:
+    """A way to an address that can be cut, as when the machine behind it is gone."""
+
+    def __init__(self, to: str) -> None:
+        self._to = to
+        self._listening: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncIterator[str]:
+        """Its address."""
+        self._listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        try:
+            host, port = self._listening.sockets[0].getsockname()
+            yield f"{host}:{port}"
+        finally:
+            await self.cut()
+
+    async def cut(self) -> None:
+        """Nothing passes any more, and nobody answers."""
+        if self._listening is not None:
+            self._listening.close()
+        for writer in list(self._open):
+            writer.transport.abort()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, _, port = self._to.rpartition(":")
+        there, back = await asyncio.open_connection(host, int(port))
+        for source, target in ((reader, back), (there, writer)):
+            self._open.add(target)
+            task = asyncio.create_task(self._pass_on(source, target))
+            self._tasks.add(task)
+
+    async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
+        target.transport.abort()
+        self._open.discard(target)

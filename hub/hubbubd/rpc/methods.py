@@ -31,7 +31,7 @@ from hubbubd.rpc.status import Context
 STALL_S = 30.0
 """Seconds a caller may take to read the next response of a stream, before the stream is ended."""
 
-_EOF: Any = cast("Any", grpc.aio).EOF  # missing in the published types
+EOF: Any = cast("Any", grpc.aio).EOF  # missing in the published types
 
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
@@ -131,7 +131,7 @@ def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitabl
 async def only_request(context: Context) -> Any:
     """Read the request of an RPC that has one, within `with_streamed_request`; None if the RPC ends without."""
     request: Any = await context.read()
-    return None if request is _EOF else request
+    return None if request is EOF else request
 
 
 def _snake_case(name: str) -> str:

@@ -22,10 +22,12 @@ from hubbubd.errors import Category, Fault, HubError, Unavailable, UpstreamError
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.live import LiveElsewhere
+from hubbubd.rpc.fleet.merged import MergedEvents
 from hubbubd.rpc.fleet.opening import opening
-from hubbubd.rpc.fleet.peers import Peers, Unreached
+from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable
 from hubbubd.rpc.fleet.subjects import subject
-from hubbubd.rpc.methods import Serve, Stream, Unary
+from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
@@ -62,8 +64,9 @@ class Elsewhere(Exception):
 class Forwarding:
     """Wraps RPCs; `over` is a `methods.Around`, the innermost one."""
 
-    def __init__(self, hub: Hub, peers: Peers, changes: Changes) -> None:
+    def __init__(self, hub: Hub, peers: Peers, changes: Changes, live: LiveElsewhere) -> None:
         self._hub = hub
+        self._live = live
         self._ownership = hub.ownership
         self._peers = peers
         self._changes = changes
@@ -71,9 +74,15 @@ class Forwarding:
     def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member serves it."""
         path = f"/{method.containing_service.full_name}/{method.name}"
-        if RULES[path].at is not At.OWNER:
-            return serve
-        return self._stream(path, serve) if method.server_streaming else self._unary(method, path, serve)
+        match RULES[path].at:
+            case At.HERE:
+                return serve
+            case At.OWNER if method.server_streaming:
+                return self._stream(path, serve)
+            case At.OWNER:
+                return self._unary(method, path, serve)
+            case At.OWNERS:
+                return self._merged(path, serve)
 
     def _unary(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
@@ -112,9 +121,11 @@ class Forwarding:
     async def _sent(self, path: str, server: str, owner: Owner, body: bytes) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
         stub = await self._peers.reach(owner)
+        await self._live.begun(owner)
         with self._span(server, owner) as trace, _told(server, owner):
             request = pb.ForwardRequest(opening=opening(path, server, owner, trace), request=body)
-            response = await stub.Forward(request, timeout=_timeout())
+            async with cancellable():
+                response = await stub.Forward(request, timeout=_timeout())
         if response.HasField("failed"):
             raise _failure(response.failed)
         return response.response
@@ -148,6 +159,26 @@ class Forwarding:
 
         return await self._at_owner(server, send, here)
 
+    def _merged(self, path: str, serve: Stream) -> Stream:
+        of_one = self._stream(path, serve)
+
+        async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
+            async with aclosing(
+                of_one(request) if request.filter.server else self._events(path, request, serve)
+            ) as all_of:
+                async for response in all_of:
+                    yield response
+
+        return at_all
+
+    def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+        body = request.SerializeToString()
+
+        async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
+            return self.responses(await self._peers.reach(owner), path, "", owner, body)
+
+        return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
+
     async def responses(
         self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, body: bytes
     ) -> AsyncGenerator[bytes, None]:
@@ -156,7 +187,7 @@ class Forwarding:
         stream = stub.ForwardStream(sent, timeout=_timeout())
         try:
             with _told(server, owner):
-                async for step in stream:
+                while (step := await _read(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _failure(step.failed)
                     yield step.response
@@ -205,6 +236,11 @@ def _told(server: str, owner: Owner) -> Generator[None]:
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise _late() from None
         raise _lost(server, owner) from None
+
+
+async def _read(stream: Any) -> Any:
+    async with cancellable():
+        return await stream.read()
 
 
 def _failure(failed: bytes) -> Exception:

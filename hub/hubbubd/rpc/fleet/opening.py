@@ -2,6 +2,8 @@
 
 from functools import lru_cache
 
+from google.protobuf.message import DecodeError
+
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import InvalidArgument
@@ -49,7 +51,7 @@ def _unpacked(packed: bytes) -> Principal:
     try:
         caller = pb.Principal.FromString(packed)
         grants = tuple(Grant(Role(grant.role), tuple(grant.servers)) for grant in caller.grants)
-    except ValueError:  # a DecodeError is one
+    except (DecodeError, ValueError):
         raise InvalidArgument.field("opening.principal", "is none that this version knows") from None
     return Principal(
         name=caller.name,

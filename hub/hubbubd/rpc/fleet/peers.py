@@ -1,9 +1,13 @@
 """The other members, each over one connection."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+import anyio.lowlevel
 import grpc
 import structlog
 
@@ -55,8 +59,9 @@ class Peers:
             return peer.stub
         peer = await self._renewed(peer, owner)
         with anyio.move_on_after(CONNECT_S):
-            if await _connected(peer.channel):
-                return peer.stub
+            async with cancellable():
+                if await _connected(peer.channel):
+                    return peer.stub
         log.debug("member not reached", member=owner.member, address=owner.forward)
         raise Unreached
 
@@ -94,6 +99,16 @@ class Peers:
         """Close all connections."""
         for peer in self._peers.values():
             await peer.channel.close()
+
+
+@asynccontextmanager
+async def cancellable() -> AsyncGenerator[None]:
+    """Let what is cancelled within gRPC end as cancel scopes know it: gRPC raises a CancelledError of its own."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        raise
 
 
 def _is_ready(channel: grpc.aio.Channel) -> bool:

@@ -1,5 +1,6 @@
 """Where a member serves the others, and what it needs to reach them."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,8 @@ from hubbubd.errors import ConfigError
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.fleet.live import LiveElsewhere
+from hubbubd.rpc.fleet.others import ended
 from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
 from hubbubd.rpc.fleet.service import URI_NAME, FleetService
 from hubbubd.rpc.methods import RpcSettings, rpcs
@@ -49,13 +52,16 @@ class FleetPort:
         changes = Changes(hub.ownership)
         offered = servicers(hub, RpcSettings(self._max_message_bytes, ()))
         known = {rpc.path: rpc for each in offered for rpc in rpcs(*each, self._max_message_bytes)}
-        service = FleetService(known, hub.ownership, changes, name=self._settings.name, life=life)
+        live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
+        service = FleetService(known, hub.calls.live, hub.ownership, changes, name=self._settings.name, life=life)
         self._server.add_generic_rpc_handlers([service.handler()])
         await self._server.start()
+        listening = asyncio.create_task(live.run())
         try:
-            yield Forwarding(hub, self._peers, changes)
+            yield Forwarding(hub, self._peers, changes, live)
         finally:
             with anyio.CancelScope(shield=True):
+                await ended(listening)
                 await self._server.stop(ENDING_S)
                 await self._peers.close()
 

@@ -1,19 +1,23 @@
 """The receiving side: carries out what other members forward. It forwards nothing itself."""
 
-from collections.abc import Mapping
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 
+import anyio
 import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd import __version__
-from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
 from hubbubd.rpc import status
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.opening import enter
+from hubbubd.rpc.fleet.telling import told
 from hubbubd.rpc.methods import Rpc
 from hubbubd.rpc.permissions import RULES, At
+from hubbubd.runtime.calls import LiveCalls
 from hubbubd.runtime.ownership import Ownership
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
@@ -26,10 +30,18 @@ class FleetService:
     """Implements hubbub.fleet.v1.FleetService with the servicers of the API, without what is around their RPCs."""
 
     def __init__(
-        self, rpcs: Mapping[str, Rpc], ownership: Ownership, changes: Changes, *, name: str, life: int
+        self,
+        rpcs: Mapping[str, Rpc],
+        calls: LiveCalls,
+        ownership: Ownership,
+        changes: Changes,
+        *,
+        name: str,
+        life: int,
     ) -> None:
         """`rpcs` are all of the API, by path; `name` and `life` are this member's."""
         self._rpcs = {path: rpc for path, rpc in rpcs.items() if RULES[path].at is not At.HERE}
+        self._calls = calls
         self._ownership = ownership
         self._changes = changes
         self._name = name
@@ -45,6 +57,7 @@ class FleetService:
                 pb.ForwardStreamRequest.FromString,
                 pb.ForwardStreamResponse.SerializeToString,
             ),
+            "Live": stream(self._live, pb.LiveRequest.FromString, pb.LiveResponse.SerializeToString),
             "Hello": unary(self._hello, pb.HelloRequest.FromString, pb.HelloResponse.SerializeToString),
         }
         return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
@@ -66,13 +79,46 @@ class FleetService:
         except HubError as exc:
             await status.abort(context, exc)
         try:
-            async with aclosing(rpc.serve(rpc.parse(request.request))) as responses:
-                async for response in responses:
+            async with (
+                self._while_owned(request.opening.server),
+                aclosing(rpc.serve(rpc.parse(request.request))) as steps,
+            ):
+                async for response in steps:
                     await context.write(pb.ForwardStreamResponse(response=response))
         except grpc.aio.InternalError:
             return  # the other member has gone while a response was being written
         except Exception as exc:  # noqa: BLE001
             await context.write(pb.ForwardStreamResponse(failed=status.status_of(exc).SerializeToString()))
+
+    @asynccontextmanager
+    async def _while_owned(self, server: str) -> AsyncGenerator[None]:
+        """Cut the block short once this member does not have the server any more. Raises Unavailable (OWNER_LOST)."""
+        if not server:
+            yield
+            return
+        lost = asyncio.create_task(self._changes.until(lambda: not self._ownership.owns(server), server))
+        with anyio.CancelScope() as scope:
+            lost.add_done_callback(lambda done: None if done.cancelled() else scope.cancel())
+            try:
+                yield
+            finally:
+                lost.cancel()
+        if scope.cancelled_caught:
+            raise Unavailable(
+                f"{self._name} does not have {server} any more",
+                reason="OWNER_LOST",
+                metadata={"server": server, "member": self._name},
+            )
+
+    async def _live(self, _request: pb.LiveRequest, context: status.Context) -> None:
+        try:
+            _check_member(context)
+        except HubError as exc:
+            await status.abort(context, exc)
+        with suppress(grpc.aio.InternalError):  # the other member has gone while an event was being written
+            async with aclosing(told(self._calls, self._ownership)) as events:
+                async for event in events:
+                    await context.write(event)
 
     async def _hello(self, _request: pb.HelloRequest, context: status.Context) -> pb.HelloResponse:
         try:

@@ -27,6 +27,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.live import LiveCalls
 from hubbubd.runtime.calls.resumption import Resumption, in_order, restarted
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
@@ -47,6 +48,7 @@ class Calls:
         *,
         ledger: Ledger,
         table: Table[Call],
+        live: LiveCalls,
         clock: Clock,
         background: Background,
         exchange: CallExchange,
@@ -57,6 +59,7 @@ class Calls:
     ) -> None:
         self._ledger = ledger
         self._table = table
+        self.live = live
         self._clock = clock
         self._background = background
         self._exchange = exchange
@@ -227,8 +230,8 @@ class Calls:
 
     def logged(self, call_id: str, params: dict[str, Any]) -> None:
         """Publish a log message to those who watch the call."""
-        if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
-            self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
+        if self.live.wanted and (call := self._table.record(call_id)) is not None:
+            self.live.tell(call, LogEvent(call_id, payload.dumps(params)))
 
     @property
     def draining(self) -> bool:
