@@ -46,7 +46,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 
 # Where generated stubs go; `make check-gen` points it elsewhere.
 OUT ?= protos
-PROTOS := $(wildcard protos/hubbub/v1/*.proto)
+PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
 .PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
 
@@ -147,7 +147,7 @@ hooks:
 
 # The API is changed only by adding to it: API has all of it as it was agreed on, and `make api` takes over what is new.
 API := protos/hubbub_v1.binpb
-BUILD_API := $(BIN)/buf build --as-file-descriptor-set --exclude-source-info -o
+BUILD_API := $(BIN)/buf build --path protos/hubbub/v1 --as-file-descriptor-set --exclude-source-info -o
 
 check-api: $(VENV)/dev.stamp
 	$(BIN)/buf lint
@@ -160,13 +160,13 @@ api: $(VENV)/dev.stamp
 
 check-gen: $(VENV)/dev.stamp
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(MAKE) --no-print-directory -s gen OUT="$$fresh" && \
-	  diff -r -x '*.proto' -x '__*__*' protos/hubbub/v1 "$$fresh/hubbub/v1" || \
+	  diff -r -x '*.proto' -x '__*__*' -x py.typed protos/hubbub "$$fresh/hubbub" || \
 	  { echo "The checked-in stubs differ from the protos: run 'make gen'." >&2; exit 1; }
 
 gen: $(VENV)/dev.stamp
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=$(OUT) --grpc_python_out=$(OUT) \
 	  --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
-	$(BIN)/buf build --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
+	$(BIN)/buf build --path protos/hubbub/v1 --as-file-descriptor-set -o - | $(BIN)/python protos/openapi.py > $(OUT)/hubbub/v1/openapi.json
 	$(BIN)/python docs/api/make.py
 
 fmt: $(VENV)/dev.stamp

@@ -24,6 +24,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 # Names of clients are part of file names, and typed by people.
 _CLIENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_MEMBER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +77,30 @@ class Authority:
         Raises OSError, and ValueError for an invalid host.
         """
         names = [_host(each) for each in dict.fromkeys((*LOCAL_HOSTS, *hosts))]
-        return self._issue("server", "Hubbub", ExtendedKeyUsageOID.SERVER_AUTH, names, days)
+        return self._issue("server", "Hubbub", [ExtendedKeyUsageOID.SERVER_AUTH], names, days)
 
     def client(self, name: str, *, days: int = DAYS) -> Pair:
         """Issue a certificate for a caller, whom the hub knows as `cert:NAME`. Raises OSError, ValueError."""
         if not _CLIENT.fullmatch(name):
             raise ValueError(f"{name!r} is no name for a client: letters, digits and ._@- only, at most 64")
-        return self._issue(f"client-{name}", name, ExtendedKeyUsageOID.CLIENT_AUTH, [], days)
+        return self._issue(f"client-{name}", name, [ExtendedKeyUsageOID.CLIENT_AUTH], [], days)
+
+    def member(self, name: str, *, days: int = DAYS) -> Pair:
+        """Issue a certificate for a member of a fleet. Raises OSError, ValueError."""
+        if not _MEMBER.fullmatch(name):
+            raise ValueError(f"{name!r} is no name for a member: small letters, digits and .- only, at most 63")
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(f"hubbub:member:{name}"), x509.DNSName(name)]
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        return self._issue(f"member-{name}", name, both, names, days)
 
     def _issue(
-        self, file: str, common: str, purpose: x509.ObjectIdentifier, names: list[x509.GeneralName], days: int
+        self, file: str, common: str, purposes: list[x509.ObjectIdentifier], names: list[x509.GeneralName], days: int
     ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         begun = _builder(_name(common), key, days).issuer_name(self.certificate.subject)
         begun = begun.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         begun = begun.add_extension(_usage(signs_certificates=False), critical=True)
-        begun = begun.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        begun = begun.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         begun = begun.add_extension(signer, critical=False)
         if names:

@@ -46,7 +46,7 @@ from hubbubd.rpc import auth, json_codec, status
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.methods import STALL_S, Rpc, RpcSettings, rpcs
+from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, rpcs
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS, servicers
 from hubbubd.rpc.strangers import REQUEST_BYTES
@@ -105,14 +105,16 @@ async def serve_connect(
     tls: TlsFiles | None = None,
     origins: Callable[[], Sequence[str]] = tuple,
     max_message_bytes: int = 16 * 1024 * 1024,
+    within: tuple[Around, ...] = (),
 ) -> AsyncGenerator[str, None]:
     """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS).
 
-    On leaving, open RPCs have LAST_WORDS_S seconds; whoever stops a hub must have drained it. Raises as `server.serve`.
+    On leaving, open RPCs have LAST_WORDS_S seconds; whoever stops a hub must have drained it. `within` and what is
+    raised: as in `server.serve`.
     """
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(
-        application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes),
+        application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within),
         http=connection(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
@@ -128,8 +130,15 @@ async def serve_connect(
         yield url
 
 
-def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str]], max_message_bytes: int) -> ASGIApp:
-    """Return an ASGI application with all services of a hub."""
+def application(
+    hub: Hub,
+    *,
+    gate: auth.Gate,
+    origins: Callable[[], Sequence[str]],
+    max_message_bytes: int,
+    within: tuple[Around, ...] = (),
+) -> ASGIApp:
+    """Return an ASGI application with all services of a hub; `within` as in `server.serve`."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
         return {rpc.path: _endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming}
@@ -146,7 +155,7 @@ def application(hub: Hub, *, gate: auth.Gate, origins: Callable[[], Sequence[str
 
     reading = anyio.CapacityLimiter(1)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (tracing(hub.tracer, "connectrpc"), oversight.over)
+    around = (tracing(hub.tracer, "connectrpc"), oversight.over, *within)
     offered = servicers(hub, RpcSettings(max_message_bytes, around))
     served = [rpc for each in offered for rpc in rpcs(*each, max_message_bytes, *around)]
     open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is Reach.OPEN]

@@ -55,6 +55,9 @@ class RpcContext:
     address: Callable[[], str] = lambda: ""
     """Returns the caller's address, as its transport writes it."""
 
+    remaining: Callable[[], float | None] = lambda: None
+    """Returns the seconds until the caller gives the RPC up; None if it never does, or its transport does not say."""
+
     peer: Peer | None = None
     """The other end; None where the transport has to be asked for it (gRPC)."""
 

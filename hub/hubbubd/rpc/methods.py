@@ -31,7 +31,7 @@ from hubbubd.rpc.status import Context
 STALL_S = 30.0
 """Seconds a caller may take to read the next response of a stream, before the stream is ended."""
 
-_EOF: Any = cast("Any", grpc.aio).EOF  # missing in the published types
+EOF: Any = cast("Any", grpc.aio).EOF  # missing in the published types
 
 Parse = Callable[[bytes], Any]
 Unary = Callable[[Any], Awaitable[Message]]
@@ -131,7 +131,7 @@ def with_streamed_request(handler: Any, serve: Callable[[Any, Context], Awaitabl
 async def only_request(context: Context) -> Any:
     """Read the request of an RPC that has one, within `with_streamed_request`; None if the RPC ends without."""
     request: Any = await context.read()
-    return None if request is _EOF else request
+    return None if request is EOF else request
 
 
 def _snake_case(name: str) -> str:
@@ -159,7 +159,7 @@ def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
 
 def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
     async def call(raw: bytes, context: Context) -> bytes:
-        amend(address=context.peer)
+        amend(address=context.peer, remaining=context.time_remaining)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -172,7 +172,7 @@ def _stream(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
-        amend(address=context.peer)
+        amend(address=context.peer, remaining=context.time_remaining)
         stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
         async def run() -> bool:
@@ -202,7 +202,7 @@ def _dialogue(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
-        amend(address=context.peer)
+        amend(address=context.peer, remaining=context.time_remaining)
         stall, now = Deadline(), asyncio.get_running_loop().time
 
         async def parsed() -> AsyncIterator[Any]:

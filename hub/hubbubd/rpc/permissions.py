@@ -5,7 +5,7 @@ caller's scope, the servicer checks (rpc/access.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
@@ -26,6 +26,14 @@ class Reach(Enum):
     SHOWN_OWN = "{}, or `call`; shows what is of servers for which one has it, and one's own"
 
 
+class At(Enum):
+    """Which member of a fleet carries an RPC out (`rpc/fleet/`). Without a fleet there is one."""
+
+    HERE = "the one that it reaches: what it needs is in the store, which all share"
+    OWNER = "the one that has the server"
+    OWNERS = "all that have servers, and the one that it reaches merges what they say"
+
+
 _NEEDS_CALL = frozenset({Reach.OWN, Reach.SHOWN_OWN})
 
 
@@ -36,6 +44,7 @@ class Rule:
     reach: Reach
     any_of: tuple[Permission, ...] = ()
     audit: AuditKind | None = None
+    at: At = At.HERE
 
     def admits(self, principal: Principal) -> bool:
         """Return whether a principal may use the RPC for anything at all."""
@@ -75,6 +84,11 @@ _CONFIGURE = Rule(Reach.SERVER, (Permission.ADMINISTER,), AuditKind.CHANGE)
 _INSPECT_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,))
 _CHANGE_HUB = Rule(Reach.HUB, (Permission.ADMINISTER,), AuditKind.CHANGE)
 
+
+def _at_owner(rule: Rule) -> Rule:
+    return replace(rule, at=At.OWNER)
+
+
 _TABLE: Mapping[str, Mapping[str, Rule]] = {
     "hubbub.v1.AdminService": {
         "GetStatus": Rule(Reach.HUB, (Permission.SEE,)),
@@ -90,25 +104,25 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ListAuditEntries": _INSPECT_HUB,
     },
     "hubbub.v1.CallService": {
-        "CallMethod": _CALL,
+        "CallMethod": _at_owner(_CALL),
         "StreamCalls": _CALL,
-        "StartCall": _CALL,
+        "StartCall": _at_owner(_CALL),
         "WatchCalls": _SEE,
         "GetCall": _SEE_ONE,
         "ListCalls": _SEE,
-        "CancelCall": _CANCEL,
-        "GetQueue": _INSPECT,
-        "ClearQueue": _OPERATE,
+        "CancelCall": _at_owner(_CANCEL),
+        "GetQueue": _at_owner(_INSPECT),
+        "ClearQueue": _at_owner(_OPERATE),
     },
     "hubbub.v1.CatalogService": {
         "ListCatalogEntries": _BROWSE,
-        "RefreshCatalog": _REFRESH,
+        "RefreshCatalog": _at_owner(_REFRESH),
         "WatchCatalogLists": _BROWSE,
     },
     "hubbub.v1.EventService": {
-        "WatchEvents": Rule(Reach.SHOWN, (Permission.SEE,)),
-        "TailLogs": Rule(Reach.SERVER, (Permission.SEE,)),
-        "WatchResource": Rule(Reach.SERVER, (Permission.CALL,)),
+        "WatchEvents": Rule(Reach.SHOWN, (Permission.SEE,), at=At.OWNERS),
+        "TailLogs": Rule(Reach.SERVER, (Permission.SEE,), at=At.OWNER),
+        "WatchResource": Rule(Reach.SERVER, (Permission.CALL,), at=At.OWNER),
     },
     "hubbub.v1.InboxService": {
         "WatchPendingRequests": _SEE,
@@ -126,21 +140,21 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
     },
     "hubbub.v1.ServerService": {
         "AddServer": _CONFIGURE,
-        "UpdateServer": _CONFIGURE,
-        "RemoveServer": _CONFIGURE,
+        "UpdateServer": _at_owner(_CONFIGURE),
+        "RemoveServer": _at_owner(_CONFIGURE),
         "GetServer": Rule(Reach.SERVER, (Permission.BROWSE,)),
         "ListServers": _BROWSE,
-        "ConnectServer": _OPERATE,
-        "DisconnectServer": _OPERATE,
+        "ConnectServer": _at_owner(_OPERATE),
+        "DisconnectServer": _at_owner(_OPERATE),
         "GetRoots": _INSPECT,
-        "SetRoots": _OPERATE,
+        "SetRoots": _at_owner(_OPERATE),
         "WatchServers": _BROWSE,
     },
     "hubbub.v1.TaskService": {
         "ListTasks": _SEE,
         "GetTask": _SEE_ONE,
-        "GetTaskResult": _SEE_ONE,
-        "CancelTask": _CANCEL,
+        "GetTaskResult": _at_owner(_SEE_ONE),
+        "CancelTask": _at_owner(_CANCEL),
         "WatchTasks": _SEE,
     },
     "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},

@@ -25,7 +25,7 @@ from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_bridge import McpService
-from hubbubd.rpc.methods import RpcSettings, generic_handler
+from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
@@ -79,10 +79,12 @@ async def serve(
     grace_s: float | None = None,
     hurry: anyio.Event | None = None,
     handles: Handles | None = None,
+    within: tuple[Around, ...] = (),
 ) -> AsyncGenerator[str, None]:
     """Serve a hub behind the `gate`, and yield the address to connect to.
 
-    That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS.
+    That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS. `within`
+    goes around each RPC, within its span, its audit entry and its quotas.
 
     On leaving, the hub is drained (`Hub.drain`, with `grace_s` and `hurry`) before the last connection closes. Raises
     ConfigError for an address beyond loopback without TLS and for unusable TLS files, OSError for an address that
@@ -90,7 +92,7 @@ async def serve(
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
-    around = (tracing(hub.tracer, "grpc"), oversight.over)
+    around = (tracing(hub.tracer, "grpc"), oversight.over, *within)
     carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit)
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight)],

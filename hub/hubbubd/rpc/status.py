@@ -74,12 +74,47 @@ _REASONS: Mapping[type[Exception], str] = MappingProxyType(
 )
 
 
+def _number(code: grpc.StatusCode) -> int:
+    return cast("tuple[int, str]", code.value)[0]
+
+
+_CODES_BY_NUMBER = {_number(code): code for code in grpc.StatusCode}
+
+
 class Detailed(errors.Aborted):
     """An error with further API messages in its status details, as far as they fit."""
 
     def __init__(self, error: errors.Aborted, *details: Message) -> None:
         super().__init__(error.message, reason=error.reason, metadata=error.metadata)
         self.details = details
+
+
+class Passed(HubError):
+    """An error with its status, as another member of the fleet has it."""
+
+    def __init__(self, status: Status) -> None:
+        about = info(status)
+        super().__init__(status.message, reason=about.reason, metadata=about.metadata)
+        self.status = status
+
+
+class PassedDenial(Passed, errors.PermissionDenied):
+    """One for a caller that lacks a permission."""
+
+
+def passed(status: Status) -> Passed:
+    """Return the error that has this status."""
+    denied = status.code == _number(grpc.StatusCode.PERMISSION_DENIED)
+    return (PassedDenial if denied else Passed)(status)
+
+
+def info(status: Status) -> details_pb2.ErrorInfo:
+    """Return what a status of a hub is about; empty for others."""
+    about = details_pb2.ErrorInfo()
+    for detail in status.details:
+        if detail.Unpack(about):
+            break
+    return about if about.domain == DOMAIN else details_pb2.ErrorInfo()
 
 
 # gRPC peers refuse more than 8 KiB of metadata. Details are base64-encoded; the message is sent twice, once
@@ -95,6 +130,8 @@ _LONGEST_RETRY_S = 86_400.0
 
 def code_of(exc: Exception) -> grpc.StatusCode:
     """Return an error's status code; INTERNAL for one that was not raised on purpose."""
+    if isinstance(exc, Passed):
+        return _CODES_BY_NUMBER.get(exc.status.code, grpc.StatusCode.UNKNOWN)
     if isinstance(exc, HubError) and exc.reason in REASON_CODES:
         return REASON_CODES[exc.reason]
     if isinstance(exc, UpstreamError):
@@ -107,12 +144,14 @@ def status_of(exc: Exception) -> Status:
 
     Internal errors are not shown to callers: they get a random incident id, under which the traceback is logged.
     """
+    if isinstance(exc, Passed):
+        return exc.status
     code = code_of(exc)
     if code is grpc.StatusCode.INTERNAL:
         incident = secrets.token_hex(6)
         log.error("incident", incident=incident, exc_info=exc)
         exc = HubError(f"internal error, incident {incident}", metadata={"incident": incident})
-    number = cast("tuple[int, str]", code.value)[0]
+    number = _number(code)
     message = _clip(str(exc), _MESSAGE_BYTES)
     status = Status()
     for clip in _CLIPS:

@@ -36,6 +36,14 @@ def _configuration(tls: Tls) -> Any:
     return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.client_ca)
 
 
+def channel_credentials(files: TlsFiles) -> Callable[[], grpc.ChannelCredentials]:
+    """Return a function that returns credentials for channels: others once the files have changed.
+
+    Raises ConfigError for unusable files.
+    """
+    return _Followed(files, lambda tls: grpc.ssl_channel_credentials(tls.client_ca, tls.key, tls.chain)).current
+
+
 def ssl_context(files: TlsFiles) -> ssl.SSLContext:
     """Return a context for a socket of the standard library. Raises ConfigError for unusable files."""
     followed = _Followed(files, lambda tls: _context(files, tls))

@@ -14,6 +14,7 @@ from hubbubd.runtime.calls import (
     Causes,
     ClientTasks,
     Consents,
+    LiveCalls,
     Orphans,
     Resumption,
     Rounds,
@@ -186,9 +187,11 @@ def calls_of(
 
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
+    live = LiveCalls(tables.calls)
     exchange = CallExchange(
         ledger=ledger,
         table=tables.calls,
+        live=live,
         clock=clock,
         rounds=rounds,
         consents=consents,
@@ -209,6 +212,7 @@ def calls_of(
     return Calls(
         ledger=ledger,
         table=tables.calls,
+        live=live,
         clock=clock,
         background=ground.background,
         exchange=exchange,

@@ -5,6 +5,7 @@ from hubbubd.runtime.calls.call_spans import SpanRecorder, served
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.client_tasks import ClientTasks
 from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.live import Live, LiveCalls
 from hubbubd.runtime.calls.multi_round import Rounds, kind_of
 from hubbubd.runtime.calls.orphans import Orphans
 from hubbubd.runtime.calls.registry import Calls
@@ -22,6 +23,8 @@ __all__ = [
     "ClientTasks",
     "Consents",
     "End",
+    "Live",
+    "LiveCalls",
     "LogEvent",
     "Orphans",
     "ProgressEvent",

@@ -20,6 +20,7 @@ from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.client_tasks import ClientTasks
+from hubbubd.runtime.calls.live import LiveCalls
 from hubbubd.runtime.calls.multi_round import Rounds
 from hubbubd.runtime.calls.orphans import Orphans
 from hubbubd.runtime.calls.resumption import Resumption, require_rounds, require_state
@@ -42,6 +43,7 @@ class CallExchange:
         *,
         ledger: Ledger,
         table: Table[Call],
+        live: LiveCalls,
         clock: Clock,
         rounds: Rounds,
         consents: Consents,
@@ -54,6 +56,7 @@ class CallExchange:
     ) -> None:
         self._ledger = ledger
         self._table = table
+        self._live = live
         self._clock = clock
         self._rounds = rounds
         self._consents = consents
@@ -210,9 +213,9 @@ class CallExchange:
     async def _send(self, queue: ServerQueue, link: Link, active: ActiveCall, params: dict[str, Any]) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
             queue.progressed(active)
-            if self._table.feed.watched:
+            if self._live.wanted:
                 event = ProgressEvent(active.call.id, update.progress, update.total, update.message)
-                self._table.feed.publish_live(active.call.id, active.call, active.call.id, event)
+                self._live.tell(active.call, event)
 
         with self._orphans.looked_after(queue, link, active.call, params), self._spans.sent(active, params) as span:
             return await link.request(

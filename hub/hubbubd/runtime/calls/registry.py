@@ -26,6 +26,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.exchange import CallExchange
+from hubbubd.runtime.calls.live import LiveCalls
 from hubbubd.runtime.calls.resumption import Resumption, broken_off, in_order
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
@@ -47,6 +48,7 @@ class Calls:
         *,
         ledger: Ledger,
         table: Table[Call],
+        live: LiveCalls,
         clock: Clock,
         background: Background,
         exchange: CallExchange,
@@ -59,6 +61,7 @@ class Calls:
         """`absent` returns why a server has no queue."""
         self._ledger = ledger
         self._table = table
+        self.live = live
         self._clock = clock
         self._background = background
         self._exchange = exchange
@@ -235,8 +238,8 @@ class Calls:
 
     def logged(self, call_id: str, params: dict[str, Any]) -> None:
         """Publish a log message to those who watch the call."""
-        if self._table.feed.watched and (call := self._table.record(call_id)) is not None:
-            self._table.feed.publish_live(call_id, call, object(), LogEvent(call_id, payload.dumps(params)))
+        if self.live.wanted and (call := self._table.record(call_id)) is not None:
+            self.live.tell(call, LogEvent(call_id, payload.dumps(params)))
 
     @property
     def draining(self) -> bool:

@@ -1,0 +1,284 @@
+"""The sending side: RPCs about servers of other members go to their owners, once.
+
+not reached, NOT_OWNER, MOVED   nothing was carried out: once more, when the owner has changed or after CHANGE_S
+any other end of the connection OWNER_LOST: it may have been carried out, and is never sent again
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd.errors import Category, Fault, HubError, Unavailable, UpstreamError
+from hubbubd.rpc import status
+from hubbubd.rpc.context import current
+from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.live import LiveElsewhere
+from hubbubd.rpc.fleet.merged import MergedEvents
+from hubbubd.rpc.fleet.opening import opening
+from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable
+from hubbubd.rpc.fleet.subjects import subject
+from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
+from hubbubd.rpc.permissions import RULES, At
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.ownership import Owner
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
+
+if TYPE_CHECKING:
+    from hubbub.fleet.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+CHANGE_S = 2.0
+"""Seconds to wait until this member hears of a server's new owner."""
+
+AGAIN_S = 1.0
+"""Seconds after which a caller may try again what had no owner."""
+
+EARLIER_S = 0.05
+"""Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
+
+SPAN = "hubbub.fleet.v1.FleetService/Forward"
+
+_ELSEWHERE = frozenset({"NOT_OWNER", "MOVED"})
+
+# The receiver does not take this member for one, or knows no such RPC: it may be of another version.
+_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
+
+
+class Elsewhere(Exception):
+    """Another member has the server, or nobody; nothing was carried out."""
+
+
+class Forwarding:
+    """Wraps RPCs; `over` is a `methods.Around`, the innermost one."""
+
+    def __init__(self, hub: Hub, peers: Peers, changes: Changes, live: LiveElsewhere) -> None:
+        self._hub = hub
+        self._live = live
+        self._ownership = hub.ownership
+        self._peers = peers
+        self._changes = changes
+
+    def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
+        """Return the RPC as a member serves it."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        match RULES[path].at:
+            case At.HERE:
+                return serve
+            case At.OWNER if method.server_streaming:
+                return self._stream(path, serve)
+            case At.OWNER:
+                return self._unary(method, path, serve)
+            case At.OWNERS:
+                return self._merged(path, serve)
+
+    def _unary(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
+        parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
+
+        async def at_owner(request: Message) -> Message:
+            server = subject(self._hub, path, request)
+            if server is None or self._ownership.owns(server):
+                return await serve(request)
+            body = request.SerializeToString()
+
+            async def send(owner: Owner) -> Message:
+                return parse(await self._sent(path, server, owner, body))
+
+            return await self._at_owner(server, send, lambda: serve(request))
+
+        return at_owner
+
+    async def _at_owner(
+        self, server: str, send: Callable[[Owner], Awaitable[T]], here: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Do something where a server's owner is, which may be this member by now. Raises HubError."""
+        for last in (False, True):
+            changed, owner = self._changes.next(server), self._ownership.owner(server)
+            if owner is not None:
+                try:
+                    return await send(owner)
+                except (Unreached, Elsewhere):
+                    pass
+            if not last:
+                with anyio.move_on_after(CHANGE_S):
+                    await changed.wait()
+            if self._ownership.owns(server):
+                return await here()
+        raise _changing(server)
+
+    async def _sent(self, path: str, server: str, owner: Owner, body: bytes) -> bytes:
+        """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
+        stub = await self._peers.reach(owner)
+        await self._live.begun(owner)
+        with self._span(server, owner) as trace, _told(server, owner):
+            request = pb.ForwardRequest(opening=opening(path, server, owner, trace), request=body)
+            async with cancellable():
+                response = await stub.Forward(request, timeout=_timeout())
+        if response.HasField("failed"):
+            raise _failure(response.failed)
+        return response.response
+
+    def _stream(self, path: str, serve: Stream) -> Stream:
+        async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
+            server = subject(self._hub, path, request)
+            if server is None or self._ownership.owns(server):
+                responses = serve(request)
+            else:
+                responses = await self._streaming(path, server, request, serve)
+            async with aclosing(responses):
+                async for response in responses:
+                    yield response
+
+        return at_owner
+
+    async def _streaming(self, path: str, server: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+        body = request.SerializeToString()
+
+        async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
+            responses = self.responses(await self._peers.reach(owner), path, server, owner, body)
+            try:
+                first = await anext(responses)
+            except StopAsyncIteration:
+                return _after(None, responses)
+            return _after(first, responses)
+
+        async def here() -> AsyncGenerator[bytes, None]:
+            return serve(request)
+
+        return await self._at_owner(server, send, here)
+
+    def _merged(self, path: str, serve: Stream) -> Stream:
+        of_one = self._stream(path, serve)
+
+        async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
+            async with aclosing(
+                of_one(request) if request.filter.server else self._events(path, request, serve)
+            ) as all_of:
+                async for response in all_of:
+                    yield response
+
+        return at_all
+
+    def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+        body = request.SerializeToString()
+
+        async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
+            return self.responses(await self._peers.reach(owner), path, "", owner, body)
+
+        return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
+
+    async def responses(
+        self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, body: bytes
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
+        sent = pb.ForwardStreamRequest(opening=opening(path, server, owner, CURRENT_TRACE.get()), request=body)
+        stream = stub.ForwardStream(sent, timeout=_timeout())
+        try:
+            with _told(server, owner):
+                while (step := await _read(stream)) is not EOF:
+                    if step.HasField("failed"):
+                        raise _failure(step.failed)
+                    yield step.response
+        finally:
+            stream.cancel()
+
+    @contextmanager
+    def _span(self, server: str, owner: Owner) -> Generator[Trace | None]:
+        """Export a span of the forward, and yield its place; without tracing that of the caller."""
+        tracer, parent = self._hub.tracer, CURRENT_TRACE.get()
+        trace = tracer.begin(parent, SPAN, Kind.CLIENT)
+        if not tracer.on or trace is None:
+            yield parent
+            return
+        about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
+        about |= {"hubbub.member": owner.member, "hubbub.server": server}
+        span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=tracer.now(), attributes=about)
+        error: str | None = grpc.StatusCode.CANCELLED.name
+        try:
+            yield trace
+            error = None
+        except Elsewhere:
+            error = "NOT_OWNER"
+            raise
+        except HubError as exc:
+            error = exc.reason
+            raise
+        finally:
+            tracer.tell(span, tracer.now(), error=error)
+
+
+@contextmanager
+def _told(server: str, owner: Owner) -> Generator[None]:
+    """Say what became of a forward that its connection or its receiver ended."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as exc:
+        given = cast("Status | None", rpc_status.from_call(cast("Any", exc)))  # pyright: ignore[reportUnknownMemberType]
+        reason = status.info(given).reason if given is not None else ""
+        if exc.code() in _REFUSED or reason in _ELSEWHERE:
+            if reason not in _ELSEWHERE:
+                log.warning("forward refused", member=owner.member, error=exc.details())
+            raise Elsewhere from None
+        if given is not None and reason:
+            raise status.passed(given) from None
+        if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise _late() from None
+        raise _lost(server, owner) from None
+
+
+async def _read(stream: Any) -> Any:
+    async with cancellable():
+        return await stream.read()
+
+
+def _failure(failed: bytes) -> Exception:
+    """Return the error with which the owner has answered."""
+    error = status.passed(Status.FromString(failed))
+    return Elsewhere() if error.reason in _ELSEWHERE else error
+
+
+def _timeout() -> float | None:
+    remaining = current().remaining()
+    return None if remaining is None else max(remaining - EARLIER_S, 0.0)
+
+
+async def _after(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(others):
+        if first is not None:
+            yield first
+        async for each in others:
+            yield each
+
+
+def _changing(server: str) -> Unavailable:
+    return Unavailable(
+        f"{server} has no member that serves it just now; it is being handed on",
+        reason="OWNER_CHANGING",
+        metadata={"server": server},
+        retry_after_s=AGAIN_S,
+    )
+
+
+def _lost(server: str, owner: Owner) -> Unavailable:
+    return Unavailable(
+        f"the connection to {owner.member}, which has {server}, broke; what was asked may have been carried out",
+        reason="OWNER_LOST",
+        metadata={"server": server, "member": owner.member},
+    )
+
+
+def _late() -> UpstreamError:
+    message = "the call took longer than its caller wanted to wait"
+    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

@@ -1,0 +1,94 @@
+"""What calls at other members tell while they are under way: heard as long as anybody watches calls here."""
+
+import asyncio
+from contextlib import suppress
+
+import anyio
+import grpc
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.others import LOOK_S, ended, with_each_other
+from hubbubd.rpc.fleet.peers import Peers, Unreached
+from hubbubd.runtime.calls import Live, LiveCalls, LogEvent, ProgressEvent
+from hubbubd.runtime.ownership import Owner, Ownership
+
+AGAIN_S = 1.0
+"""Seconds after which a member that could not be listened to is tried again."""
+
+BEGIN_S = 1.0
+"""Seconds that a call which is watched waits until its member is listened to."""
+
+QUIET_S = 10.0
+"""Seconds after the last watcher until members are not listened to any more."""
+
+
+class LiveElsewhere:
+    """Listens to the other members."""
+
+    def __init__(self, live: LiveCalls, ownership: Ownership, peers: Peers, changes: Changes) -> None:
+        self._live = live
+        self._ownership = ownership
+        self._peers = peers
+        self._changes = changes
+        self._wanted = anyio.Event()
+        self._tried: dict[str, anyio.Event] = {}
+
+    async def run(self) -> None:
+        """Listen while calls are watched; until cancelled."""
+        while True:
+            while not self._live.watched:
+                with anyio.move_on_after(LOOK_S):
+                    await self._wanted.wait()
+            listening = asyncio.create_task(with_each_other(self._ownership, self._changes, self._listen))
+            try:
+                quiet_s = 0.0
+                while quiet_s < QUIET_S:
+                    await anyio.sleep(LOOK_S)
+                    quiet_s = 0.0 if self._live.watched else quiet_s + LOOK_S
+            finally:
+                await ended(listening)
+                self._tried.clear()
+                self._wanted = anyio.Event()
+
+    async def begun(self, owner: Owner) -> None:
+        """Wait until a member is listened to, if calls are watched here; for BEGIN_S at most."""
+        if not self._live.watched:
+            return
+        self._wanted.set()
+        with anyio.move_on_after(BEGIN_S):
+            await self._attempt(owner).wait()
+
+    def _attempt(self, owner: Owner) -> anyio.Event:
+        return self._tried.setdefault(owner.member, anyio.Event())
+
+    async def _listen(self, owner: Owner) -> None:
+        while True:
+            with suppress(Unreached, grpc.aio.AioRpcError):
+                await self._hear(owner)
+            self._attempt(owner).set()
+            await anyio.sleep(AGAIN_S)
+
+    async def _hear(self, owner: Owner) -> None:
+        """Listen to a member until the connection breaks. Raises Unreached and AioRpcError."""
+        stub = await self._peers.reach(owner)
+        stream = stub.Live(pb.LiveRequest())
+        try:
+            async for response in stream:
+                self._attempt(owner).set()
+                if (event := _event(response)) is not None:
+                    self._live.hear(event)
+        finally:
+            stream.cancel()
+
+
+def _event(response: pb.LiveResponse) -> Live | None:
+    match response.WhichOneof("told"):
+        case "progress":
+            told = response.progress
+            total = told.total if told.HasField("total") else None
+            return ProgressEvent(told.call_id, told.progress, total, told.message or None)
+        case "log":
+            return LogEvent(response.log.call_id, response.log.params)
+        case _:
+            return None

@@ -1,0 +1,62 @@
+"""What travels beside a forwarded request: which RPC it is, who calls, and the place in their trace."""
+
+from functools import lru_cache
+
+from google.protobuf.message import DecodeError
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc.context import amend, principal
+from hubbubd.runtime.ownership import Owner
+from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parsed
+
+
+def opening(method: str, server: str, owner: Owner, trace: Trace | None) -> pb.Opening:
+    """Return the opening of a forward to the owner of a server."""
+    place = trace.headers() if trace is not None else {}
+    return pb.Opening(
+        method=method,
+        server=server,
+        life=owner.life,
+        principal=_packed(principal()),
+        traceparent=place.get("traceparent", ""),
+        tracestate=place.get("tracestate", ""),
+    )
+
+
+def enter(given: pb.Opening) -> None:
+    """Make the RPC being served one of the caller that an opening names. Raises InvalidArgument.
+
+    The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).
+    """
+    amend(principal=_unpacked(given.principal), names_caller=True)
+    CURRENT_TRACE.set(parsed({"traceparent": given.traceparent, "tracestate": given.tracestate}))
+
+
+@lru_cache(maxsize=1024)
+def _packed(caller: Principal) -> bytes:
+    packed = pb.Principal(
+        name=caller.name,
+        grants=[pb.Grant(role=grant.role, servers=grant.servers) for grant in caller.grants],
+        credential=caller.credential,
+        expires_at=caller.expires_at,
+        groups=sorted(caller.groups),
+    )
+    return packed.SerializeToString()
+
+
+@lru_cache(maxsize=1024)
+def _unpacked(packed: bytes) -> Principal:
+    try:
+        caller = pb.Principal.FromString(packed)
+        grants = tuple(Grant(Role(grant.role), tuple(grant.servers)) for grant in caller.grants)
+    except (DecodeError, ValueError):
+        raise InvalidArgument.field("opening.principal", "is none that this version knows") from None
+    return Principal(
+        name=caller.name,
+        grants=grants,
+        credential=caller.credential,
+        expires_at=caller.expires_at if caller.HasField("expires_at") else None,
+        groups=frozenset(caller.groups),
+    )

@@ -1,0 +1,126 @@
+"""The other members, each over one connection."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import grpc
+import structlog
+
+from hubbub.fleet.v1 import fleet_pb2_grpc
+from hubbubd.config.tls import TlsFiles
+from hubbubd.rpc.tls import channel_credentials
+from hubbubd.runtime.ownership import Owner
+
+if TYPE_CHECKING:
+    from hubbub.fleet.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+
+log = structlog.get_logger(__name__)
+
+CONNECT_S = 2.0
+"""Seconds that a connection to a member may take."""
+
+KEEPALIVE_MS = 5_000
+"""Milliseconds after which a quiet connection is asked for a sign of life, and then has as long to give it."""
+
+
+class Unreached(Exception):
+    """A member cannot be reached; it was sent nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    owner: Owner
+    credentials: grpc.ChannelCredentials
+    channel: grpc.aio.Channel
+    stub: "FleetServiceAsyncStub"
+
+
+class Peers:
+    """Connections to the other members. Each must show a certificate of the fleet that has its name."""
+
+    def __init__(self, tls: TlsFiles, max_message_bytes: int) -> None:
+        """`max_message_bytes` limits what a member sends. Raises ConfigError for unusable TLS files."""
+        self._credentials = channel_credentials(tls)
+        self._max_message_bytes = max_message_bytes
+        self._peers: dict[str, _Peer] = {}
+
+    async def reach(self, owner: Owner) -> "FleetServiceAsyncStub":
+        """Return the stub of a member that is connected. Raises Unreached.
+
+        What is sent after this may have been carried out, however it fails.
+        """
+        peer = self._peers.get(owner.member)
+        if peer is not None and peer.owner.forward == owner.forward and _is_ready(peer.channel):
+            return peer.stub
+        peer = await self._renewed(peer, owner)
+        with anyio.move_on_after(CONNECT_S):
+            async with cancellable():
+                if await _connected(peer.channel):
+                    return peer.stub
+        log.debug("member not reached", member=owner.member, address=owner.forward)
+        raise Unreached
+
+    async def _renewed(self, peer: _Peer | None, owner: Owner) -> _Peer:
+        """Return a member's connection; another one where its address or our certificate has changed."""
+        credentials = self._credentials()
+        if peer is not None and peer.owner.forward == owner.forward and peer.credentials is credentials:
+            return peer
+        options = self._options(owner.member)
+        channel = grpc.aio.secure_channel(owner.forward, credentials, options=options)
+        stub: FleetServiceAsyncStub = fleet_pb2_grpc.FleetServiceStub(channel)
+        made = self._peers[owner.member] = _Peer(owner, credentials, channel, stub)
+        if peer is not None:
+            await peer.channel.close()
+        return made
+
+    def _options(self, member: str) -> list[tuple[str, str | int]]:
+        return [
+            # The certificate is checked for the member's name: it may be reached at an address of any name.
+            ("grpc.ssl_target_name_override", member),
+            ("grpc.max_receive_message_length", self._max_message_bytes),
+            ("grpc.max_send_message_length", self._max_message_bytes),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", int(CONNECT_S * 1000)),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_http_proxy", 0),
+        ]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for peer in self._peers.values():
+            await peer.channel.close()
+
+
+@asynccontextmanager
+async def cancellable() -> AsyncGenerator[None]:
+    """Let what is cancelled within gRPC end as cancel scopes know it: gRPC raises a CancelledError of its own."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        raise
+
+
+def _is_ready(channel: grpc.aio.Channel) -> bool:
+    return channel.get_state(True) is grpc.ChannelConnectivity.READY
+
+
+async def _connected(channel: grpc.aio.Channel) -> bool:
+    """Wait until a channel is connected, and return whether it is."""
+    while True:
+        state = channel.get_state(True)
+        if state is grpc.ChannelConnectivity.READY:
+            return True
+        if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
+            return False
+        await channel.wait_for_state_change(state)

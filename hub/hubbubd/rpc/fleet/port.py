@@ -1,0 +1,96 @@
+"""Where a member serves the others, and what it needs to reach them."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import grpc
+
+from hubbubd.config.fleet import FleetSettings
+from hubbubd.errors import ConfigError
+from hubbubd.rpc import listen as listening
+from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.fleet.live import LiveElsewhere
+from hubbubd.rpc.fleet.others import ended
+from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
+from hubbubd.rpc.fleet.service import URI_NAME, FleetService
+from hubbubd.rpc.methods import RpcSettings, rpcs
+from hubbubd.rpc.server import MAX_RPCS, servicers
+from hubbubd.rpc.tls import grpc_credentials
+from hubbubd.runtime.hub import Hub
+
+ENDING_S = 1.0
+"""Seconds for forwarded RPCs to end, once the hub has been drained."""
+
+_SETTINGS = {"tls_cert": "fleet.cert", "tls_key": "fleet.key", "tls_client_ca": "fleet.ca"}
+
+
+class FleetPort:
+    """This member's address for the others. It is bound before the hub is open, as the others are told of it first."""
+
+    def __init__(self, settings: FleetSettings, max_message_bytes: int) -> None:
+        """Bind it; `max_message_bytes` limits requests. Raises ConfigError, and OSError as `listen.bind`."""
+        self._settings = settings
+        self._max_message_bytes = max_message_bytes
+        # A record has both request and response, and each may be as large as the limit.
+        self._most_bytes = 4 * max_message_bytes + 64 * 1024
+        self._server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=MAX_RPCS)
+        try:
+            _check_names(settings)
+            self._peers = Peers(settings.tls, self._most_bytes)
+            bound = listening.bind(self._server, settings.listen, grpc_credentials(settings.tls))
+        except ConfigError as exc:
+            raise ConfigError(_SETTINGS.get(exc.key, "fleet.listen"), exc.problem) from None
+        self.address = settings.reached_at or bound
+        """HOST:PORT at which other members reach it."""
+
+    @asynccontextmanager
+    async def serving(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
+        """Serve the others with what this hub has, and yield what forwards to them. `life` is this member's."""
+        changes = Changes(hub.ownership)
+        offered = servicers(hub, RpcSettings(self._max_message_bytes, ()))
+        known = {rpc.path: rpc for each in offered for rpc in rpcs(*each, self._max_message_bytes)}
+        live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
+        service = FleetService(known, hub.calls.live, hub.ownership, changes, name=self._settings.name, life=life)
+        self._server.add_generic_rpc_handlers([service.handler()])
+        await self._server.start()
+        listening = asyncio.create_task(live.run())
+        try:
+            yield Forwarding(hub, self._peers, changes, live)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await ended(listening)
+                await self._server.stop(ENDING_S)
+                await self._peers.close()
+
+    def _options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.so_reuseport", 0),  # a second member on the port must fail, not share it
+            ("grpc.max_receive_message_length", self._most_bytes),
+            ("grpc.max_send_message_length", self._most_bytes),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+        ]
+
+
+def _check_names(settings: FleetSettings) -> None:
+    """Raise ConfigError unless the certificate has the member's names."""
+    from cryptography import x509
+
+    settings.tls.read()
+    certificate = x509.load_pem_x509_certificates(settings.cert.read_bytes())[0]
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    uri, host = f"{URI_NAME}{settings.name}", settings.name
+    if uri not in names.get_values_for_type(x509.UniformResourceIdentifier) or host not in names.get_values_for_type(
+        x509.DNSName
+    ):
+        raise ConfigError(
+            "tls_cert", f"{settings.cert} is not this member's: it needs the URI name {uri} and the DNS name {host}"
+        )

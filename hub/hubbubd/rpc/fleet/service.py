@@ -1,0 +1,163 @@
+"""The receiving side: carries out what other members forward. It forwards nothing itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+
+import anyio
+import grpc
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd import __version__
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
+from hubbubd.rpc import status
+from hubbubd.rpc.context import amend
+from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.opening import enter
+from hubbubd.rpc.fleet.telling import told
+from hubbubd.rpc.methods import Rpc
+from hubbubd.rpc.permissions import RULES, At
+from hubbubd.runtime.calls import LiveCalls
+from hubbubd.runtime.ownership import Ownership
+
+SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
+
+URI_NAME = "hubbub:member:"
+"""How the URI name of a member's certificate begins; the member's name follows."""
+
+
+class FleetService:
+    """Implements hubbub.fleet.v1.FleetService with the servicers of the API, without what is around their RPCs."""
+
+    def __init__(
+        self,
+        rpcs: Mapping[str, Rpc],
+        calls: LiveCalls,
+        ownership: Ownership,
+        changes: Changes,
+        *,
+        name: str,
+        life: int,
+    ) -> None:
+        """`rpcs` are all of the API, by path; `name` and `life` are this member's."""
+        self._rpcs = {path: rpc for path, rpc in rpcs.items() if RULES[path].at is not At.HERE}
+        self._calls = calls
+        self._ownership = ownership
+        self._changes = changes
+        self._name = name
+        self._life = life
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return the gRPC handler."""
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        handlers = {
+            "Forward": unary(self._forward, pb.ForwardRequest.FromString, pb.ForwardResponse.SerializeToString),
+            "ForwardStream": stream(
+                self._forward_stream,
+                pb.ForwardStreamRequest.FromString,
+                pb.ForwardStreamResponse.SerializeToString,
+            ),
+            "Live": stream(self._live, pb.LiveRequest.FromString, pb.LiveResponse.SerializeToString),
+            "Hello": unary(self._hello, pb.HelloRequest.FromString, pb.HelloResponse.SerializeToString),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
+
+    async def _forward(self, request: pb.ForwardRequest, context: status.Context) -> pb.ForwardResponse:
+        try:
+            rpc = self._opened(request.opening, context)
+        except HubError as exc:
+            await status.abort(context, exc)
+        try:
+            response = await rpc.serve(rpc.parse(request.request))
+            return pb.ForwardResponse(response=response.SerializeToString())
+        except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
+            return pb.ForwardResponse(failed=status.status_of(exc).SerializeToString())
+
+    async def _forward_stream(self, request: pb.ForwardStreamRequest, context: status.Context) -> None:
+        try:
+            rpc = self._opened(request.opening, context)
+        except HubError as exc:
+            await status.abort(context, exc)
+        try:
+            async with (
+                self._while_owned(request.opening.server),
+                aclosing(rpc.serve(rpc.parse(request.request))) as steps,
+            ):
+                async for response in steps:
+                    await context.write(pb.ForwardStreamResponse(response=response))
+        except grpc.aio.InternalError:
+            return  # the other member has gone while a response was being written
+        except Exception as exc:  # noqa: BLE001
+            await context.write(pb.ForwardStreamResponse(failed=status.status_of(exc).SerializeToString()))
+
+    @asynccontextmanager
+    async def _while_owned(self, server: str) -> AsyncGenerator[None]:
+        """Cut the block short once this member does not have the server any more. Raises Unavailable (OWNER_LOST)."""
+        if not server:
+            yield
+            return
+        lost = asyncio.create_task(self._changes.until(lambda: not self._ownership.owns(server), server))
+        with anyio.CancelScope() as scope:
+            lost.add_done_callback(lambda done: None if done.cancelled() else scope.cancel())
+            try:
+                yield
+            finally:
+                lost.cancel()
+        if scope.cancelled_caught:
+            raise Unavailable(
+                f"{self._name} does not have {server} any more",
+                reason="OWNER_LOST",
+                metadata={"server": server, "member": self._name},
+            )
+
+    async def _live(self, _request: pb.LiveRequest, context: status.Context) -> None:
+        try:
+            _check_member(context)
+        except HubError as exc:
+            await status.abort(context, exc)
+        with suppress(grpc.aio.InternalError):  # the other member has gone while an event was being written
+            async with aclosing(told(self._calls, self._ownership)) as events:
+                async for event in events:
+                    await context.write(event)
+
+    async def _hello(self, _request: pb.HelloRequest, context: status.Context) -> pb.HelloResponse:
+        try:
+            _check_member(context)
+        except HubError as exc:
+            await status.abort(context, exc)
+        return pb.HelloResponse(member=self._name, life=self._life, version=__version__)
+
+    def _opened(self, opening: pb.Opening, context: status.Context) -> Rpc:
+        """Return the RPC that is forwarded, in the name of its caller.
+
+        Raises Unauthenticated, InvalidArgument, and FailedPrecondition (NOT_OWNER).
+        """
+        _check_member(context)
+        rpc = self._rpcs.get(opening.method)
+        if rpc is None:
+            raise InvalidArgument.field("opening.method", f"{opening.method} is not forwarded")
+        if opening.server or RULES[opening.method].at is At.OWNER:
+            self._check_owner(opening.server)
+        enter(opening)
+        amend(address=context.peer, remaining=context.time_remaining)
+        return rpc
+
+    def _check_owner(self, server: str) -> None:
+        if self._ownership.owns(server):
+            return
+        owner = self._ownership.owner(server)
+        known = {"owner": owner.member, "life": str(owner.life)} if owner is not None else {}
+        raise FailedPrecondition(
+            f"{self._name} does not have the server {server}",
+            reason="NOT_OWNER",
+            metadata={"server": server, "member": self._name, **known},
+        )
+
+
+def _check_member(context: status.Context) -> None:
+    """Raise Unauthenticated for a peer whose certificate is not a member's; TLS has verified who has signed it."""
+    names = context.auth_context().get("peer_uri", ())  # pyright: ignore
+    if not any(bytes(name).startswith(URI_NAME.encode()) for name in names):
+        raise Unauthenticated(
+            f"only members may connect here: the certificate needs the URI name {URI_NAME}NAME", reason="NAME_INVALID"
+        )

@@ -1,0 +1,161 @@
+"""Forwards whose owner changes, is lost, or does not know that it is one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import grpc
+import pytest
+from google.rpc import error_details_pb2 as details_pb2
+
+from hubbub.v1 import event_pb2
+from hubbubd.core.calls import Call
+from hubbubd.errors import FailedPrecondition
+from hubbubd.rpc.fleet import forwarding, peers
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.ownership import Owner
+
+from ..runtime.peer import never
+from .conftest import Refusal, Until
+from .fleet import Fleet, Member, Wire, fleet, one
+from .test_fleet import CALL, call
+
+NOWHERE = Owner("b", 1, "127.0.0.1:9")
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with fleet(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for another owner."""
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    monkeypatch.setattr(peers, "CONNECT_S", 1.0)
+
+
+@pytest.fixture
+async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
+    """The ingress, and the owner of the server `one`."""
+    ingress, owner = await made.start("a"), await made.start("b", one())
+    await until(lambda: bool(owner.peer.links))
+    return ingress, owner
+
+
+def is_changing(refusal: Refusal) -> bool:
+    retry = refusal.details.get(details_pb2.RetryInfo)
+    assert isinstance(retry, details_pb2.RetryInfo)
+    return (refusal.code, refusal.reason, retry.retry_delay.seconds) == (
+        grpc.StatusCode.UNAVAILABLE,
+        "OWNER_CHANGING",
+        1,
+    )
+
+
+async def test_two_who_believe_that_the_other_has_the_server_ask_each_other_nothing_further(
+    two: tuple[Member, Member],
+) -> None:
+    ingress, owner = two
+    owner.believed.hear("one", ingress.owner)
+    assert is_changing(await ingress.api.refused(CALL, call()))
+    assert is_changing(await owner.api.refused(CALL, call()))
+    assert not owner.peer.sent
+
+
+async def test_a_member_that_hears_of_the_owner_too_late_finds_it_in_the_second_attempt(
+    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    ingress, former, owner = await made.start("a"), await made.start("b"), await made.start("c", one())
+    await until(lambda: bool(owner.peer.links))
+    ingress.believed.hear("one", former.owner)
+    waiting = asyncio.create_task(ingress.api(CALL, call()))
+    await anyio.sleep(0.2)
+    assert not owner.peer.sent
+    ingress.believed.hear("one", owner.owner)
+    assert (await waiting).call.result
+    assert len(owner.peer.sent) == 1
+
+
+async def test_a_server_that_comes_to_the_member_that_was_asked_is_served_there(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    other, owner = two
+    owner.believed.hear("one", other.owner)
+    waiting = asyncio.create_task(owner.api(CALL, call()))
+    await anyio.sleep(0.2)
+    owner.believed.hear("one", owner.owner)
+    assert (await waiting).call.result
+
+
+@pytest.mark.parametrize("owner", [NOWHERE, None], ids=["cannot be reached", "is not known"])
+async def test_an_owner_that(two: tuple[Member, Member], owner: Owner | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingress, there = two
+    monkeypatch.setattr(ingress.hub.servers, "find", lambda _name: object())
+    ingress.believed.hear("one", owner)
+    assert is_changing(await ingress.api.refused(CALL, call()))
+    assert not there.peer.sent
+
+
+async def test_a_call_that_was_handed_on_with_its_queue_is_asked_for_once_more(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingress, owner = two
+
+    times: list[int] = []
+
+    async def serve(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        times.append(len(times))
+        if len(times) == 1:
+            raise FailedPrecondition("it was handed on", reason="MOVED")
+        return await made(spec, principal, detached=detached)
+
+    made = owner.hub.calls.call
+    monkeypatch.setattr(owner.hub.calls, "call", serve)
+    assert (await ingress.api(CALL, call())).call.result
+    assert times == [0, 1]
+
+
+async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    wire = Wire(owner.port.address)
+    async with wire.laid() as address:
+        ingress.believed.hear("one", Owner("b", 1, address))
+        refused = asyncio.create_task(ingress.api.refused(CALL, call()))
+        await until(lambda: bool(owner.peer.sent))
+        await wire.cut()
+        lost = await refused
+    assert (lost.code, lost.reason) == (grpc.StatusCode.UNAVAILABLE, "OWNER_LOST")
+    assert lost.metadata == {"server": "one", "member": "b"}
+    assert len(owner.peer.sent) == 1
+    assert is_changing(await ingress.api.refused(CALL, call()))
+
+
+async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[Member, Member]) -> None:
+    ingress, owner = two
+    path = "/hubbub.v1.EventService/TailLogs"
+    request = event_pb2.TailLogsRequest(server="one", follow=True).SerializeToString()
+    stream = ingress.api.channel.unary_stream(path)(request, metadata=ingress.api.metadata)
+    assert await stream.read() is not grpc.aio.EOF
+    owner.believed.hear("one", ingress.owner)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.read()
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(
+    made: Fleet, two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    await ingress.api(CALL, call())
+    ingress.believed.hear("one", NOWHERE)
+    assert is_changing(await ingress.api.refused(CALL, call()))
+    ingress.believed.hear("one", owner.owner)
+    assert (await ingress.api(CALL, call())).call.result

@@ -1,0 +1,230 @@
+"""What servers of other members tell while it happens: events, logs, resources, and the progress of calls."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from hubbub.v1 import call_pb2, event_pb2
+from hubbubd.core.calls import CallState
+from hubbubd.rpc.fleet import live, merged
+
+from ..runtime.conftest import server
+from ..runtime.peer import Outcome, Sent, never
+from .call_stream import begin, streamed
+from .conftest import LIMIT_S, Until
+from .fleet import Fleet, Member, Wire, fleet, one
+from .test_fleet import AUTHORIZED, CALL, RPCS, call, known, spec
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with fleet(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that was lost is tried again at once."""
+    monkeypatch.setattr(merged, "AGAIN_S", 0.05)
+    monkeypatch.setattr(live, "AGAIN_S", 0.05)
+
+
+@pytest.fixture
+async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
+    """The ingress with the server `here`, and the owner of the server `one`."""
+    ingress, owner = await made.start("a", server("here")), await made.start("b", one())
+    await until(lambda: bool(owner.peer.links) and bool(ingress.world.peers["here"].links))
+    return ingress, owner
+
+
+class Read:
+    """A stream of the API, as it is read."""
+
+    def __init__(self, rpc: Any) -> None:
+        self.rpc = rpc
+
+    async def next(self) -> Any:
+        with anyio.fail_after(LIMIT_S):
+            response = await self.rpc.read()
+        assert response is not grpc.aio.EOF
+        return response
+
+    async def event(self) -> Any:
+        """The next response that is no sign of life."""
+        while not (response := await self.next()).HasField("event"):
+            pass
+        return response
+
+
+@asynccontextmanager
+async def reading(member: Member, name: str, request: Message) -> AsyncIterator[Read]:
+    method = RPCS[name]
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    parse = GetMessageClass(method.output_type).FromString
+    raw = request.SerializeToString()
+    rpc = member.api.channel.unary_stream(path, response_deserializer=parse)(raw, metadata=member.api.metadata)
+    try:
+        yield Read(rpc)
+    finally:
+        rpc.cancel()
+
+
+def say(member: Member, name: str, text: str) -> None:
+    """A server of a member writes a log message."""
+    member.world.peers[name].link.tell("notifications/message", {"level": "info", "data": text})
+
+
+async def test_the_events_of_all_members_come_as_one_stream(two: tuple[Member, Member]) -> None:
+    ingress, owner = two
+    async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
+        await events.next()  # once it is there, all members are listened to
+        say(owner, "one", "there")
+        assert (await events.event()).event.server == "one"
+        say(ingress, "here", "here")
+        assert (await events.event()).event.server == "here"
+
+
+async def test_the_events_of_one_server_come_from_its_owner(two: tuple[Member, Member]) -> None:
+    ingress, owner = two
+    chosen = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
+    async with reading(ingress, "WatchEvents", chosen) as events:
+        await events.next()
+        say(ingress, "here", "here")
+        say(owner, "one", "there")
+        assert (await events.event()).event.server == "one"
+
+
+async def test_a_member_that_joins_is_listened_to(made: Fleet, two: tuple[Member, Member], until: Until) -> None:
+    ingress, _ = two
+    async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
+        await events.next()
+        third = await made.start("c", server("late"))
+        await until(lambda: bool(third.world.peers["late"].links))
+        await until(lambda: bool(third.hub.events._watchers))
+        say(third, "late", "hello")
+        assert (await events.event()).event.server == "late"
+
+
+async def test_a_member_that_was_lost_leaves_a_gap(two: tuple[Member, Member], until: Until) -> None:
+    ingress, owner = two
+    wire = Wire(owner.port.address)
+    async with wire.laid() as address:
+        ingress.believed.members = [type(owner.owner)("b", 1, address)]
+        async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
+            assert (await events.next()).dropped == 0
+            await wire.cut()
+            await until(lambda: not owner.hub.events._watchers)
+            ingress.believed.members = [owner.owner]
+            ingress.believed.hear("x", None)
+            await until(lambda: bool(owner.hub.events._watchers))
+            say(owner, "one", "again")
+            response = await events.event()
+            assert (response.event.server, response.dropped) == ("one", 1)
+
+
+async def test_the_log_of_a_server_is_read_at_its_owner(two: tuple[Member, Member]) -> None:
+    ingress, owner = two
+    say(owner, "one", "before")
+    async with reading(ingress, "TailLogs", event_pb2.TailLogsRequest(server="one", follow=True)) as lines:
+        assert b"before" in (await lines.event()).event.params
+        say(owner, "one", "after")
+        assert b"after" in (await lines.event()).event.params
+
+
+async def test_a_resource_is_watched_at_its_owner(two: tuple[Member, Member]) -> None:
+    ingress, owner = two
+    owner.peer.capabilities = {"resources": {"subscribe": True}}
+    asked = event_pb2.WatchResourceRequest(server="one", uri="file:///x")
+    async with reading(ingress, "WatchResource", asked) as updates:
+        while not (update := await updates.next()).HasField("update"):
+            pass
+        assert update.update.uri == "file:///x"
+
+
+async def test_a_slow_reader_holds_up_its_own_stream_only(two: tuple[Member, Member], until: Until) -> None:
+    ingress, owner = two
+    async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
+        await events.next()
+        large = "x" * 200_000
+        (watcher,) = owner.hub.events._watchers
+        while not watcher.buffer.dropped:  # nobody reads: what waits is bounded
+            say(owner, "one", large)
+            await anyio.sleep(0)
+        assert (await ingress.api(CALL, call())).call.result
+        while not (response := await events.event()).dropped:
+            pass
+        assert response.event.server == "one"
+
+
+async def test_a_watcher_of_calls_sees_the_progress_of_a_call_at_another_member(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    async with reading(ingress, "WatchCalls", call_pb2.WatchCallsRequest()) as steps:
+        while (await steps.next()).WhichOneof("event") != "synced":
+            pass
+        await ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="slow")))
+        await known(ingress, until, "slow", CallState.IN_PROGRESS)
+        await until(lambda: bool(owner.peer.sent))
+        owner.peer.sent[0].progress(1, 2, "half")
+        while (step := await steps.next()).WhichOneof("event") != "progress":
+            pass
+        assert (step.progress.call_id, step.progress.progress, step.progress.message) == ("slow", 1, "half")
+
+
+async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginning(two: tuple[Member, Member]) -> None:
+    ingress, owner = two
+    go = anyio.Event()
+
+    async def tells(sent: Sent) -> Outcome:
+        sent.progress(1, 2)
+        await go.wait()
+        return {"done": True}
+
+    owner.peer.behaviour = tells
+    async with streamed(ingress.api.channel, AUTHORIZED) as calls:
+        await calls.say(begin(1, spec(call_id="followed"), follow=True))
+        while not (step := await calls.next()).HasField("progress"):
+            pass
+        assert step.progress.total == 2
+        go.set()
+        while not (step := await calls.next()).HasField("completed"):
+            pass
+
+
+async def test_what_members_tell_each_other_is_not_told_again(two: tuple[Member, Member], until: Until) -> None:
+    """Both watch calls; each hears of a progress once."""
+    ingress, owner = two
+    owner.peer.behaviour = never
+    heard: list[tuple[str, object]] = []
+    await owner.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="slow")))
+    await known(ingress, until, "slow", CallState.IN_PROGRESS)
+    with (
+        ingress.hub.calls.listen("slow", lambda _, told: heard.append(("a", told)) if told else None),
+        owner.hub.calls.listen("slow", lambda _, told: heard.append(("b", told)) if told else None),
+    ):
+        await until(lambda: len(owner.hub.calls.live._followers) == 1 == len(ingress.hub.calls.live._followers))
+        owner.peer.sent[0].progress(1)
+        await until(lambda: len(heard) >= 2)
+        await asyncio.sleep(0.2)
+    assert [who for who, _ in heard] == ["b", "a"]
+
+
+async def test_nobody_is_listened_to_while_nobody_watches(
+    two: tuple[Member, Member], until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "QUIET_S", 0.05)
+    monkeypatch.setattr(live, "LOOK_S", 0.05)
+    ingress, owner = two
+    with ingress.hub.calls.listen("x", lambda *_: None):
+        await until(lambda: bool(owner.hub.calls.live._followers))
+    await until(lambda: not owner.hub.calls.live._followers)

@@ -1,0 +1,157 @@
+"""Whom members take for members: certificates of the fleet's authority, with the member's name."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography import x509
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbub.fleet.v1 import fleet_pb2_grpc
+from hubbub_frontend.certs import Authority, Pair
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.errors import ConfigError
+from hubbubd.rpc.context import amend, current
+from hubbubd.rpc.fleet import FleetPort, forwarding
+from hubbubd.rpc.fleet.opening import enter, opening
+from hubbubd.runtime.ownership import Owner
+
+from .conftest import Until, explain
+from .fleet import LARGE, Fleet, Member, fleet, one
+from .test_fleet import CALL, call
+from .test_fleet_faults import is_changing
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
+    async with fleet(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def owner(made: Fleet, until: Until) -> Member:
+    """A member with the server `one`."""
+    owner = await made.start("b", one())
+    await until(lambda: bool(owner.peer.links))
+    return owner
+
+
+async def hello(authority: Authority, pair: Pair | None, owner: Member, *, named: str = "b") -> pb.HelloResponse:
+    """What a member says to whoever shows this."""
+    shown = (pair.key.read_bytes(), pair.cert.read_bytes()) if pair else (None, None)
+    credentials = grpc.ssl_channel_credentials(authority.file.read_bytes(), *shown)
+    options = [("grpc.ssl_target_name_override", named), ("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.secure_channel(owner.port.address, credentials, options=options) as channel:
+        return await fleet_pb2_grpc.FleetServiceStub(channel).Hello(pb.HelloRequest(), timeout=20)
+
+
+async def test_members_say_who_they_are(made: Fleet, owner: Member) -> None:
+    said = await hello(made.authority, made.authority.member("a"), owner)
+    assert (said.member, said.life, bool(said.version)) == ("b", 1, True)
+
+
+async def test_a_client_s_certificate_of_the_same_authority_is_no_member_s(made: Fleet, owner: Member) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await hello(made.authority, made.authority.client("a"), owner)
+    assert (caught.value.code(), explain(caught.value).reason) == (grpc.StatusCode.UNAUTHENTICATED, "NAME_INVALID")
+
+
+@pytest.mark.parametrize("stranger", [True, False], ids=["of another authority", "none"])
+async def test_a_certificate_that_is(made: Fleet, owner: Member, stranger: bool, tmp_path: Path) -> None:
+    pair = Authority.open(tmp_path / "other").member("a") if stranger else None
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await hello(made.authority, pair, owner)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("rpc", ["Forward", "ForwardStream", "Live"])
+async def test_no_rpc_is_for_whoever_is_no_member(made: Fleet, owner: Member, rpc: str) -> None:
+    pair = made.authority.client("a")
+    credentials = grpc.ssl_channel_credentials(
+        made.authority.file.read_bytes(), pair.key.read_bytes(), pair.cert.read_bytes()
+    )
+    options = [("grpc.ssl_target_name_override", "b")]
+    async with grpc.aio.secure_channel(owner.port.address, credentials, options=options) as channel:
+        stub = fleet_pb2_grpc.FleetServiceStub(channel)
+        about = pb.Opening(method="/hubbub.v1.CallService/CallMethod", server="one")
+        asked = {
+            "Forward": lambda: stub.Forward(pb.ForwardRequest(opening=about)),
+            "ForwardStream": lambda: stub.ForwardStream(pb.ForwardStreamRequest(opening=about)).read(),
+            "Live": lambda: stub.Live(pb.LiveRequest()).read(),
+        }
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await asked[rpc]()
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_nothing_is_sent_to_a_member_of_another_name(
+    made: Fleet, owner: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    ingress = await made.start("a")
+    ingress.believed.hear("one", Owner("c", 1, owner.port.address))
+    assert is_changing(await ingress.api.refused(CALL, call()))
+    assert not owner.peer.sent
+
+
+async def test_only_rpcs_that_are_for_owners_are_forwarded(made: Fleet, owner: Member) -> None:
+    pair = made.authority.member("a")
+    credentials = grpc.ssl_channel_credentials(
+        made.authority.file.read_bytes(), pair.key.read_bytes(), pair.cert.read_bytes()
+    )
+    options = [("grpc.ssl_target_name_override", "b")]
+    async with grpc.aio.secure_channel(owner.port.address, credentials, options=options) as channel:
+        stub = fleet_pb2_grpc.FleetServiceStub(channel)
+        for method, principal in (("/hubbub.v1.AdminService/CreateToken", b""), ("", b""), (_path(), b"\xff")):
+            about = pb.Opening(method=method, server="one", principal=principal)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Forward(pb.ForwardRequest(opening=about))
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def _path() -> str:
+    return f"/{CALL.containing_service.full_name}/{CALL.name}"
+
+
+@pytest.mark.parametrize("kind", ["another member's", "a server's"])
+async def test_a_certificate_of_one_s_own_that_is(tmp_path: Path, kind: str) -> None:
+    authority = Authority.open(tmp_path)
+    pair = authority.member("b") if kind == "another member's" else authority.server(["a"])
+    settings = Fleet.settings_of("a", authority, pair)
+    with pytest.raises(ConfigError, match="hubbub:member:a") as caught:
+        FleetPort(settings, LARGE)
+    assert caught.value.key == "fleet.cert"
+
+
+def test_a_principal_travels_as_it_is() -> None:
+    caller = Principal(
+        name="oidc:ann",
+        grants=(Grant(Role.CALLER, ("a*", "b")), Grant(Role.VIEWER)),
+        credential="jwt",
+        expires_at=1.5,
+        may_name_others=True,
+        groups=frozenset({"g", "h"}),
+    )
+    amend(principal=caller)
+    enter(opening("m", "one", Owner("b", 1, ""), None))
+    there = current()
+    assert there.principal == Principal(
+        name=caller.name,
+        grants=caller.grants,
+        credential="jwt",
+        expires_at=1.5,
+        groups=caller.groups,
+    )
+    assert there.names_caller
+
+
+def test_the_names_of_a_member_s_certificate(tmp_path: Path) -> None:
+    pair = Authority.open(tmp_path).member("a.example")
+    found = x509.load_pem_x509_certificate(pair.cert.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.UniformResourceIdentifier) == ["hubbub:member:a.example"]
+    assert names.get_values_for_type(x509.DNSName) == ["a.example"]
+    for wrong in ("", "A", "-a", "a b", "a" * 64):
+        with pytest.raises(ValueError, match="no name for a member"):
+            Authority.open(tmp_path).member(wrong)
