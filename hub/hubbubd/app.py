@@ -5,17 +5,17 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd import __version__, console
+from hubbubd import __version__, console, offered
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
@@ -31,10 +31,15 @@ from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError, engines
+from hubbubd.store.membership import Membership
 from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.connector import McpConnector
+
+if TYPE_CHECKING:
+    from hubbubd.joining import Joining
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +81,7 @@ def _run(argv: Sequence[str]) -> int:
     sink = setup.log_sink(os.environ)
     console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
-    _import_offered(settings.hub)
+    offered.import_all(settings.hub)
     # What the imports created is permanent; scanning it in each full collection stopped the loop for 80 ms and more.
     gc.collect()
     gc.freeze()
@@ -92,23 +97,6 @@ def _run(argv: Sequence[str]) -> int:
     finally:
         sink.close()
     return DONE
-
-
-def _import_offered(settings: HubSettings) -> None:
-    """Import what only some hubs offer, as `_serve` does when it needs it.
-
-    Later it would stop the loop, beside a thread that imports the SDK: two threads that import the same packages can
-    wait for each other.
-    """
-    offered = {
-        "hubbubd.rpc.jwt": settings.oidc_issuer,
-        "hubbubd.rpc.connect": settings.connect_listen,
-        "hubbubd.rpc.mcp_http": settings.mcp_listen,
-        "hubbubd.rpc.metrics": settings.metrics_listen,
-    }
-    for module, setting in offered.items():
-        if setting is not None:
-            import_module(module)
 
 
 async def _check(settings: Settings) -> int:
@@ -129,35 +117,69 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         clock = Clock(asyncio.get_running_loop().time)
         tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
-        connector = McpConnector(TokenFile.open(hub_settings.data_dir), tracer, meter)
-        connector.origins |= settings.origins
         try:
-            async with engines.opened(hub_settings.store, hub_settings.data_dir) as (store, _):
-                configured = {server.name: server for server in settings.servers}
-                async with (
-                    Hub.open(
-                        store,
-                        connector,
-                        configured,
-                        hub_settings,
-                        clock=clock,
-                        tracer=tracer,
-                        meter=meter,
-                        files=settings.files,
-                        load=_noting_origins(connector, load),
-                        telemetry_endpoint=setup.destination(os.environ),
-                    ) as hub,
-                    _metrics(hub_settings, meter) as metrics,
-                    anyio.create_task_group() as listening,
-                ):
-                    hub.configuration.on_adopted(_adopt)
-                    listening.start_soon(_reload_on_hangup, hub.configuration)
-                    await _serve_api(hub, hub_settings, local, metrics, signals)
-                    listening.cancel_scope.cancel()
+            async with offered.metrics(hub_settings, meter) as metrics:
+                surroundings = Surroundings(local, clock, tracer, meter, metrics, signals)
+                while await _live(settings, load, surroundings):
+                    log.warning("this member of the fleet starts anew: others have taken its servers")
+                    settings = load()
         finally:
             async with anyio.create_task_group() as closing:
                 for close in (tracer.close, meter.close):
                     closing.start_soon(to_thread.run_sync, close)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What outlives a life of a member of a fleet; a hub without one has a single life."""
+
+    local: Path | None
+    clock: Clock
+    tracer: Tracer
+    meter: Meter
+    metrics: str | None
+    signals: AsyncIterator[signal.Signals]
+
+
+async def _live(settings: Settings, load: Callable[[], Settings], around: Surroundings) -> bool:
+    """Be a hub until a signal; return True if it is to start anew, as its fleet has declared it gone."""
+    hub_settings = settings.hub
+    async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
+        joining = _joining(hub_settings, membership)
+        vault = TokenFile.open(hub_settings.data_dir)
+        permit = joining.fleet.permit if joining is not None else None
+        connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
+        connector.origins |= settings.origins
+        async with (
+            Hub.open(
+                store,
+                connector,
+                {server.name: server for server in settings.servers},
+                hub_settings,
+                clock=around.clock,
+                tracer=around.tracer,
+                meter=around.meter,
+                files=settings.files,
+                load=_noting_origins(connector, load),
+                telemetry_endpoint=setup.destination(os.environ),
+                fleet=joining.fleet if joining is not None else None,
+            ) as hub,
+            anyio.create_task_group() as listening,
+        ):
+            hub.configuration.on_adopted(_adopt)
+            listening.start_soon(_reload_on_hangup, hub.configuration)
+            await _serve_api(hub, hub_settings, around, joining)
+            listening.cancel_scope.cancel()
+            return joining is not None and joining.fleet.lost.is_set()
+    raise AssertionError
+
+
+def _joining(settings: HubSettings, membership: Membership | None) -> "Joining | None":
+    if membership is None or settings.fleet is None:
+        return None
+    from hubbubd.joining import Joining  # lazy: a fleet is an optional extra
+
+    return Joining.of(settings.fleet, membership, settings.max_message_bytes)
 
 
 def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Callable[[], Settings]:
@@ -171,10 +193,12 @@ def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Ca
     return load_again
 
 
-async def _serve_api(
-    hub: Hub, settings: HubSettings, local: Path | None, metrics: str | None, signals: AsyncIterator[signal.Signals]
-) -> None:
-    """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short."""
+async def _serve_api(hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None") -> None:
+    """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
+
+    A member of a fleet that was declared gone is not drained: its servers are with others.
+    """
+    local = around.local
     token = client_file.token(settings.data_dir)
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
@@ -184,8 +208,9 @@ async def _serve_api(
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.follow)
         async with (
-            _connect(hub, settings, gate) as connect,  # outermost: it serves until `serve` has drained
-            _mcp(hub, settings, gate, handles) as mcp,
+            offered.connect(hub, settings, gate) as connect,  # outermost: it serves until `serve` has drained
+            offered.mcp(hub, settings, gate, handles) as mcp,
+            offered.among_members(hub, joining) as within,
             serve(
                 hub,
                 listen=settings.listen,
@@ -195,6 +220,7 @@ async def _serve_api(
                 max_message_bytes=settings.max_message_bytes,
                 hurry=hurry,
                 handles=handles,
+                within=within,
             ) as address,
         ):
             path = client_file.write(
@@ -204,10 +230,32 @@ async def _serve_api(
                 connect=connect,
                 mcp=mcp,
             )
-            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": metrics}, hub, path)
-            await anext(signals)
-            ending.start_soon(_hear, signals, hurry)
+            if joining is not None:
+                await joining.publish(address)
+            _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": around.metrics}, hub, path)
+            if await _over(around.signals, hub):
+                ending.start_soon(_hear, around.signals, hurry)
+            else:
+                hurry.set()
         ending.cancel_scope.cancel()
+
+
+async def _over(signals: AsyncIterator[signal.Signals], hub: Hub) -> bool:
+    """Wait for a signal; return False if this member of a fleet was declared gone before one came."""
+    if hub.fleet is None:
+        await anext(signals)
+        return True
+    async with anyio.create_task_group() as waiting:
+
+        async def stop_waiting(lost: anyio.Event) -> None:
+            await lost.wait()
+            waiting.cancel_scope.cancel()
+
+        waiting.start_soon(stop_waiting, hub.fleet.lost)
+        await anext(signals)
+        waiting.cancel_scope.cancel()
+        return True
+    return False
 
 
 def _make_private(data_dir: Path) -> None:
@@ -250,7 +298,7 @@ def _identity_provider(settings: HubSettings, grants: Grants) -> Iterator[Authen
     """Yield the authenticator of an identity provider, if the settings name one."""
     if settings.oidc_issuer is None:
         return
-    from hubbubd.rpc.jwt import Jwt  # lazy: see `_import_offered`
+    from hubbubd.rpc.jwt import Jwt  # lazy: see `offered.import_all`
 
     if jwt := Jwt.of(settings, grants):
         yield jwt
@@ -266,55 +314,6 @@ def _local_socket(settings: HubSettings) -> Path | None:
     except ValueError as exc:
         raise ConfigError("hub.data_dir", f"{exc}; local clients need {path}") from None
     return path
-
-
-@asynccontextmanager
-async def _connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
-    """Serve Connect and gRPC-Web if configured, and yield their base URL."""
-    if settings.connect_listen is None:
-        yield None
-        return
-    from hubbubd.rpc.connect import serve_connect  # lazy: an optional extra, see `_import_offered`
-
-    async with serve_connect(
-        hub,
-        listen=settings.connect_listen,
-        gate=gate,
-        tls=settings.tls,
-        origins=lambda: hub.configuration.settings.connect_origins,
-        max_message_bytes=settings.max_message_bytes,
-    ) as url:
-        yield url
-
-
-@asynccontextmanager
-async def _mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) -> AsyncGenerator[str | None, None]:
-    """Serve hosts if configured, and yield the URL of their endpoint."""
-    if settings.mcp_listen is None:
-        yield None
-        return
-    from hubbubd.rpc.mcp_http import serve_mcp  # lazy: see `_import_offered`
-
-    async with serve_mcp(
-        hub,
-        listen=settings.mcp_listen,
-        gate=gate,
-        handles=handles,
-        tls=settings.tls,
-    ) as url:
-        yield url
-
-
-@asynccontextmanager
-async def _metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
-    """Serve Prometheus metrics if configured, and yield their URL."""
-    if settings.metrics_listen is None:
-        yield None
-        return
-    from hubbubd.rpc.metrics import serve_metrics  # lazy: an optional extra, see `_import_offered`
-
-    async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
-        yield url
 
 
 def _adopt(settings: HubSettings) -> None:

@@ -16,7 +16,7 @@ import structlog
 from hubbubd.clock import elapsed
 from hubbubd.core.ownership import View
 from hubbubd.core.server import NOBODY, Lease
-from hubbubd.errors import HubError
+from hubbubd.errors import Category, Fault, HubError, UpstreamError
 from hubbubd.members import Member, Standing
 from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
 from hubbubd.runtime.records import Ledger, Table
@@ -40,6 +40,9 @@ KEPT_S = 600.0
 
 MOVED_AT_ONCE = 50
 """Servers that are left at a time."""
+
+HELD_S = 0.05
+"""Seconds between looks whether this member may act again."""
 
 AGAIN_S = 0.5
 """Seconds before what the store has refused is tried again."""
@@ -119,6 +122,14 @@ class Fleet:
     def may_act(self) -> bool:
         """Return whether this member may send anything to its servers now."""
         return self._now() < self._valid_until and not self.lost.is_set()
+
+    async def permit(self) -> None:
+        """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
+        while not self.may_act():
+            if self.lost.is_set():
+                message = "this member of the fleet was declared gone; its servers are with others"
+                raise UpstreamError(Fault(code="OWNER_LOST", category=Category.CONNECTION, message=message))
+            await anyio.sleep(HELD_S)
 
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""

@@ -125,6 +125,7 @@ def servers_of(
         audit=audit,
         clock=ground.clock,
         background=ground.background,
+        may_act=ground.ownership.may_act,
     )
     return Servers(
         ledger=ground.ledger,

@@ -15,7 +15,7 @@ from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import sdk
-from hubbubd.upstream.ports import Era, Inbound, Link, Vault, oauth_of
+from hubbubd.upstream.ports import Era, Inbound, Link, Permit, Vault, oauth_of
 
 if TYPE_CHECKING:
     from hubbubd.upstream.opening import Opening
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 class McpConnector:
     """Implements `ports.Connector` for stdio, streamable HTTP, and HTTP with SSE."""
 
-    def __init__(self, vault: Vault, tracer: Tracer = OFF, meter: Meter = metering.OFF) -> None:
+    def __init__(
+        self, vault: Vault, tracer: Tracer = OFF, meter: Meter = metering.OFF, *, permit: Permit | None = None
+    ) -> None:
+        """`permit` is asked before anything is sent; None always permits."""
         self._vault = vault
+        self._permit = permit
         self._tracer = tracer
         self._meter = meter
         self.origins: dict[str, PurePath] = {}
@@ -55,7 +59,11 @@ class McpConnector:
         async with self._importing:
             if self._opening is None:
                 self._opening = (await to_thread.run_sync(_opening))(
-                    vault=self._vault, tracer=self._tracer, meter=self._meter, origins=self.origins
+                    vault=self._vault,
+                    tracer=self._tracer,
+                    meter=self._meter,
+                    origins=self.origins,
+                    permit=self._permit,
                 )
         async with self._opening.link(config, inbound, era, confinement) as link:
             yield link

@@ -23,9 +23,9 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.link import ServerLink
-from hubbubd.upstream.ports import Era, Inbound, Link, Vault
+from hubbubd.upstream.ports import Era, Inbound, Link, Permit, Vault
 from hubbubd.upstream.stdio import OnLine, StdioStreams, stdio_transport
-from hubbubd.upstream.streams import Pipe, Transport
+from hubbubd.upstream.streams import Permitted, Pipe, Transport
 
 if TYPE_CHECKING:
     from hubbubd.upstream.http import OverHttp
@@ -46,6 +46,7 @@ class Opening:
     tracer: Tracer
     meter: Meter
     origins: Mapping[str, PurePath]
+    permit: Permit | None = None
     _over_http: "OverHttp | None" = None
     _importing: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -85,10 +86,10 @@ class Opening:
         self, config: ServerConfig, inbound: Inbound, patience: Patience, hosts: Hosts | None
     ) -> Transport:
         if config.transport == "stdio":
-            return lambda _: _stdio(config, inbound.on_stderr)
+            return lambda _: _stdio(config, inbound.on_stderr, self.permit)
         async with self._importing:
             if self._over_http is None:
-                self._over_http = (await to_thread.run_sync(_http))(self.vault)
+                self._over_http = (await to_thread.run_sync(_http))(self.vault, self.permit)
         return self._over_http.transport(config, inbound, patience, hosts)
 
 
@@ -115,11 +116,11 @@ def _http() -> "type[OverHttp]":
 
 
 @asynccontextmanager
-async def _stdio(config: ServerConfig, on_stderr: OnLine) -> AsyncGenerator[Pipe]:
+async def _stdio(config: ServerConfig, on_stderr: OnLine, permit: Permit | None) -> AsyncGenerator[Pipe]:
     async with stdio_transport(config, on_stderr) as streams:
         yield Pipe(
             read=streams.read,
-            write=streams.write,
+            write=streams.write if permit is None else Permitted(streams.write, permit),
             receipts=False,
             why_ended=partial(_why_ended, streams),
             pid=streams.pid,

@@ -4,7 +4,7 @@ The runtime opens a `Link` through a `Connector` and implements `Inbound`, which
 notifies of. JSON-RPC ids stay below: they are reused, the hub's own ids are not.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -109,6 +109,10 @@ class Inbound(Protocol):
     def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
         """Hold the clock of a call (None: of the hub's own requests) for the block, which waits for authorization."""
         ...
+
+
+Permit = Callable[[], Awaitable[None]]
+"""Returns once the hub may send to its servers. Raises UpstreamError (OWNER_LOST) if it never may again."""
 
 
 class Vault(Protocol):

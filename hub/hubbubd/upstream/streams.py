@@ -5,9 +5,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+import anyio
 from mcp.shared.message import SessionMessage
 
-from hubbubd.errors import Fault
+from hubbubd.errors import Fault, UpstreamError
+from hubbubd.upstream.ports import Permit
 
 
 class Reading(Protocol):
@@ -54,3 +56,23 @@ Lose = Callable[[Fault], None]
 """Tells a link that its connection is lost; the first reason counts."""
 
 Transport = Callable[[Lose], AbstractAsyncContextManager[Pipe]]
+
+
+class Permitted:
+    """A stream that sends what it is permitted to; implements `Writing`."""
+
+    def __init__(self, inner: Writing, permit: Permit) -> None:
+        self._inner = inner
+        self._permit = permit
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """As `Writing`."""
+        try:
+            await self._permit()
+        except UpstreamError:
+            raise anyio.ClosedResourceError from None
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        """As `Writing`."""
+        await self._inner.aclose()

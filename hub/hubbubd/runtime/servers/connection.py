@@ -65,6 +65,7 @@ class ConnectionShell:
         confinement: Confinement | None,
         turns: Turns,
         background: Background,
+        may_act: Callable[[], bool],
     ) -> None:
         self.config = config
         self.confinement = confinement
@@ -78,6 +79,7 @@ class ConnectionShell:
         self._measures = measures
         self._changed = changed
         self._turns = turns
+        self._may_act = may_act
         self._policy = _policy(config)
         self._background = background
         self._pings: Pings | None = None
@@ -202,7 +204,7 @@ class ConnectionShell:
             waiting.cancel()
 
         waiting = anyio.CancelScope()
-        self._pings = Pings(link, self.config, self._background, busy=lambda: self._queue.busy, silent=silent)
+        self._pings = Pings(link, self.config, self._background, busy=self._busy, silent=silent)
         try:
             self._feed(Event.HANDSHAKE_COMPLETE)
             with waiting:
@@ -214,6 +216,10 @@ class ConnectionShell:
             self._pings = None
             self.link = None
             self._queue.attach(None)  # before the calls on the wire fail and others get their turns
+
+    def _busy(self) -> bool:
+        """Return whether a ping may have remained without an answer for a good reason."""
+        return self._queue.busy or not self._may_act()
 
     def _loss(self, fault: Fault) -> Event:
         """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""

@@ -82,7 +82,9 @@ class Assembly:
         audit: Audit,
         clock: Clock,
         background: Background,
+        may_act: Callable[[], bool],
     ) -> None:
+        self._may_act = may_act
         self._connector = connector
         self._inbox = inbox
         self._calls = calls
@@ -144,6 +146,7 @@ class Assembly:
             confinement=confinement,
             turns=self._reconnects,
             background=self._background,
+            may_act=self._may_act,
         )
         return ServerParts(record, queue, shell, catalog, shown=shown)
 

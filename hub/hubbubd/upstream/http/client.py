@@ -24,6 +24,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.again import Way
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.connections import SENT, Sent
+from hubbubd.upstream.ports import Permit
 
 MAX_REDIRECTS: Final = 20
 """How many redirects of one request are followed."""
@@ -166,7 +167,9 @@ class HttpClient:
         tls: ssl.SSLContext,
         hosts: Hosts | None,
         entry: Entry | None,
+        permit: Permit | None = None,
     ) -> None:
+        self._permit = permit
         self._session = session
         self._tls = tls
         self._hosts = hosts
@@ -200,6 +203,8 @@ class HttpClient:
 
     async def hop(self, request: Request) -> Answer:
         """As `Hop`."""
+        if self._permit is not None:
+            await self._permit()
         if self._hosts is not None:
             try:
                 # The pool checks what a name means when it is resolved; an address is not resolved.

@@ -21,7 +21,7 @@ from hubbubd.upstream.http.client import HttpClient
 from hubbubd.upstream.http.connections import Connections
 from hubbubd.upstream.http.sse import sse_transport
 from hubbubd.upstream.http.streamable import http_transport
-from hubbubd.upstream.ports import Inbound, Vault
+from hubbubd.upstream.ports import Inbound, Permit, Vault
 from hubbubd.upstream.streams import Lose, Pipe, Transport
 
 OPENINGS: Final = 16
@@ -32,8 +32,9 @@ OPENING_S: Final = 0.25
 class OverHttp:
     """The transports over HTTP of all servers."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, permit: Permit | None = None) -> None:
         self._vault = vault
+        self._permit = permit
         self._connections = Connections()
         self._openings = Slots(OPENINGS, OPENING_S)
         self._tls: ssl.SSLContext | None = None
@@ -51,7 +52,7 @@ class OverHttp:
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
         tls = await self._tls_for(config)
         async with self._connections.use(hosts) as session:
-            client = HttpClient(config, session, tls, hosts, access)
+            client = HttpClient(config, session, tls, hosts, access, self._permit)
             limit = config.max_message_bytes
             if config.transport == "http":
                 opened = http_transport(url, limit, client, lose, self._openings)

@@ -1,0 +1,45 @@
+"""A hub in a fleet: its place among the members, and its port for them. Imported only with `[fleet]`."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import structlog
+
+from hubbubd.config.fleet import FleetSettings
+from hubbubd.rpc.fleet import FleetPort
+from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.hub import Hub
+from hubbubd.store import StoreUnavailable
+from hubbubd.store.membership import Membership
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A life of this hub in a fleet."""
+
+    settings: FleetSettings
+    membership: Membership
+    fleet: Fleet
+    port: FleetPort
+
+    @classmethod
+    def of(cls, settings: FleetSettings, membership: Membership, max_message_bytes: int) -> "Joining":
+        """Bind the port for the other members. Raises ConfigError and OSError."""
+        fleet = Fleet(membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance)
+        return cls(settings, membership, fleet, FleetPort(settings, max_message_bytes))
+
+    @asynccontextmanager
+    async def serving(self, hub: Hub) -> AsyncGenerator[Forwarding]:
+        """Serve the other members, and yield what forwards to them."""
+        async with self.port.serving(hub, life=self.membership.life) as forwarding:
+            yield forwarding
+
+    async def publish(self, address: str) -> None:
+        """Tell the others where clients reach this member, and where they do."""
+        with suppress(StoreUnavailable):  # who was expelled meanwhile starts anew
+            await self.membership.publish(self.settings.address or address, self.port.address)
+        log.info("joined the fleet", member=self.membership.name, life=self.membership.life, forward=self.port.address)

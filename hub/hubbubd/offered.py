@@ -1,0 +1,89 @@
+"""What only some hubs serve: Connect, MCP, metrics, and a port for the other members of a fleet."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hubbubd.config import HubSettings
+from hubbubd.downstream import Handles
+from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.methods import Around
+from hubbubd.runtime.hub import Hub
+from hubbubd.telemetry.meter import Meter
+
+if TYPE_CHECKING:
+    from hubbubd.joining import Joining
+
+
+def import_all(settings: HubSettings) -> None:
+    """Import what only some hubs offer, as `_serve` does when it needs it.
+
+    Later it would stop the loop, beside a thread that imports the SDK: two threads that import the same packages can
+    wait for each other.
+    """
+    offered = {
+        "hubbubd.rpc.jwt": settings.oidc_issuer,
+        "hubbubd.rpc.connect": settings.connect_listen,
+        "hubbubd.rpc.mcp_http": settings.mcp_listen,
+        "hubbubd.rpc.metrics": settings.metrics_listen,
+    }
+    for module, setting in offered.items():
+        if setting is not None:
+            import_module(module)
+
+
+@asynccontextmanager
+async def connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
+    """Serve Connect and gRPC-Web if configured, and yield their base URL."""
+    if settings.connect_listen is None:
+        yield None
+        return
+
+    async with serve_connect(
+        hub,
+        listen=settings.connect_listen,
+        gate=gate,
+        tls=settings.tls,
+        origins=lambda: hub.configuration.settings.connect_origins,
+        max_message_bytes=settings.max_message_bytes,
+    ) as url:
+        yield url
+
+
+@asynccontextmanager
+async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) -> AsyncGenerator[str | None, None]:
+    """Serve hosts if configured, and yield the URL of their endpoint."""
+    if settings.mcp_listen is None:
+        yield None
+        return
+
+    async with serve_mcp(
+        hub,
+        listen=settings.mcp_listen,
+        gate=gate,
+        handles=handles,
+        tls=settings.tls,
+    ) as url:
+        yield url
+
+
+@asynccontextmanager
+async def metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | None, None]:
+    """Serve Prometheus metrics if configured, and yield their URL."""
+    if settings.metrics_listen is None:
+        yield None
+        return
+
+    async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
+        yield url
+
+
+@asynccontextmanager
+async def among_members(hub: Hub, joining: "Joining | None") -> AsyncGenerator[tuple[Around, ...]]:
+    """Serve the other members of a fleet, and yield what goes around each RPC."""
+    if joining is None:
+        yield ()
+        return
+    async with joining.serving(hub) as forwarding:
+        yield (forwarding.over,)
