@@ -39,6 +39,7 @@ async def connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator
     if settings.connect_listen is None:
         yield None
         return
+    from hubbubd.rpc.connect import serve_connect  # lazy: an optional extra, see `import_all`
 
     async with serve_connect(
         hub,
@@ -57,6 +58,7 @@ async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) -> 
     if settings.mcp_listen is None:
         yield None
         return
+    from hubbubd.rpc.mcp_http import serve_mcp  # lazy: see `import_all`
 
     async with serve_mcp(
         hub,
@@ -74,6 +76,7 @@ async def metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | N
     if settings.metrics_listen is None:
         yield None
         return
+    from hubbubd.rpc.metrics import serve_metrics  # lazy: an optional extra, see `import_all`
 
     async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
         yield url
