@@ -32,7 +32,7 @@ class Believed:
     """What one member believes of whose each server is."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.me = self.name = name
         self.owners: dict[str, Owner] = {}
         self.members: list[Owner] = []
         self._listeners: list[Callable[[str], None]] = []
@@ -46,6 +46,9 @@ class Believed:
 
     def owner(self, server: str) -> Owner | None:
         return None if self.owns(server) else self.owners.get(server)
+
+    def is_free(self, server: str) -> bool:
+        return server not in self.owners
 
     def others(self) -> list[Owner]:
         return [member for member in self.members if member.member != self.name]
