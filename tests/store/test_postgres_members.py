@@ -214,6 +214,18 @@ async def test_a_notice_that_is_lost_is_found_by_a_look(enter: Open, monkeypatch
     assert b.commits == [Commit(1, (Write("x", b"1"),))]
 
 
+async def test_others_are_given_notice_at_once_also_by_one_that_listens_to_nobody(
+    enter: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("hubbubd.store.postgres_hearing.LOOK_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres_hearing.IDLE_S", 2 * LIMIT_S)
+    a, b = await enter("a", listens=False), await enter("b")
+    await b.store.commit([Write("x", b"b")])
+    await a.store.commit([Write("x", b"a")])
+    await b.reaches(2)
+    assert b.state == {"x": b"a"}
+
+
 async def test_a_notice_from_another_program_harms_nobody(enter: Open, ask: Open, schema: str):
     a, b = await enter("a"), await enter("b")
     for text in ("", "x", "9" * 200, "-1"):
