@@ -22,6 +22,7 @@ import access
 import anyio
 import backlog
 import calls
+import fleet
 import flood
 import goals
 import history
@@ -144,6 +145,10 @@ async def _store(run: Run) -> Sequence[Row]:
     return await upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))
 
 
+async def _fleet(run: Run) -> Sequence[Row]:
+    return await fleet.stores(run.directory, rounds=4, commits=run.some(400))
+
+
 async def _history(run: Run) -> Sequence[Row]:
     count = 1_000_000 if run.options.less == WHOLE else run.some(80_000)
     return await history.history(run.directory, calls=count, say=run.say)
@@ -166,6 +171,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "many": ("Many servers", _many),
     "loop": ("The loop", _loop),
     "store": ("The store", _store),
+    "fleet": ("The store in PostgreSQL, and at two members", _fleet),
     "history": ("With the calls that there have been", _history),
 }
 """The title of each, and what measures it. Rows are figures, or have a field for each column."""

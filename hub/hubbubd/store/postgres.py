@@ -47,7 +47,8 @@ class PostgresStore(GroupedStore):
     still happen (OutcomeUnknown); then listeners are told as of any other. Once this hub is gone, says the database,
     all raise Expelled.
 
-    While nobody has listened yet, others' commits are not told: listening starts from the newest snapshot.
+    Until somebody listens or commits, others' commits are left where they are: listening starts from the newest
+    snapshot.
     """
 
     def __init__(self, place: Place, link: Link, directory: Path, patience_s: float) -> None:
@@ -215,6 +216,7 @@ class PostgresStore(GroupedStore):
             self.place.seen = self._revision, self._newest
         if self._hearing is not None and self._revision != before:
             self._hearing.committed()
+            self._hear()
         self._pulse()
 
     async def _found(self, cut: Cut) -> None:
@@ -244,9 +246,12 @@ class PostgresStore(GroupedStore):
         Others' commits come as well, without `ref`, as `Store.listen` says. The listener must not block or raise.
         Returns a function that unsubscribes.
         """
+        self._hear()
+        return super().listen(listener)
+
+    def _hear(self) -> None:
         if self._hearing is not None and self._hears is None and not self._closing:
             self._hears = self._loop.create_task(self._hearing.run())
-        return super().listen(listener)
 
     async def _read(self, query: str, *words: Any) -> list[Sequence[Any]]:
         """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
