@@ -12,7 +12,7 @@ from hubbub.fleet.v1 import fleet_pb2_grpc
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
-from hubbubd.rpc.context import amend, current
+from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet import FleetPort, forwarding
 from hubbubd.rpc.fleet.opening import enter, opening
 from hubbubd.runtime.ownership import Owner
@@ -133,8 +133,7 @@ def test_a_principal_travels_as_it_is() -> None:
         may_name_others=True,
         groups=frozenset({"g", "h"}),
     )
-    amend(principal=caller)
-    enter(opening("m", "one", Owner("b", 1, ""), None))
+    enter(opening("m", "one", Owner("b", 1, ""), caller, None))
     there = current()
     assert there.principal == Principal(
         name=caller.name,
@@ -143,7 +142,7 @@ def test_a_principal_travels_as_it_is() -> None:
         expires_at=1.5,
         groups=caller.groups,
     )
-    assert there.names_caller
+    assert (there.names_caller, there.forwarded) == (True, True)
 
 
 def test_the_names_of_a_member_s_certificate(tmp_path: Path) -> None:

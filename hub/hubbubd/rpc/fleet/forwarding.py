@@ -18,9 +18,10 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd.core.access import Principal
 from hubbubd.errors import Category, Fault, HubError, Unavailable, UpstreamError
 from hubbubd.rpc import status
-from hubbubd.rpc.context import current
+from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.merged import MergedEvents
@@ -91,10 +92,10 @@ class Forwarding:
             server = subject(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 return await serve(request)
-            body = request.SerializeToString()
+            caller, body = principal(), request.SerializeToString()
 
             async def send(owner: Owner) -> Message:
-                return parse(await self._sent(path, server, owner, body))
+                return parse(await self._sent(path, server, owner, caller, body))
 
             return await self._at_owner(server, send, lambda: serve(request))
 
@@ -118,12 +119,20 @@ class Forwarding:
                 return await here()
         raise _changing(server)
 
-    async def _sent(self, path: str, server: str, owner: Owner, body: bytes) -> bytes:
+    async def send(self, path: str, server: str, caller: Principal, body: bytes) -> bytes:
+        """Have the owner of a server carry out a unary RPC for a caller, and return the response. Raises HubError."""
+
+        async def here() -> bytes:
+            raise _changing(server)  # it has just come to this member
+
+        return await self._at_owner(server, lambda owner: self._sent(path, server, owner, caller, body), here)
+
+    async def _sent(self, path: str, server: str, owner: Owner, caller: Principal, body: bytes) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
         stub = await self._peers.reach(owner)
         await self._live.begun(owner)
         with self._span(server, owner) as trace, _told(server, owner):
-            request = pb.ForwardRequest(opening=opening(path, server, owner, trace), request=body)
+            request = pb.ForwardRequest(opening=opening(path, server, owner, caller, trace), request=body)
             async with cancellable():
                 response = await stub.Forward(request, timeout=_timeout())
         if response.HasField("failed"):
@@ -163,10 +172,9 @@ class Forwarding:
         of_one = self._stream(path, serve)
 
         async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
-            async with aclosing(
-                of_one(request) if request.filter.server else self._events(path, request, serve)
-            ) as all_of:
-                async for response in all_of:
+            chosen = of_one(request) if request.filter.server else self._events(path, request, serve)
+            async with aclosing(chosen) as responses:
+                async for response in responses:
                     yield response
 
         return at_all
@@ -183,8 +191,8 @@ class Forwarding:
         self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, body: bytes
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
-        sent = pb.ForwardStreamRequest(opening=opening(path, server, owner, CURRENT_TRACE.get()), request=body)
-        stream = stub.ForwardStream(sent, timeout=_timeout())
+        about = opening(path, server, owner, principal(), CURRENT_TRACE.get())
+        stream = stub.ForwardStream(pb.ForwardStreamRequest(opening=about, request=body), timeout=_timeout())
         try:
             with _told(server, owner):
                 while (step := await _read(stream)) is not EOF:

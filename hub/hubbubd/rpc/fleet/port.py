@@ -10,6 +10,7 @@ import grpc
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.errors import ConfigError
 from hubbubd.rpc import listen as listening
+from hubbubd.rpc.fleet.calls import CallsElsewhere
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.forwarding import Forwarding
 from hubbubd.rpc.fleet.live import LiveElsewhere
@@ -58,7 +59,9 @@ class FleetPort:
         await self._server.start()
         listening = asyncio.create_task(live.run())
         try:
-            yield Forwarding(hub, self._peers, changes, live)
+            forwarding = Forwarding(hub, self._peers, changes, live)
+            hub.calls.elsewhere = CallsElsewhere(hub, forwarding)
+            yield forwarding
         finally:
             with anyio.CancelScope(shield=True):
                 await ended(listening)
