@@ -9,6 +9,7 @@ import pytest
 
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError
 from hubbubd.rpc.context import amend
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
@@ -110,14 +111,15 @@ async def test_a_question_that_names_its_call_is_certainly_caused_by_it(two: Two
         sent.ask("elicitation/create", FORM, on_wire=named)
         return await never(sent)
 
+    def asked() -> list[PendingRequest]:
+        return caller.hub.inbox.select(RequestFilter())
+
     owner.peer.behaviour = asks
     for named in (True, False):
         waiting = asyncio.create_task(caller.hub.calls.call(spec(call_id=f"{named}"), "ann"))
-        await until(lambda: len(caller.hub.inbox.select(RequestFilter())) == (1 if named else 2))  # noqa: B023
+        await until(lambda: len(asked()) == (1 if named else 2))  # noqa: B023
         waiting.cancel()
-    certain = {
-        request.call_id: caller.hub.calls.certain(request) for request in caller.hub.inbox.select(RequestFilter())
-    }
+    certain = {request.call_id: caller.hub.calls.certain(request) for request in asked()}
     assert certain == {"True": True, "False": False}
 
 
