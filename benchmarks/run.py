@@ -22,6 +22,7 @@ import access
 import anyio
 import backlog
 import calls
+import fleet
 import flood
 import goals
 import history
@@ -104,6 +105,10 @@ async def _stream(run: Run) -> Sequence[Row]:
     return await stream.ways(run.directory, rounds=4, calls=run.some(1000))
 
 
+async def _fleet(run: Run) -> Sequence[Row]:
+    return await fleet.forwards(run.directory, rounds=8, calls=run.some(400))
+
+
 async def _access(run: Run) -> Sequence[Row]:
     return await access.ways(run.directory, rounds=8, calls=run.some(400))
 
@@ -157,6 +162,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "calls": ("Calls of servers that only answer", _calls),
     "stream": ("Calls by how they are made", _stream),
     "access": ("Calls by who makes them", _access),
+    "fleet": ("Calls at another member of a fleet", _fleet),
     "telemetry": ("Calls through hubs with telemetry", _telemetry),
     "questions": ("From a server's question to the end of its call", _questions),
     "watchers": (f"From a change to {watchers.WATCHERS} watchers", _watchers),
