@@ -91,7 +91,11 @@ class Forwarding:
         async def at_owner(request: Message) -> Message:
             server = subject(self._hub, path, request)
             if server is None or self._ownership.owns(server):
-                return await serve(request)
+                try:
+                    return await serve(request)
+                except HubError as exc:
+                    if server is None or exc.reason not in _ELSEWHERE:
+                        raise
             caller, body = principal(), request.SerializeToString()
 
             async def send(owner: Owner) -> Message:
@@ -132,7 +136,7 @@ class Forwarding:
         stub = await self._peers.reach(owner)
         await self._live.begun(owner)
         with self._span(server, owner) as trace, _told(server, owner):
-            request = pb.ForwardRequest(opening=opening(path, server, owner, caller, trace), request=body)
+            request = pb.ForwardRequest(opening=opening(path, server, caller, trace), request=body)
             async with cancellable():
                 response = await stub.Forward(request, timeout=_timeout())
         if response.HasField("failed"):
@@ -191,7 +195,7 @@ class Forwarding:
         self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, body: bytes
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
-        about = opening(path, server, owner, principal(), CURRENT_TRACE.get())
+        about = opening(path, server, principal(), CURRENT_TRACE.get())
         stream = stub.ForwardStream(pb.ForwardStreamRequest(opening=about, request=body), timeout=_timeout())
         try:
             with _told(server, owner):

@@ -8,17 +8,15 @@ from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.context import amend
-from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parsed
 
 
-def opening(method: str, server: str, owner: Owner, caller: Principal, trace: Trace | None) -> pb.Opening:
-    """Return the opening of a forward to the owner of a server, in the name of a caller."""
+def opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
+    """Return the opening of a forward in the name of a caller."""
     place = trace.headers() if trace is not None else {}
     return pb.Opening(
         method=method,
         server=server,
-        life=owner.life,
         principal=_packed(caller),
         traceparent=place.get("traceparent", ""),
         tracestate=place.get("tracestate", ""),
