@@ -10,8 +10,9 @@ import pytest
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest
-from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError
+from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, UpstreamError
 from hubbubd.rpc.context import amend
+from hubbubd.rpc.fleet import calls
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
 from ..runtime.conftest import FORM
@@ -132,3 +133,57 @@ async def test_what_was_forwarded_goes_no_further(two: Two) -> None:
     with pytest.raises((NotFound, FailedPrecondition)):
         await caller.hub.calls.start(spec(), "ann")
     assert not owner.peer.sent
+
+
+URI = "file:///x"
+
+
+def changed(owner: Member) -> None:
+    owner.peer.link.tell("notifications/resources/updated", {"uri": URI})
+
+
+async def test_a_host_is_told_of_changes_of_a_resource_at_another_member(
+    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "AGAIN_S", 0.05)
+    caller, owner = two
+    told: list[str] = []
+    owner.peer.capabilities = {"resources": {"subscribe": True}}
+    async with caller.hub.subscriptions.following("one", URI, told.append) as failed:
+        await until(lambda: any(sent.method == "resources/read" for sent in owner.peer.sent))
+        await asyncio.sleep(0.1)
+        assert told == []
+        changed(owner)
+        await until(lambda: told == [URI])
+        owner.believed.hear("one", caller.owner)  # the stream ends
+        await asyncio.sleep(0.1)
+        owner.believed.hear("one", owner.owner)
+        await until(lambda: len(told) == 2)
+        assert not failed.is_set()
+        assert told == [URI, URI]
+
+
+async def test_a_resource_that_cannot_be_watched_is_refused_as_at_its_member(two: Two) -> None:
+    caller, owner = two
+
+    async def follow(member: Member) -> None:
+        async with member.hub.subscriptions.following("one", URI, lambda _: None):
+            pass
+
+    found: list[tuple[type, str]] = []
+    for member in (owner, caller):
+        with pytest.raises(FailedPrecondition) as caught:
+            await follow(member)
+        found.append((caught.type, caught.value.reason))
+    assert found == [(FailedPrecondition, "SUBSCRIPTIONS_NOT_OFFERED")] * 2
+
+    async def refuses(sent: Sent) -> Outcome:
+        raise PeerError(-32002, "no such resource")
+
+    owner.peer.capabilities = {"resources": {"subscribe": True}}
+    owner.peer.behaviour = refuses
+    for member in (owner, caller):
+        with pytest.raises(UpstreamError) as refused:
+            await follow(member)
+        about = refused.value.fault
+        assert (about.code, about.details["jsonrpc_code"]) == ("SERVER_ERROR", -32002)

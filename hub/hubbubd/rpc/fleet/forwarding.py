@@ -131,6 +131,14 @@ class Forwarding:
 
         return await self._at_owner(server, lambda owner: self._sent(path, server, owner, caller, body), here)
 
+    async def stream(self, path: str, server: str, caller: Principal, body: bytes) -> AsyncGenerator[bytes, None]:
+        """Return the responses of an RPC at a server's owner, for a caller; the first one is there. Raises HubError."""
+
+        async def here() -> AsyncGenerator[bytes, None]:
+            raise _changing(server)
+
+        return await self._opened(path, server, caller, body, here)
+
     async def _sent(self, path: str, server: str, owner: Owner, caller: Principal, body: bytes) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
         stub = await self._peers.reach(owner)
@@ -145,30 +153,35 @@ class Forwarding:
 
     def _stream(self, path: str, serve: Stream) -> Stream:
         async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
+            async def here() -> AsyncGenerator[bytes, None]:
+                return serve(request)
+
             server = subject(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 responses = serve(request)
             else:
-                responses = await self._streaming(path, server, request, serve)
+                responses = await self._opened(path, server, principal(), request.SerializeToString(), here)
             async with aclosing(responses):
                 async for response in responses:
                     yield response
 
         return at_owner
 
-    async def _streaming(self, path: str, server: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
-        body = request.SerializeToString()
-
+    async def _opened(
+        self,
+        path: str,
+        server: str,
+        caller: Principal,
+        body: bytes,
+        here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
+    ) -> AsyncGenerator[bytes, None]:
         async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
-            responses = self.responses(await self._peers.reach(owner), path, server, owner, body)
+            responses = self.responses(await self._peers.reach(owner), path, server, owner, caller, body)
             try:
                 first = await anext(responses)
             except StopAsyncIteration:
                 return _after(None, responses)
             return _after(first, responses)
-
-        async def here() -> AsyncGenerator[bytes, None]:
-            return serve(request)
 
         return await self._at_owner(server, send, here)
 
@@ -184,18 +197,18 @@ class Forwarding:
         return at_all
 
     def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
-        body = request.SerializeToString()
+        caller, body = principal(), request.SerializeToString()
 
         async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
-            return self.responses(await self._peers.reach(owner), path, "", owner, body)
+            return self.responses(await self._peers.reach(owner), path, "", owner, caller, body)
 
         return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
 
     async def responses(
-        self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, body: bytes
+        self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, caller: Principal, body: bytes
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
-        about = opening(path, server, principal(), CURRENT_TRACE.get())
+        about = opening(path, server, caller, CURRENT_TRACE.get())
         stream = stub.ForwardStream(pb.ForwardStreamRequest(opening=about, request=body), timeout=_timeout())
         try:
             with _told(server, owner):

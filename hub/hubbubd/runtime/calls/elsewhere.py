@@ -1,6 +1,10 @@
 """Calls at the other members of a fleet: the port that `rpc/fleet/` implements."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
+
+import anyio
 
 from hubbubd.core.calls import Call
 from hubbubd.runtime.calls.spec import CallSpec
@@ -23,4 +27,10 @@ class Elsewhere(Protocol):
 
     async def cancel(self, call: Call, *, abort: bool) -> Call:
         """End a call."""
+        ...
+
+    def following(
+        self, server: str, uri: str, principal: str, tell: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[anyio.Event]:
+        """Tell of each change of a resource during the block; as `Subscriptions.following`."""
         ...
