@@ -1,99 +1,60 @@
-"""What a store in PostgreSQL costs beside one in a file, and how soon a member hears of what another one commits."""
+"""What it costs that a call's server is another member's: the same call at its owner, and at a member that forwards."""
 
-import asyncio
+import json
 import statistics
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
-from itertools import count
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from time import perf_counter
+from typing import Any
 
-from measure import Figure, in_turns, percentile
+import anyio
+from measure import TEXT, Figure, in_turns
+from processes import HERE, START_LIMIT_S, ended_after
 
-from hubbubd.store import Commit, Store, Write
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_place import Entrant
-from hubbubd.store.sqlite import SqliteStore
+import hubbub_client
+from hubbub_frontend.certs import Authority
 
-VALUE = b"x" * 600
-"""As much as the record of a call takes."""
-
-KEYS = 1000
-"""Records that commits change in turn."""
-
-CALLERS = (1, 64)
-
-HEARD_MS = 5.0
-"""The most that half of all commits may take from the call at one member to the listener at another one."""
+MORE_MS = 2.0
+"""The most that a forwarded call should take more."""
 
 
-async def stores(directory: Path, *, rounds: int, commits: int) -> list[Figure]:
-    """Commits per second of a file, of a database alone, and of a member while another one hears of them."""
-    sys.path.append(str(Path(__file__).parents[1]))
-    from tests.postgres import running
-
-    with running() as server:
-        async with AsyncExitStack() as held:
-
-            async def postgres(schema: str, name: str | None = None) -> PostgresStore:
-                (place := directory / f"{schema}-{name}").mkdir()
-                member = None if name is None else Entrant(name, 300.0)
-                store = await PostgresStore.open(
-                    server.url, schema=schema, directory=place, patience_s=60, member=member
-                )
-                held.push_async_callback(store.close)
-                return store
-
-            file = await SqliteStore.open(directory / "store.db")
-            held.push_async_callback(file.close)
-            one, other = await postgres("fleet", "a"), await postgres("fleet", "b")
-            other.listen(lambda _: None)
-            ways: dict[str, Store] = {"a file": file, "PostgreSQL": await postgres("alone"), "a member of two": one}
-            return [*await _rates(ways, rounds, commits), *await _heard(one, other, commits)]
-
-
-async def _rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figure]:
-    found: list[Figure] = []
-    for callers in CALLERS:
-        works = [_commits(store) for store in ways.values()]
-        series = await in_turns(works, rounds=rounds, calls=commits * min(callers, 8), in_flight=callers)
-        for way, one in zip(ways, series, strict=True):
-            ratio = statistics.median(rate / base for rate, base in zip(one.rates, series[0].rates, strict=True))
+async def forwards(directory: Path, *, rounds: int, calls: int) -> Sequence[Figure]:
+    """Unary calls at the owner and at the other member, in turns."""
+    Authority.open(directory)
+    async with AsyncExitStack() as open_:
+        owner = await open_.enter_async_context(_member("owner", directory))
+        other = await open_.enter_async_context(_member("other", directory, owner["forward"]))
+        clients = [
+            await open_.enter_async_context(hubbub_client.connect(each["grpc"], token="bench"))
+            for each in (owner, other)
+        ]
+        found: list[Figure] = []
+        for in_flight in (1, 32):
+            works = [_echo(client) for client in clients]
+            here, there = await in_turns(works, rounds=rounds, calls=calls, in_flight=in_flight)
+            more = statistics.median(b.median_ms - a.median_ms for a, b in zip(here.rounds, there.rounds, strict=True))
+            about = f"{in_flight} in flight"
             found += [
-                Figure(f"commits to {way}, {callers} at once", one.rate, "/s"),
-                Figure(f"commits to {way}, {callers} at once, beside a file", ratio, "x"),
+                Figure(f"at the owner, {about}", here.median_ms, "ms"),
+                Figure(f"forwarded, {about}", there.median_ms, "ms"),
+                Figure(f"more by the forward, {about}", more, "ms", MORE_MS if in_flight == 1 else None),
             ]
     return found
 
 
-def _commits(store: Store) -> Callable[[], Awaitable[object]]:
-    numbers = count()
-    return lambda: store.commit([Write(f"call/{next(numbers) % KEYS}", VALUE)])
+def _echo(client: hubbub_client.Hub) -> Any:
+    return lambda: client.call_tool("light", "echo", {"text": TEXT})
 
 
-async def _heard(one: PostgresStore, other: PostgresStore, commits: int) -> list[Figure]:
-    """From the call of a commit at one member until it returns, and until the other's listener has it."""
-    arrived = asyncio.Event()
-    revision = 0
-
-    def listen(commit: Commit) -> None:
-        if commit.revision == revision:
-            arrived.set()
-
-    other.listen(listen)
-    made_s: list[float] = []
-    heard_s: list[float] = []
-    while len(heard_s) < commits:
-        arrived.clear()
-        revision = one.revision + 1
-        began = perf_counter()
-        await one.commit([Write("heard", VALUE)])
-        made_s.append(perf_counter() - began)
-        await arrived.wait()
-        heard_s.append(perf_counter() - began)
-    return [
-        Figure("a commit at one member, median", statistics.median(made_s) * 1000, "ms"),
-        Figure("until the other has heard of it, median", statistics.median(heard_s) * 1000, "ms", HEARD_MS),
-        Figure("until the other has heard of it, p99", percentile(heard_s, 0.99) * 1000, "ms"),
-    ]
+@asynccontextmanager
+async def _member(name: str, directory: Path, *owner: str) -> AsyncGenerator[dict[str, str]]:
+    """A member, and where it is reached."""
+    command = [sys.executable, str(HERE / "member.py"), name, str(directory), *owner]
+    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
+    async with ended_after(process):
+        assert process.stdout is not None
+        with anyio.fail_after(START_LIMIT_S):
+            ready = json.loads(await process.stdout.receive())
+        yield ready

@@ -28,6 +28,7 @@ import goals
 import history
 import hosts
 import many
+import postgres
 import questions
 import rivals
 import stalled
@@ -105,6 +106,10 @@ async def _stream(run: Run) -> Sequence[Row]:
     return await stream.ways(run.directory, rounds=4, calls=run.some(1000))
 
 
+async def _fleet(run: Run) -> Sequence[Row]:
+    return await fleet.forwards(run.directory, rounds=8, calls=run.some(400))
+
+
 async def _access(run: Run) -> Sequence[Row]:
     return await access.ways(run.directory, rounds=8, calls=run.some(400))
 
@@ -145,8 +150,8 @@ async def _store(run: Run) -> Sequence[Row]:
     return await upkeep.store(run.directory, commits=run.some(200), calls=run.some(10_000))
 
 
-async def _fleet(run: Run) -> Sequence[Row]:
-    return await fleet.stores(run.directory, rounds=4, commits=run.some(400))
+async def _postgres(run: Run) -> Sequence[Row]:
+    return await postgres.stores(run.directory, rounds=4, commits=run.some(400))
 
 
 async def _history(run: Run) -> Sequence[Row]:
@@ -162,6 +167,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "calls": ("Calls of servers that only answer", _calls),
     "stream": ("Calls by how they are made", _stream),
     "access": ("Calls by who makes them", _access),
+    "fleet": ("Calls at another member of a fleet", _fleet),
     "telemetry": ("Calls through hubs with telemetry", _telemetry),
     "questions": ("From a server's question to the end of its call", _questions),
     "watchers": (f"From a change to {watchers.WATCHERS} watchers", _watchers),
@@ -171,7 +177,7 @@ PARTS: Mapping[str, tuple[str, Callable[[Run], Awaitable[Sequence[Row]]]]] = {
     "many": ("Many servers", _many),
     "loop": ("The loop", _loop),
     "store": ("The store", _store),
-    "fleet": ("The store in PostgreSQL, and at two members", _fleet),
+    "postgres": ("The store in PostgreSQL, and at two members", _postgres),
     "history": ("With the calls that there have been", _history),
 }
 """The title of each, and what measures it. Rows are figures, or have a field for each column."""

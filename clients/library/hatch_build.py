@@ -5,7 +5,13 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGES = {"hubbub_client": "../hubbub_client", "hubbub": "../../protos/hubbub"}
+PACKAGES = {
+    "hubbub_client": "../hubbub_client",
+    "hubbub/v1": "../../protos/hubbub/v1",
+    "hubbub/__init__.py": "../../protos/hubbub/__init__.py",
+    "hubbub/py.typed": "../../protos/hubbub/py.typed",
+}
+"""What is between members of a fleet (`hubbub/fleet`) is not among them: the distribution `hubbub` has it."""
 
 
 class Packages(BuildHookInterface[Any]):

@@ -131,8 +131,16 @@ def test_the_library_is_in_one_wheel_and_all_else_in_the_other(wheels: Mapping[s
     folders = (path.name for path in (*(ROOT / "clients").glob("hubbub_*"), ROOT / "hub/hubbubd"))
     assert held == {
         "hubbub-client": {"hubbub", "hubbub_client"},
-        "hubbub": {*folders} - {"hubbub_client"},
+        "hubbub": {*folders} - {"hubbub_client"} | {"hubbub"},
     }
+
+
+def test_what_is_between_members_of_a_fleet_comes_with_the_hub_alone(wheels: Mapping[str, Path]) -> None:
+    of_api = {
+        name: {Path(file).parts[1] for file in ZipFile(wheel).namelist() if file.startswith("hubbub/")}
+        for name, wheel in wheels.items()
+    }
+    assert of_api == {"hubbub-client": {"__init__.py", "py.typed", "v1"}, "hubbub": {"fleet"}}
 
 
 def test_no_file_of_a_package_is_left_out(wheels: Mapping[str, Path]) -> None:

@@ -120,6 +120,21 @@ async def test_a_call_that_was_handed_on_with_its_queue_is_asked_for_once_more(
     assert times == [0, 1]
 
 
+async def test_a_call_that_is_handed_on_where_it_arrived_follows_its_server(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, owner = two
+
+    async def moved(*_: object, **__: object) -> Call:
+        former.believed.hear("one", owner.owner)
+        raise FailedPrecondition("it was handed on", reason="MOVED")
+
+    former.believed.hear("one", former.owner)
+    monkeypatch.setattr(former.hub.calls, "call", moved)
+    assert (await former.api(CALL, call())).call.result
+    assert len(owner.peer.sent) == 1
+
+
 async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
     two: tuple[Member, Member], until: Until
 ) -> None:

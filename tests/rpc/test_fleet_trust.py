@@ -12,7 +12,7 @@ from hubbub.fleet.v1 import fleet_pb2_grpc
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
-from hubbubd.rpc.context import amend, current
+from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet import FleetPort, forwarding
 from hubbubd.rpc.fleet.opening import enter, opening
 from hubbubd.runtime.ownership import Owner
@@ -133,8 +133,7 @@ def test_a_principal_travels_as_it_is() -> None:
         may_name_others=True,
         groups=frozenset({"g", "h"}),
     )
-    amend(principal=caller)
-    enter(opening("m", "one", Owner("b", 1, ""), None))
+    enter(opening("m", "one", caller, None))
     there = current()
     assert there.principal == Principal(
         name=caller.name,
@@ -143,7 +142,7 @@ def test_a_principal_travels_as_it_is() -> None:
         expires_at=1.5,
         groups=caller.groups,
     )
-    assert there.names_caller
+    assert (there.names_caller, there.forwarded) == (True, True)
 
 
 def test_the_names_of_a_member_s_certificate(tmp_path: Path) -> None:
@@ -155,3 +154,19 @@ def test_the_names_of_a_member_s_certificate(tmp_path: Path) -> None:
     for wrong in ("", "A", "-a", "a b", "a" * 64):
         with pytest.raises(ValueError, match="no name for a member"):
             Authority.open(tmp_path).member(wrong)
+
+
+async def test_an_address_that_was_never_served_is_given_up(tmp_path: Path) -> None:
+    settings = Fleet.settings_of("a", Authority.open(tmp_path))
+    port = FleetPort(settings, LARGE)
+    await port.close()
+    again = FleetPort(settings.model_copy(update={"listen": port.address}), LARGE)
+    assert again.address == port.address
+    await again.close()
+
+
+async def test_others_are_told_of_the_address_at_which_they_reach_it(tmp_path: Path) -> None:
+    settings = Fleet.settings_of("a", Authority.open(tmp_path)).model_copy(update={"reached_at": "a.example:7879"})
+    port = FleetPort(settings, LARGE)
+    assert port.address == "a.example:7879"
+    await port.close()

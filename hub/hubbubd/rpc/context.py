@@ -46,6 +46,9 @@ class RpcContext:
     names_caller: bool = False
     """Whether the caller says for whom it calls (`hubbub-as`), be it itself."""
 
+    forwarded: bool = False
+    """Whether another member of the fleet has sent it here; then it goes no further."""
+
     crowd: Crowd = Crowd.AWAY
     """Set for RPCs that need no credential."""
 

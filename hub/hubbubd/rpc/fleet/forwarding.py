@@ -18,9 +18,10 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd.core.access import Principal
 from hubbubd.errors import Category, Fault, HubError, Unavailable, UpstreamError
 from hubbubd.rpc import status
-from hubbubd.rpc.context import current
+from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.merged import MergedEvents
@@ -90,11 +91,15 @@ class Forwarding:
         async def at_owner(request: Message) -> Message:
             server = subject(self._hub, path, request)
             if server is None or self._ownership.owns(server):
-                return await serve(request)
-            body = request.SerializeToString()
+                try:
+                    return await serve(request)
+                except HubError as exc:
+                    if server is None or exc.reason not in _ELSEWHERE:
+                        raise
+            caller, body = principal(), request.SerializeToString()
 
             async def send(owner: Owner) -> Message:
-                return parse(await self._sent(path, server, owner, body))
+                return parse(await self._sent(path, server, owner, caller, body))
 
             return await self._at_owner(server, send, lambda: serve(request))
 
@@ -118,12 +123,28 @@ class Forwarding:
                 return await here()
         raise _changing(server)
 
-    async def _sent(self, path: str, server: str, owner: Owner, body: bytes) -> bytes:
+    async def send(self, path: str, server: str, caller: Principal, body: bytes) -> bytes:
+        """Have the owner of a server carry out a unary RPC for a caller, and return the response. Raises HubError."""
+
+        async def here() -> bytes:
+            raise _changing(server)  # it has just come to this member
+
+        return await self._at_owner(server, lambda owner: self._sent(path, server, owner, caller, body), here)
+
+    async def stream(self, path: str, server: str, caller: Principal, body: bytes) -> AsyncGenerator[bytes, None]:
+        """Return the responses of an RPC at a server's owner, for a caller; the first one is there. Raises HubError."""
+
+        async def here() -> AsyncGenerator[bytes, None]:
+            raise _changing(server)
+
+        return await self._opened(path, server, caller, body, here)
+
+    async def _sent(self, path: str, server: str, owner: Owner, caller: Principal, body: bytes) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
         stub = await self._peers.reach(owner)
         await self._live.begun(owner)
         with self._span(server, owner) as trace, _told(server, owner):
-            request = pb.ForwardRequest(opening=opening(path, server, owner, trace), request=body)
+            request = pb.ForwardRequest(opening=opening(path, server, caller, trace), request=body)
             async with cancellable():
                 response = await stub.Forward(request, timeout=_timeout())
         if response.HasField("failed"):
@@ -132,30 +153,35 @@ class Forwarding:
 
     def _stream(self, path: str, serve: Stream) -> Stream:
         async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
+            async def here() -> AsyncGenerator[bytes, None]:
+                return serve(request)
+
             server = subject(self._hub, path, request)
             if server is None or self._ownership.owns(server):
                 responses = serve(request)
             else:
-                responses = await self._streaming(path, server, request, serve)
+                responses = await self._opened(path, server, principal(), request.SerializeToString(), here)
             async with aclosing(responses):
                 async for response in responses:
                     yield response
 
         return at_owner
 
-    async def _streaming(self, path: str, server: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
-        body = request.SerializeToString()
-
+    async def _opened(
+        self,
+        path: str,
+        server: str,
+        caller: Principal,
+        body: bytes,
+        here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
+    ) -> AsyncGenerator[bytes, None]:
         async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
-            responses = self.responses(await self._peers.reach(owner), path, server, owner, body)
+            responses = self.responses(await self._peers.reach(owner), path, server, owner, caller, body)
             try:
                 first = await anext(responses)
             except StopAsyncIteration:
                 return _after(None, responses)
             return _after(first, responses)
-
-        async def here() -> AsyncGenerator[bytes, None]:
-            return serve(request)
 
         return await self._at_owner(server, send, here)
 
@@ -163,28 +189,27 @@ class Forwarding:
         of_one = self._stream(path, serve)
 
         async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
-            async with aclosing(
-                of_one(request) if request.filter.server else self._events(path, request, serve)
-            ) as all_of:
-                async for response in all_of:
+            chosen = of_one(request) if request.filter.server else self._events(path, request, serve)
+            async with aclosing(chosen) as responses:
+                async for response in responses:
                     yield response
 
         return at_all
 
     def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
-        body = request.SerializeToString()
+        caller, body = principal(), request.SerializeToString()
 
         async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
-            return self.responses(await self._peers.reach(owner), path, "", owner, body)
+            return self.responses(await self._peers.reach(owner), path, "", owner, caller, body)
 
         return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
 
     async def responses(
-        self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, body: bytes
+        self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, caller: Principal, body: bytes
     ) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
-        sent = pb.ForwardStreamRequest(opening=opening(path, server, owner, CURRENT_TRACE.get()), request=body)
-        stream = stub.ForwardStream(sent, timeout=_timeout())
+        about = opening(path, server, caller, CURRENT_TRACE.get())
+        stream = stub.ForwardStream(pb.ForwardStreamRequest(opening=about, request=body), timeout=_timeout())
         try:
             with _told(server, owner):
                 while (step := await _read(stream)) is not EOF:

@@ -7,8 +7,7 @@ import anyio
 import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbubd.rpc.fleet.changes import Changes
-from hubbubd.rpc.fleet.others import LOOK_S, ended, with_each_other
+from hubbubd.rpc.fleet.changes import LOOK_S, Changes, ended, with_each_other
 from hubbubd.rpc.fleet.peers import Peers, Unreached
 from hubbubd.runtime.calls import Live, LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.ownership import Owner, Ownership

@@ -12,8 +12,7 @@ import anyio
 
 from hubbub.v1 import event_pb2
 from hubbubd.errors import HubError
-from hubbubd.rpc.fleet.changes import Changes
-from hubbubd.rpc.fleet.others import ended, with_each_other
+from hubbubd.rpc.fleet.changes import Changes, ended, with_each_other
 from hubbubd.rpc.fleet.peers import Unreached
 from hubbubd.runtime.ownership import Owner, Ownership
 

@@ -7,19 +7,17 @@ from google.protobuf.message import DecodeError
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import InvalidArgument
-from hubbubd.rpc.context import amend, principal
-from hubbubd.runtime.ownership import Owner
+from hubbubd.rpc.context import amend
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace, parsed
 
 
-def opening(method: str, server: str, owner: Owner, trace: Trace | None) -> pb.Opening:
-    """Return the opening of a forward to the owner of a server."""
+def opening(method: str, server: str, caller: Principal, trace: Trace | None) -> pb.Opening:
+    """Return the opening of a forward in the name of a caller."""
     place = trace.headers() if trace is not None else {}
     return pb.Opening(
         method=method,
         server=server,
-        life=owner.life,
-        principal=_packed(principal()),
+        principal=_packed(caller),
         traceparent=place.get("traceparent", ""),
         tracestate=place.get("tracestate", ""),
     )
@@ -30,7 +28,7 @@ def enter(given: pb.Opening) -> None:
 
     The caller may do what its grants say, but it is never the owner of this member's machine (`access.is_owner`).
     """
-    amend(principal=_unpacked(given.principal), names_caller=True)
+    amend(principal=_unpacked(given.principal), names_caller=True, forwarded=True)
     CURRENT_TRACE.set(parsed({"traceparent": given.traceparent, "tracestate": given.tracestate}))
 
 

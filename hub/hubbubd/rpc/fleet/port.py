@@ -10,10 +10,10 @@ import grpc
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.errors import ConfigError
 from hubbubd.rpc import listen as listening
-from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.calls import CallsElsewhere
+from hubbubd.rpc.fleet.changes import Changes, ended
 from hubbubd.rpc.fleet.forwarding import Forwarding
 from hubbubd.rpc.fleet.live import LiveElsewhere
-from hubbubd.rpc.fleet.others import ended
 from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
 from hubbubd.rpc.fleet.service import URI_NAME, FleetService
 from hubbubd.rpc.methods import RpcSettings, rpcs
@@ -35,6 +35,7 @@ class FleetPort:
         self._settings = settings
         self._max_message_bytes = max_message_bytes
         # A record has both request and response, and each may be as large as the limit.
+        self._started = False
         self._most_bytes = 4 * max_message_bytes + 64 * 1024
         self._server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=MAX_RPCS)
         try:
@@ -46,6 +47,14 @@ class FleetPort:
         self.address = settings.reached_at or bound
         """HOST:PORT at which other members reach it."""
 
+    async def close(self) -> None:
+        """Give the address up, whether it was served or not."""
+        with anyio.CancelScope(shield=True):
+            await self._peers.close()
+            if not self._started:  # gRPC gives the socket of such a server up at some later time
+                await self._server.start()
+            await self._server.stop(ENDING_S)
+
     @asynccontextmanager
     async def serving(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
         """Serve the others with what this hub has, and yield what forwards to them. `life` is this member's."""
@@ -56,14 +65,16 @@ class FleetPort:
         service = FleetService(known, hub.calls.live, hub.ownership, changes, name=self._settings.name, life=life)
         self._server.add_generic_rpc_handlers([service.handler()])
         await self._server.start()
+        self._started = True
         listening = asyncio.create_task(live.run())
         try:
-            yield Forwarding(hub, self._peers, changes, live)
+            forwarding = Forwarding(hub, self._peers, changes, live)
+            hub.calls.elsewhere = CallsElsewhere(hub, forwarding)
+            yield forwarding
         finally:
             with anyio.CancelScope(shield=True):
                 await ended(listening)
-                await self._server.stop(ENDING_S)
-                await self._peers.close()
+                await self.close()
 
     def _options(self) -> list[tuple[str, int]]:
         return [

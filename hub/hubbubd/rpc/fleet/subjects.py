@@ -19,8 +19,8 @@ def subject(hub: Hub, path: str, request: Any) -> str | None:
 
     All others are refused where they arrive, and their callers learn nothing of what other members have.
     """
-    server = _FINDERS[path](hub, request)
-    known = hub.servers.find(server) is not None or hub.ownership.owner(server) is not None
+    server, whose = _FINDERS[path](hub, request), hub.ownership
+    known = whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
     return server if known and principal().may(Permission.BROWSE, server) else None
 
 

@@ -4,6 +4,7 @@ from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder, served
 from hubbubd.runtime.calls.causes import Causes
 from hubbubd.runtime.calls.client_tasks import ClientTasks
+from hubbubd.runtime.calls.elsewhere import Elsewhere
 from hubbubd.runtime.calls.exchange import CallExchange
 from hubbubd.runtime.calls.live import Live, LiveCalls
 from hubbubd.runtime.calls.multi_round import Rounds, kind_of
@@ -22,6 +23,7 @@ __all__ = [
     "Causes",
     "ClientTasks",
     "Consents",
+    "Elsewhere",
     "End",
     "Live",
     "LiveCalls",

@@ -18,13 +18,14 @@ from hubbubd.core import calls as core
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox import CauseSource, PendingRequest
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tool_policy import denied
 from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
+from hubbubd.runtime.calls.elsewhere import Elsewhere
 from hubbubd.runtime.calls.exchange import CallExchange
 from hubbubd.runtime.calls.live import LiveCalls
 from hubbubd.runtime.calls.resumption import Resumption, broken_off, in_order
@@ -73,6 +74,8 @@ class Calls:
         self._queues: dict[str, ServerQueue] = {}
         self._leaving: set[str] = set()
         self._draining = False
+        self.elsewhere: Elsewhere | None = None
+        """Makes calls of servers that other members of a fleet have; None for a hub that has all."""
         self.stopped = anyio.Event()
         """Set once all calls have been told to end, at shutdown."""
 
@@ -144,6 +147,8 @@ class Calls:
 
     def certain(self, request: PendingRequest) -> bool:
         """Return whether a request is certainly caused by a call of its principal, and by nobody else's."""
+        if self.elsewhere is not None and self.elsewhere.has(request.server):
+            return request.cause_source is CauseSource.WIRE  # who else calls there, only that member knows
         queue = self._queues.get(request.server)
         return queue is not None and queue.certain(request)
 
@@ -169,6 +174,8 @@ class Calls:
         this ends the call, unless it is detached or another caller waits for it, too. Raises NotFound, InvalidArgument,
         AlreadyExists (CALL_ID_REUSED), FailedPrecondition, ResourceExhausted, Unavailable.
         """
+        if self.elsewhere is not None and self.elsewhere.has(spec.server):
+            return await self.elsewhere.call(spec, principal, detached=detached)
         call, active = await self._begin(spec, principal, detached=detached)
         if active is None:
             return call
@@ -186,6 +193,8 @@ class Calls:
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
         """Queue a detached call; it is durable on return. Raises as `call`."""
+        if self.elsewhere is not None and self.elsewhere.has(spec.server):
+            return await self.elsewhere.start(spec, principal)
         call, active = await self._begin(spec, principal, detached=True)
         if active is None:
             return call
@@ -210,6 +219,8 @@ class Calls:
     async def cancel(self, call_id: str, *, abort: bool) -> Call:
         """End a call; one on the wire only with `abort`. Raises NotFound and FailedPrecondition."""
         call = self.get(call_id)
+        if self.elsewhere is not None and self.elsewhere.has(call.server):
+            return await self.elsewhere.cancel(call, abort=abort)
         active = self._active(call)
         if active is None or active.call.state.ended:
             raise FailedPrecondition(f"this call has ended: {call.state}", reason="CALL_FINISHED")

@@ -115,6 +115,11 @@ class Subscriptions:
         watcher, so its number is the caller's to bound. Raises NotFound, FailedPrecondition
         (SUBSCRIPTIONS_NOT_OFFERED), UpstreamError, PeerError.
         """
+        elsewhere = self.calls.elsewhere
+        if elsewhere is not None and elsewhere.has(server):
+            async with elsewhere.following(server, uri, PRINCIPAL, tell) as failed:
+                yield failed
+            return
         if server not in self._links:
             raise NotFound("server", server)
         subscription = self._enter(server, uri)

@@ -99,7 +99,6 @@ class Opening(_message.Message):
 
     METHOD_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
-    LIFE_FIELD_NUMBER: _builtins.int
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     TRACESTATE_FIELD_NUMBER: _builtins.int
@@ -107,8 +106,6 @@ class Opening(_message.Message):
     """The RPC's path: /hubbub.v1.CallService/CallMethod."""
     server: _builtins.str
     """The server that it is about; empty if it is about all that this member has."""
-    life: _builtins.int
-    """The life of the receiver that has the server, as the sender knows."""
     principal: _builtins.bytes
     """A `Principal`; bytes, as the same comes often."""
     traceparent: _builtins.str
@@ -120,14 +117,13 @@ class Opening(_message.Message):
         *,
         method: _builtins.str = ...,
         server: _builtins.str = ...,
-        life: _builtins.int = ...,
         principal: _builtins.bytes = ...,
         traceparent: _builtins.str = ...,
         tracestate: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["life", b"life", "method", b"method", "principal", b"principal", "server", b"server", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "principal", b"principal", "server", b"server", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,218 @@
+"""Calls that this hub makes by itself, for MCP hosts, of servers that other members have."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import anyio
+import grpc
+
+from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import event_pb2
+from hubbubd import bounds
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.calls import Call, CallState
+from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, UpstreamError
+from hubbubd.rpc import status
+from hubbubd.rpc.context import current
+from hubbubd.rpc.fleet.changes import ended
+from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.spec_fields import duration
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.hub import Hub
+
+KNOWN_S = 2.0
+"""Seconds to wait until this member has heard of what another one has recorded."""
+
+SERVICE = "/hubbub.v1.CallService/"
+WATCH_RESOURCE = "/hubbub.v1.EventService/WatchResource"
+
+AGAIN_S = 1.0
+"""Seconds until a resource is watched again whose member was lost."""
+
+
+class CallsElsewhere:
+    """Implements `runtime.calls.Elsewhere`."""
+
+    def __init__(self, hub: Hub, forwarding: Forwarding) -> None:
+        self._hub = hub
+        self._forwarding = forwarding
+
+    def has(self, server: str) -> bool:
+        ownership = self._hub.ownership
+        # What was forwarded to this member goes no further.
+        return not ownership.owns(server) and ownership.owner(server) is not None and not current().forwarded
+
+    async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
+        request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)
+        try:
+            response = await self._ask("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
+        except status.Passed as exc:
+            call_id = exc.metadata.get("call_id")
+            if call_id is None:
+                raise  # it was not made
+            failed = await self._known(call_id, lambda call: call.state.ended)
+            return failed or _made(spec, principal, call_id, detached, fault=_fault(exc))
+        done = response.call
+        return _made(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
+
+    async def start(self, spec: CallSpec, principal: str) -> Call:
+        request = pb.StartCallRequest(spec=_spec(spec))
+        response = await self._ask("StartCall", spec.server, principal, request, pb.StartCallResponse)
+        known = await self._known(response.call.id, lambda call: call.detached)
+        return known or _made(spec, principal, response.call.id, detached=True)
+
+    async def cancel(self, call: Call, *, abort: bool) -> Call:
+        request = pb.CancelCallRequest(id=call.id, abort=abort)
+        await self._ask("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
+        return await self._known(call.id, lambda call: call.state.ended) or call
+
+    @asynccontextmanager
+    async def following(
+        self, server: str, uri: str, principal: str, tell: Callable[[str], None]
+    ) -> AsyncGenerator[anyio.Event]:
+        body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
+        failed = anyio.Event()
+
+        async def watch() -> AsyncGenerator[bytes, None]:
+            return await self._forwarding.stream(WATCH_RESOURCE, server, _caller(principal, server), body)
+
+        try:
+            updates = await watch()
+            await _updated(updates)  # then the server has accepted it
+        except status.Passed as exc:
+            raise _refusal(exc) from None
+        following = asyncio.create_task(self._follow(updates, watch, uri, tell))
+        following.add_done_callback(lambda _: failed.set())
+        try:
+            yield failed
+        finally:
+            await ended(following)
+
+    async def _follow(
+        self,
+        updates: AsyncGenerator[bytes, None],
+        watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
+        uri: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        """Tell of updates until the resource cannot be watched any more."""
+        while True:
+            try:
+                async with aclosing(updates):
+                    while await _updated(updates):
+                        tell(uri)
+            except HubError as exc:
+                if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
+                    return
+            updates = await self._again(watch)  # its first update is that of what may have changed meanwhile
+
+    async def _again(self, watch: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]) -> AsyncGenerator[bytes, None]:
+        """Watch once more, as soon as that can be done. Raises HubError."""
+        while True:
+            await anyio.sleep(AGAIN_S)
+            try:
+                return await watch()
+            except HubError as exc:
+                if status.code_of(exc) is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+
+    async def _ask(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
+        body = request.SerializeToString()
+        raw = await self._forwarding.send(f"{SERVICE}{name}", server, _caller(principal, server), body)
+        return response.FromString(raw)
+
+    async def _known(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
+        """Return a call as it is recorded, once something holds of it; None if that takes too long."""
+        news = anyio.Event()
+
+        def changed(call: Call, _live: object) -> None:
+            if holds(call):
+                news.set()
+
+        with self._hub.calls.listen(call_id, changed):
+            try:
+                if holds(call := self._hub.calls.get(call_id)):
+                    return call
+            except NotFound:
+                pass
+            with anyio.move_on_after(KNOWN_S):
+                await news.wait()
+                return self._hub.calls.get(call_id)
+        return None
+
+
+async def _updated(updates: AsyncGenerator[bytes, None]) -> bool:
+    """Return whether a watched resource was read once more; False at the end of the watch."""
+    async for raw in updates:
+        if event_pb2.WatchResourceResponse.FromString(raw).HasField("update"):
+            return True
+    return False
+
+
+def _caller(name: str, server: str) -> Principal:
+    """Return a principal that may do what calls need. Whether it may, was decided before."""
+    grants = Grant(Role.CALLER, (server,)), Grant(Role.OPERATOR, (server,))
+    return Principal(name=name, grants=grants, credential="")
+
+
+def _refusal(exc: status.Passed) -> Exception:
+    """Return a refusal as the runtime raises it, where it tells kinds apart."""
+    if "category" in exc.metadata:
+        return UpstreamError(_fault(exc))
+    if status.code_of(exc) is grpc.StatusCode.FAILED_PRECONDITION:
+        return FailedPrecondition(exc.message, reason=exc.reason, metadata=exc.metadata)
+    return exc
+
+
+def _spec(spec: CallSpec) -> pb.CallSpec:
+    return pb.CallSpec(
+        server=spec.server,
+        method=spec.method,
+        params=spec.params,
+        call_id=spec.call_id or "",
+        timeout=None if spec.timeout_s is None else duration(spec.timeout_s),
+        max_duration=None if spec.max_s is None else duration(spec.max_s),
+        as_task=spec.as_task,
+    )
+
+
+def _made(
+    spec: CallSpec,
+    principal: str,
+    call_id: str,
+    detached: bool,
+    *,
+    result: bytes | None = None,
+    task_id: str | None = None,
+    fault: Fault | None = None,
+) -> Call:
+    """Return a call as far as its caller needs it, before its record is known here."""
+    ended = CallState.QUEUED if result is None else CallState.COMPLETED
+    return Call(
+        id=call_id,
+        server=spec.server,
+        method=spec.method,
+        params=spec.params,
+        principal=principal,
+        detached=detached,
+        timeout_s=spec.timeout_s or 0.0,
+        max_s=spec.max_s or 0.0,
+        created_at=0.0,
+        state=ended if fault is None else CallState.FAILED,
+        result=result,
+        fault=fault,
+        task_id=task_id,
+        as_task=spec.as_task,
+    )
+
+
+def _fault(exc: status.Passed) -> Fault:
+    kinds = {category.value: category for category in Category}
+    category = kinds.get(exc.metadata.get("category", ""), Category.SERVER)
+    details: dict[str, Any] = dict(exc.metadata)
+    code = bounds.whole_text(details.get("jsonrpc_code", ""), low=-bounds.LARGEST_WHOLE)
+    if code is not None:
+        details["jsonrpc_code"] = code
+    return Fault(code=exc.reason, category=category, message=exc.message, details=details)

@@ -1,0 +1,189 @@
+"""Calls that a hub makes by itself, as for MCP hosts, of servers that other members have."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, UpstreamError
+from hubbubd.rpc.context import amend
+from hubbubd.rpc.fleet import calls
+from hubbubd.runtime.calls import CallSpec, ProgressEvent
+
+from ..runtime.conftest import FORM
+from ..runtime.peer import Outcome, Sent, never
+from .conftest import Until
+from .fleet import Member, fleet, one
+
+Two = tuple[Member, Member]
+
+
+@pytest.fixture
+async def two(tmp_path: Path, until: Until) -> AsyncIterator[Two]:
+    """One that makes calls, and the owner of the server `one`."""
+    async with fleet(tmp_path) as made:
+        caller, owner = await made.start("a"), await made.start("b", one())
+        await until(lambda: bool(owner.peer.links))
+        yield caller, owner
+
+
+def spec(**given: Any) -> CallSpec:
+    return CallSpec(**{"server": "one", "method": "tools/call", "params": b'{"name":"t"}', "call_id": "x", **given})
+
+
+async def test_a_call_is_made_by_the_owner_for_the_same_principal(two: Two, until: Until) -> None:
+    caller, owner = two
+    call = await caller.hub.calls.call(spec(timeout_s=7.5, max_s=9.5), "ann")
+    assert (call.id, call.state, call.result, call.fault) == ("x", CallState.COMPLETED, b'{"echo":{"name":"t"}}', None)
+    await until(lambda: caller.hub.calls.knows("x"))
+    made = owner.hub.calls.get("x")
+    assert (made.principal, made.timeout_s, made.max_s) == ("ann", 7.5, 9.5)
+
+
+async def test_a_call_that_fails_is_returned_with_its_fault(two: Two) -> None:
+    caller, owner = two
+
+    async def fails(sent: Sent) -> Outcome:
+        raise PeerError(-32000, "it failed", {"why": "because"})
+
+    owner.peer.behaviour = fails
+    call = await caller.hub.calls.call(spec(), "ann")
+    assert call.fault is not None
+    assert call.fault.details["jsonrpc_data"] == {"why": "because"}
+    assert call.fault == owner.hub.calls.get("x").fault
+
+
+async def test_what_is_refused_raises(two: Two) -> None:
+    caller, owner = two
+    await caller.hub.calls.call(spec(), "ann")
+    with pytest.raises(HubError) as caught:
+        await caller.hub.calls.call(spec(params=b'{"name":"another"}'), "ann")
+    assert caught.value.reason == "CALL_ID_REUSED"
+    with pytest.raises(NotFound):
+        await caller.hub.calls.call(spec(server="nowhere"), "ann")
+    assert len(owner.peer.sent) == 1
+
+
+async def test_a_started_call_is_known_and_can_be_cancelled(two: Two, until: Until) -> None:
+    caller, owner = two
+    owner.peer.behaviour = never
+    started = await caller.hub.calls.start(spec(), "ann")
+    assert started.detached
+    assert caller.hub.calls.get("x").principal == "ann"
+    await until(lambda: bool(owner.peer.sent))
+    cancelled = await caller.hub.calls.cancel("x", abort=True)
+    assert cancelled.state is CallState.CANCELLED
+    assert owner.peer.sent[0].cancelled
+
+
+async def test_a_caller_that_leaves_ends_its_call(two: Two, until: Until) -> None:
+    caller, owner = two
+    owner.peer.behaviour = never
+    waiting = asyncio.create_task(caller.hub.calls.call(spec(), "ann"))
+    await until(lambda: bool(owner.peer.sent))
+    waiting.cancel()
+    await until(lambda: owner.peer.sent[0].cancelled)
+
+
+async def test_whoever_follows_a_call_hears_of_its_progress(two: Two) -> None:
+    caller, owner = two
+    told: list[object] = []
+
+    async def tells(sent: Sent) -> Outcome:
+        sent.progress(1)
+        await asyncio.sleep(0.3)
+        return {}
+
+    owner.peer.behaviour = tells
+    with caller.hub.calls.listen("x", lambda _, live: told.append(live)):
+        await caller.hub.calls.call(spec(), "ann")
+    assert ProgressEvent("x", 1, None, None) in told
+
+
+async def test_a_question_that_names_its_call_is_certainly_caused_by_it(two: Two, until: Until) -> None:
+    caller, owner = two
+
+    async def asks(sent: Sent) -> Outcome:
+        sent.ask("elicitation/create", FORM, on_wire=named)
+        return await never(sent)
+
+    def asked() -> list[PendingRequest]:
+        return caller.hub.inbox.select(RequestFilter())
+
+    owner.peer.behaviour = asks
+    for named in (True, False):
+        waiting = asyncio.create_task(caller.hub.calls.call(spec(call_id=f"{named}"), "ann"))
+        await until(lambda: len(asked()) == (1 if named else 2))  # noqa: B023
+        waiting.cancel()
+    certain = {request.call_id: caller.hub.calls.certain(request) for request in asked()}
+    assert certain == {"True": True, "False": False}
+
+
+async def test_what_was_forwarded_goes_no_further(two: Two) -> None:
+    """Not even if the server has just been lost."""
+    caller, owner = two
+    amend(forwarded=True)
+    with pytest.raises(NotFound):
+        await caller.hub.calls.call(spec(), "ann")
+    with pytest.raises((NotFound, FailedPrecondition)):
+        await caller.hub.calls.start(spec(), "ann")
+    assert not owner.peer.sent
+
+
+URI = "file:///x"
+
+
+def changed(owner: Member) -> None:
+    owner.peer.link.tell("notifications/resources/updated", {"uri": URI})
+
+
+async def test_a_host_is_told_of_changes_of_a_resource_at_another_member(
+    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "AGAIN_S", 0.05)
+    caller, owner = two
+    told: list[str] = []
+    owner.peer.capabilities = {"resources": {"subscribe": True}}
+    async with caller.hub.subscriptions.following("one", URI, told.append) as failed:
+        await until(lambda: any(sent.method == "resources/read" for sent in owner.peer.sent))
+        await asyncio.sleep(0.1)
+        assert told == []
+        changed(owner)
+        await until(lambda: told == [URI])
+        owner.believed.hear("one", caller.owner)  # the stream ends
+        await asyncio.sleep(0.1)
+        owner.believed.hear("one", owner.owner)
+        await until(lambda: len(told) == 2)
+        assert not failed.is_set()
+        assert told == [URI, URI]
+
+
+async def test_a_resource_that_cannot_be_watched_is_refused_as_at_its_member(two: Two) -> None:
+    caller, owner = two
+
+    async def follow(member: Member) -> None:
+        async with member.hub.subscriptions.following("one", URI, lambda _: None):
+            pass
+
+    found: list[tuple[type, str]] = []
+    for member in (owner, caller):
+        with pytest.raises(FailedPrecondition) as caught:
+            await follow(member)
+        found.append((caught.type, caught.value.reason))
+    assert found == [(FailedPrecondition, "SUBSCRIPTIONS_NOT_OFFERED")] * 2
+
+    async def refuses(sent: Sent) -> Outcome:
+        raise PeerError(-32002, "no such resource")
+
+    owner.peer.capabilities = {"resources": {"subscribe": True}}
+    owner.peer.behaviour = refuses
+    for member in (owner, caller):
+        with pytest.raises(UpstreamError) as refused:
+            await follow(member)
+        about = refused.value.fault
+        assert (about.code, about.details["jsonrpc_code"]) == ("SERVER_ERROR", -32002)
