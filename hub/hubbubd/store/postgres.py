@@ -25,7 +25,6 @@ from hubbubd.store import (
     Snapshot,
     StoreLocked,
     StoreStats,
-    StoreTooNew,
     StoreUnavailable,
     Write,
 )
@@ -40,7 +39,6 @@ AGAIN_S = 0.25
 TERMINATED_S = 5.0
 """Seconds that the server has for ending the session that this hub has lost."""
 
-_LOCK = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
 _OWN_LOCK = """
 SELECT pg_terminate_backend(l.pid) FROM pg_locks l
 WHERE l.locktype = 'advisory' AND l.classid = (hashtext('hubbub')::bigint & 4294967295)::oid
@@ -95,17 +93,13 @@ class PostgresStore(GroupedStore):
 
     async def _take_over(self, link: Link) -> None:
         await self._database.check(link)
-        if not await link.fetchval(_LOCK, self._database.schema):
+        if not await link.fetchval(sql.LOCK, self._database.schema):
             raise StoreLocked(f"the store {self.name} is in use by another hub; stop it, or choose another schema")
         async with link.transaction():
             if await link.fetchval("SELECT to_regclass($1)", f"{self._database.schema}.meta") is None:
                 await link.execute(self._sql(sql.TABLES))
             version = await link.fetchval(self._sql("SELECT version FROM {schema}.meta"))
-            if version > sql.SCHEMA_VERSION:
-                raise StoreTooNew(
-                    f"the store {self.name} was written by a newer hub (schema {version}, this hub knows up to"
-                    f" {sql.SCHEMA_VERSION}); run that one"
-                )
+            self._database.recognise(version)
             await link.execute(self._sql(sql.FUNCTION))
             [(self._id, self._revision, self._life)] = await link.fetch(self._sql(sql.TAKE_OVER))
 
@@ -203,7 +197,7 @@ class PostgresStore(GroupedStore):
                 if await link.fetchval(self._sql("SELECT life FROM {schema}.meta")) != self._life:
                     link.terminate()
                     raise self._gone()
-                if await link.fetchval(_LOCK, self._database.schema):
+                if await link.fetchval(sql.LOCK, self._database.schema):
                     return
                 await link.execute(_OWN_LOCK, self._database.schema)
                 await asyncio.sleep(AGAIN_S)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from hubbubd.store import StoreUnavailable
+from hubbubd.store import StoreTooNew, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 
 ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
@@ -146,6 +146,14 @@ class Database:
         )
         if wrong:
             raise StoreUnavailable(f"the store {self.name} cannot be used: {wrong}")
+
+    def recognise(self, version: int) -> None:
+        """Raise StoreTooNew for tables of a newer hub."""
+        if version > sql.SCHEMA_VERSION:
+            raise StoreTooNew(
+                f"the store {self.name} was written by a newer hub (schema {version}, this hub knows up to"
+                f" {sql.SCHEMA_VERSION}); run that one"
+            )
 
 
 async def reachable(url: str, schema: str, password: str | None) -> str:

@@ -16,6 +16,9 @@ NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 REPLACED: Final = "HB001"
 """SQLSTATE of a group whose hub has been replaced by another one."""
 
+LOCK: Final = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
+"""Takes the lock of a schema, which whoever uses it alone holds; whether it was free."""
+
 TABLES: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE {schema}.meta (
