@@ -77,7 +77,7 @@ def _copy_order(options: Namespace, hub: HubSettings) -> CopyOrder | None:
             raise ConfigError("usage", f"--secrets and --verify belong to {OPTION}; see hubbubd --help")
         return None
     source, target = (place(word, hub.store) for word in options.copy_store)
-    if source == target:
+    if source.is_same(target):
         raise ConfigError(OPTION, "FROM and TO are the same store")
     return CopyOrder(source=source, target=target, secrets=options.secrets, verify=options.verify)
 

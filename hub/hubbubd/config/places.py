@@ -23,6 +23,10 @@ class FilePlace:
 
     path: Path
 
+    def is_same(self, other: "Place") -> bool:
+        """Return whether both are one store, as far as names say."""
+        return isinstance(other, FilePlace) and self.path.resolve() == other.path.resolve()
+
 
 @dataclass(frozen=True, slots=True)
 class DatabasePlace:
@@ -30,6 +34,10 @@ class DatabasePlace:
 
     url: str
     schema: str
+
+    def is_same(self, other: "Place") -> bool:
+        """Return whether both are one store, as far as names say."""
+        return self == other
 
 
 Place = FilePlace | DatabasePlace

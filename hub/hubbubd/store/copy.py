@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from hubbubd.store import NoRoom, Snapshot
+from hubbubd.store import NoRoom, Snapshot, StoreUnavailable
 from hubbubd.store.schema import MIGRATIONS, migrate
 
 PAGES = 256
@@ -103,7 +103,10 @@ def drafted(path: Path) -> Generator[sqlite3.Connection]:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
         db.execute("PRAGMA synchronous = OFF")  # only this process reads it
-        migrate(db, str(path), MIGRATIONS)
+        try:
+            migrate(db, str(path), MIGRATIONS)
+        except StoreUnavailable as exc:  # of a new file only the disk's own error is of interest
+            raise exc.__cause__ or exc from None
         with db:
             db.execute("BEGIN")
             yield db

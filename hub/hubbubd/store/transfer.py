@@ -153,9 +153,9 @@ async def carry_out(order: CopyOrder, settings: HubSettings, on_copied: OnCopied
 
     Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.
     """
-    async with AsyncExitStack() as held:
-        source = await held.enter_async_context(_held(order.source, settings, make=False))
-        target = await held.enter_async_context(_held(order.target, settings, make=True))
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(held(order.source, settings, make=False))
+        target = await stack.enter_async_context(held(order.target, settings, make=True))
         vaults = (_vault(order.source, settings), _vault(order.target, settings)) if order.secrets else None
         return await transfer(source, target, verify=order.verify, vaults=vaults, on_copied=on_copied)
 
@@ -283,7 +283,7 @@ async def _one_by_one(reading: Reading) -> AsyncGenerator[Row]:
 
 
 @asynccontextmanager
-async def _held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGenerator[Held]:
+async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGenerator[Held]:
     """Hold a store for a block; `make` is whether it need not be there. Raises StoreLocked and as the engines do."""
     if isinstance(place, DatabasePlace):
         engines.require_database()

@@ -38,6 +38,8 @@ async def held_file(path: Path, *, make: bool) -> AsyncGenerator["HeldFile"]:
         raise StoreError(f"{path} is a directory; name the file in it, {path / engines.FILE}")
     with explained(str(path)):
         if make:
+            if path.is_symlink():  # a rename would replace the link, and not the file
+                raise StoreError(f"{path} is a link; name the file itself")
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             opening.require_no_journal(path)
         elif not path.exists():
