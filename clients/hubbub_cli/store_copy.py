@@ -13,9 +13,13 @@ from hubbub_cli.meter import Meter
 from hubbub_cli.output import print_counts, say
 from hubbub_cli.session import Usage
 from hubbub_client.errors import FailedPrecondition
+from hubbub_client.numbers import whole_text
 from hubbub_local import daemon
 
 PROGRESS: Final = re.compile(r"(\d{1,15}) of (\d{1,15}) records copied")
+MOST: Final = 10**15
+"""More records than any store has."""
+
 REASON: Final = "STORE_NOT_COPIED"
 WRONG_USAGE: Final = 2
 _PREFIXES: Final = ("hubbubd: ", "--copy-store: ", "usage: ")
@@ -76,7 +80,7 @@ async def _told(process: Process, meter: Meter) -> str:
     async for line in process.stderr:
         text = line.decode(errors="replace").strip()
         if found := PROGRESS.fullmatch(text):
-            meter.tell(text, int(found[1]), int(found[2]))
+            meter.tell(text, whole_text(found[1], MOST), whole_text(found[2], MOST))
         elif text:
             said = text
     for prefix in _PREFIXES:

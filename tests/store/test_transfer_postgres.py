@@ -16,8 +16,7 @@ from hubbubd.store.postgres import PostgresStore
 from ..postgres import Postgres, Proxy
 from . import test_transfer
 from .test_transfer import FEW, MANY, Places, copied, is_not_there, whole
-
-OF_FILES = {"files", "disk"}
+from .test_transfer_files import path_of
 
 for name, test in list(vars(test_transfer).items()):
     parameters = getattr(getattr(test, "__code__", None), "co_varnames", ())
@@ -134,7 +133,7 @@ async def test_a_hub_that_has_lost_its_connection_keeps_nothing_more_after_a_cop
 async def test_a_backup_of_a_database_is_copied_back(schemas: Schemas, files: Places, tmp_path: Path) -> None:
     source, again = await schemas.kept(FEW, compacted=1), schemas.new()
     backup = files.new()
-    path = test_transfer.path_of(backup)
+    path = path_of(backup)
     path.parent.mkdir()
     async with schemas.opened(source) as store:
         with await store.copy() as file:

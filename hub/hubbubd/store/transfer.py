@@ -5,17 +5,13 @@ that is interrupted leaves its target as it was.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from hubbubd.config.hub import HubSettings
-from hubbubd.config.places import OPTION, CopyOrder, DatabasePlace, Place
-from hubbubd.errors import ConfigError
-from hubbubd.store import StoreError, engines
+from hubbubd.store import StoreError
 from hubbubd.store.copy import Row
 from hubbubd.store.vault import NAME as TOKENS
-from hubbubd.store.vault import TokenFile
 
 NAMED: Final = 20
 """As many differences between two stores are named; all are counted."""
@@ -148,18 +144,6 @@ class Transferred:
         }
 
 
-async def carry_out(order: CopyOrder, settings: HubSettings, on_copied: OnCopied) -> Transferred:
-    """Make a copy, or compare with one that is there, as ordered.
-
-    Raises StoreError of every kind, OSError, and ConfigError for what the settings lack.
-    """
-    async with AsyncExitStack() as stack:
-        source = await stack.enter_async_context(held(order.source, settings, make=False))
-        target = await stack.enter_async_context(held(order.target, settings, make=True))
-        vaults = (_vault(order.source, settings), _vault(order.target, settings)) if order.secrets else None
-        return await transfer(source, target, verify=order.verify, vaults=vaults, on_copied=on_copied)
-
-
 async def transfer(
     source: Held, target: Held, *, verify: bool, vaults: tuple[Vault, Vault] | None = None, on_copied: OnCopied
 ) -> Transferred:
@@ -280,33 +264,3 @@ async def _one_by_one(reading: Reading) -> AsyncGenerator[Row]:
         async for rows in slices:
             for row in rows:
                 yield row
-
-
-@asynccontextmanager
-async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGenerator[Held]:
-    """Hold a store for a block; `make` is whether it need not be there. Raises StoreLocked and as the engines do."""
-    if isinstance(place, DatabasePlace):
-        engines.require_database()
-        from hubbubd.store.transfer_postgres import held_database
-
-        async with held_database(place.url, place.schema, settings.store.password()) as database:
-            yield database
-    else:
-        from hubbubd.store.transfer_sqlite import held_file
-
-        async with held_file(place.path, make=make) as file:
-            yield file
-
-
-def _vault(place: Place, settings: HubSettings) -> Vault:
-    """Return the vault of a store. Raises ConfigError, OSError, and StoreError for a file that does not parse."""
-    if isinstance(place, DatabasePlace):
-        raise ConfigError(
-            OPTION,
-            "a database keeps secrets only with [fleet] vault_key_file; without it they stay in"
-            f" {TOKENS} of the hub's data directory, so leave out --secrets",
-        )
-    if place.path.name != engines.FILE:
-        # Its lock is that of the data directory: no hub uses the vault meanwhile.
-        raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside which {TOKENS} is")
-    return TokenFile.open(place.path.parent)
