@@ -13,7 +13,7 @@ from hubbub_cli.meter import Meter
 from hubbub_cli.output import print_counts, say
 from hubbub_cli.session import Usage
 from hubbub_client.errors import FailedPrecondition
-from hubbub_client.numbers import whole_text
+from hubbub_client.numbers import whole, whole_text
 from hubbub_local import daemon
 
 PROGRESS: Final = re.compile(r"(\d{1,15}) of (\d{1,15}) records copied")
@@ -118,5 +118,6 @@ def print_copied(done: Mapping[str, Any]) -> None:
     print_counts(rows)
     for each in done["differences"]:
         say(each["key"] or "(the whole)", each["how"])
-    if more := (done["differing"] or 0) - len(done["differences"]):
-        say(f"and {more} more")
+    differing, named = whole(done["differing"]) or 0, len(done["differences"])
+    if differing > named:
+        say(f"and {differing - named} more")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hubbubd.config import HubSettings
 from hubbubd.config.places import CopyOrder, FilePlace, Place
-from hubbubd.copying import carry_out, held
+from hubbubd.copying import carry_out, held, progress
 from hubbubd.store import (
     Compacted,
     Snapshot,
@@ -278,6 +278,15 @@ def test_a_copy_and_the_copy_back_are_equal_to_their_source(places: Places) -> N
         asyncio.run(there_and_back())
 
     check()
+
+
+def test_a_long_copy_says_each_second_how_far_it_is_and_that_it_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    now = iter([100.0, 100.0, 100.4, 101.0, 101.9, 102.0, 102.1])
+    tell = progress(lambda: next(now))
+    for done in range(6):
+        tell(done, 5)
+    words = capsys.readouterr().err.splitlines()
+    assert words == [f"{done} of 5 records copied" for done in (0, 2, 4, 5)]
 
 
 class Held:

@@ -9,13 +9,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hubbubd.config.places import DatabasePlace, Place
+from hubbubd.config import HubSettings
+from hubbubd.config.places import CopyOrder, DatabasePlace, Place
+from hubbubd.config.store import StoreSettings
+from hubbubd.copying import carry_out
+from hubbubd.errors import ConfigError
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write
 from hubbubd.store.postgres import PostgresStore
 
 from ..postgres import Postgres, Proxy
 from . import test_transfer
-from .test_transfer import FEW, MANY, Places, copied, is_not_there, whole
+from .test_transfer import FEW, MANY, Places, copied, is_not_there, told, whole
 from .test_transfer_files import path_of
 
 for name, test in list(vars(test_transfer).items()):
@@ -141,3 +145,18 @@ async def test_a_backup_of_a_database_is_copied_back(schemas: Schemas, files: Pl
     assert (await copied(backup, again, verify=True)).compared.differing == 0
     assert (await copied(source, backup, verify=True)).compared.differing == 0
     assert (await whole(schemas, again))[:2] == (await whole(schemas, source))[:2]
+
+
+async def test_a_database_keeps_no_secrets_by_itself(schemas: Schemas, files: Places) -> None:
+    source, target = await files.kept(FEW), schemas.new()
+    for one, other in ((source, target), (await schemas.kept(FEW), files.new())):
+        with pytest.raises(ConfigError, match=r"only with \[fleet\] vault_key_file; .* so leave out --secrets"):
+            await copied(one, other, secrets=True)
+    assert await is_not_there(target)
+
+
+async def test_a_password_that_cannot_be_read_is_a_wrong_setting(schemas: Schemas, files: Places) -> None:
+    without = HubSettings(data_dir=Path("nowhere"), store=StoreSettings(password_file=Path("missing")))
+    order = CopyOrder(source=await files.kept(FEW), target=schemas.new(), secrets=False, verify=False)
+    with pytest.raises(ConfigError, match=r"store\.password_file: missing cannot be read"):
+        await carry_out(order, without, told)
