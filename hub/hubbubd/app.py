@@ -111,7 +111,7 @@ def _copy(order: CopyOrder, settings: HubSettings) -> int:
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _explain(exc)
     if done is None:
-        return _complain("the copy was given up; its target is as it was", FAILED)
+        return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
     console.ready(done.to_json())
     return FAILED if done.compared and done.compared.differing else DONE
 
