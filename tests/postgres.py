@@ -119,6 +119,10 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._listening
         self._listening.close()
+        self.end()
+
+    def end(self) -> None:
+        """Break all connections."""
         for writer in self._connections:
             writer.transport.abort()
 

@@ -9,7 +9,8 @@ from hubbub_cli.group import Commands
 from hubbub_cli.meter import Meter
 from hubbub_cli.output import print_counts, print_json, say
 from hubbub_cli.params import example
-from hubbub_cli.session import run, settings_of
+from hubbub_cli.session import in_loop, run, settings_of
+from hubbub_cli.usage import Failed
 from hubbub_client.records import StoreStatus
 from hubbub_frontend.wording import size
 
@@ -84,6 +85,38 @@ def backup(
         print_record(written, settings.json)
 
     run(context, work)
+
+
+@app.command(epilog=example("store copy sqlite:hub/hubbub.db postgresql://hubbub@db.example/hubbub --verify"))
+def copy(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="FROM", help="sqlite:PATH, or postgresql://USER@HOST/DATABASE.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Likewise; empty, or not there yet.")],
+    secrets: Annotated[bool, typer.Option("--secrets", help="Take the secrets of servers along.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare both afterwards; a TO that has records is only compared.")
+    ] = False,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A configuration file of the hub, for its [store]; repeatable."),
+    ] = None,
+) -> None:
+    """Copy a store that no hub has open to another place on this machine: file to database, or back.
+
+    Records, revisions and deletions stay as they are; the copy is a new store for resume tokens. Without ?schema_name=
+    and for passwords, what [store] says is used.
+    """
+    from hubbub_cli.store_copy import CopyOrder, copied, print_copied
+
+    settings = settings_of(context)
+    order = CopyOrder(source=source, target=target, secrets=secrets, verify=verify, config=tuple(config or ()))
+    done = in_loop(context, copied(order, settings.data_dir, Meter(moving=not settings.json)))
+    if settings.json:
+        print_json(done)
+    else:
+        print_copied(done)
+    if done["equal"] is False:
+        raise Failed
 
 
 def _rows(it: StoreStatus) -> list[tuple[str, str]]:

@@ -19,6 +19,7 @@ from hubbubd import __version__, console, offered
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
+from hubbubd.config.places import CopyOrder
 from hubbubd.core.audit import BY_SIGNAL
 from hubbubd.downstream import Handles, KeyRing
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
@@ -78,6 +79,8 @@ def _run(argv: Sequence[str]) -> int:
         return DONE
     if settings.check_config:
         return anyio.run(_check, settings)
+    if settings.copy_store:
+        return _copy(settings.copy_store, settings.hub)
     sink = setup.log_sink(os.environ)
     console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
@@ -87,16 +90,35 @@ def _run(argv: Sequence[str]) -> int:
     gc.freeze()
     try:
         anyio.run(_serve, settings, load, backend="asyncio", backend_options={"use_uvloop": True})
-    except Exception as exc:
-        first = first_cause(exc)
-        if isinstance(first, ConfigError):
-            return _complain(str(first), USAGE)
-        if isinstance(first, (StoreError, OSError, Unavailable)):
-            return _complain(str(first), FAILED)
-        raise
+    except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
+        return _explain(exc)
     finally:
         sink.close()
     return DONE
+
+
+def _explain(exc: Exception) -> int:
+    """Say in one line why this has failed and return the exit status. Raises what was not expected."""
+    first = first_cause(exc)
+    if isinstance(first, ConfigError):
+        return _complain(str(first), USAGE)
+    if isinstance(first, (StoreError, OSError, Unavailable)):
+        return _complain(str(first), FAILED)
+    raise exc
+
+
+def _copy(order: CopyOrder, settings: HubSettings) -> int:
+    """Make the copy of `--copy-store` and print a line of JSON; return FAILED also if the stores differ."""
+    from hubbubd import copying  # lazy: hubs do without
+
+    try:
+        done = copying.make(order, settings)
+    except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
+        return _explain(exc)
+    if done is None:
+        return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
+    console.ready(done.to_json())
+    return FAILED if done.compared and done.compared.differing else DONE
 
 
 async def _check(settings: Settings) -> int:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from hubbubd.config.files import OWN_TABLES, FileContent, read_file
 from hubbubd.config.fleet import FLEET
 from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_config_file, default_data_dir
 from hubbubd.config.mcp import PROFILES, ProfileSettings
+from hubbubd.config.places import OPTION, CopyOrder, place
 from hubbubd.config.references import Unresolved, resolve
 from hubbubd.config.server import ServerConfig
 from hubbubd.config.store import STORE
@@ -39,6 +40,8 @@ class Settings:
     origins: Mapping[str, Path] = field(default_factory=dict[str, Path])
     check_config: str | None = None
     """`all` looks also at what the hub needs and at where references lead; `settings` at the settings alone."""
+    copy_store: CopyOrder | None = None
+    """A copy to make instead of starting a hub."""
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
@@ -57,13 +60,27 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
     if unresolved and options.check_config == "all":
         raise unresolved[0]
     command_line = {name: value for name in COMMAND_LINE if (value := getattr(options, name)) is not None}
+    hub = _layer(command_line, environ, files, servers)
     return Settings(
-        hub=_layer(command_line, environ, files, servers),
+        hub=hub,
         servers=servers,
         files=paths,
         origins={server.name: file.path for file in files for server in file.servers},
         check_config=options.check_config,
+        copy_store=_copy_order(options, hub),
     )
+
+
+def _copy_order(options: Namespace, hub: HubSettings) -> CopyOrder | None:
+    """Return the copy that the command line orders. Raises ConfigError."""
+    if options.copy_store is None:
+        if options.secrets or options.verify:
+            raise ConfigError("usage", f"--secrets and --verify belong to {OPTION}; see hubbubd --help")
+        return None
+    source, target = (place(word, hub.store) for word in options.copy_store)
+    if source.is_same(target):
+        raise ConfigError(OPTION, "FROM and TO are the same store")
+    return CopyOrder(source=source, target=target, secrets=options.secrets, verify=options.verify)
 
 
 def _files(named: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[tuple[Path, ...], list[FileContent]]:
@@ -105,13 +122,22 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--listen", metavar="HOST:PORT | unix:PATH", help="where the API is served")
     parser.add_argument("--data-dir", metavar="DIR", help="where the hub keeps its state")
     parser.add_argument("--log-file", metavar="FILE", help="where the log goes, instead of stderr")
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--check-config",
         nargs="?",
         const="all",
         choices=("all", "settings"),
         help="look at it and at what it needs (settings: at nothing but the settings), and exit",
     )
+    instead.add_argument(
+        OPTION,
+        nargs=2,
+        metavar=("FROM", "TO"),
+        help="copy a store that no hub has open to an empty one, and exit; sqlite:PATH or postgresql://...",
+    )
+    parser.add_argument("--secrets", action="store_true", help="copy the secrets of servers, too")
+    parser.add_argument("--verify", action="store_true", help="compare both stores afterwards")
     parser.add_argument("--version", action="version", version=f"hubbubd {__version__}")
     return parser
 

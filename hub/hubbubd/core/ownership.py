@@ -27,6 +27,7 @@ class View:
 
     me: str
     life: int
+    store: str
     members: Mapping[str, Member]
     leases: Mapping[str, Lease]
     free_since: Mapping[str, float]
@@ -35,8 +36,10 @@ class View:
     def holder(self, server: str) -> Member | None:
         """Return the member that has a server, as far as this one knows of it; None if nobody is known to have it."""
         lease = self.leases.get(server)
-        member = self.members.get(lease.member) if lease is not None else None
-        return member if lease is not None and member is not None and member.life == lease.life else None
+        if lease is None or lease.store != self.store:
+            return None
+        member = self.members.get(lease.member)
+        return member if member is not None and member.life == lease.life else None
 
     def is_free(self, server: str) -> bool:
         """Return whether a server is certainly nobody's.
@@ -44,12 +47,12 @@ class View:
         A holder that this member has not heard of yet may have joined a moment ago, so it must be known to be gone.
         """
         lease = self.leases.get(server)
-        if lease is None or lease.member == NOBODY:
+        if lease is None or lease.member == NOBODY or lease.store != self.store:
             return True
         member = self.members.get(lease.member)
-        if member is None or member.life < lease.life:
-            return False
-        return member.life > lease.life or member.standing is Standing.GONE
+        if member is None:  # it has been forgotten, or has joined since: the later a life, the greater its number
+            return lease.life < max((each.life for each in self.members.values()), default=0)
+        return member.life > lease.life or (member.life == lease.life and member.standing is Standing.GONE)
 
     def free(self, servers: Iterable[str]) -> list[str]:
         """Return those of the servers that are nobody's."""

@@ -66,10 +66,12 @@ class ServerRecord:
 class Lease:
     """Which member of a fleet has a server; `life` is that of the member (`members.Member.life`).
 
-    `wish` is the member for which a lease was given up.
+    It holds in the store of the id `store` alone: in a copy nobody has anything. `wish` is the member for which a lease
+    was given up.
     """
 
     server: str
+    store: str = ""
     member: str = NOBODY
     life: Whole = 0
     wish: str = ""

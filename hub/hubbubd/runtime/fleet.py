@@ -266,6 +266,7 @@ class Fleet:
         return View(
             me=self.me,
             life=self._membership.life,
+            store=self._ledger.store.id,
             members=self._members,
             leases=leases,
             free_since=self._free_since,
@@ -291,7 +292,8 @@ class Fleet:
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
-        lease = Lease(server=server, member=self.me, life=self._membership.life)
+        store = self._ledger.store.id
+        lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
@@ -330,7 +332,8 @@ class Fleet:
         self._taken.discard(server)
 
     async def _give_up(self, server: str, to: str) -> None:
-        await self._ledger.commit([self._leases.change(server, Lease(server=server, member=NOBODY, wish=to))])
+        given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
+        await self._ledger.commit([self._leases.change(server, given_up)])
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do what only the store can refuse, as often as it takes."""
@@ -347,7 +350,8 @@ class Fleet:
         known = after or _before
         assert known is not None
         server = known.server
-        if after is not None and (after.member, after.life) == (self.me, self._membership.life):
+        mine = self._ledger.store.id, self.me, self._membership.life
+        if after is not None and (after.store, after.member, after.life) == mine:
             self._own.add(server)
         else:
             self._own.discard(server)

@@ -4,13 +4,13 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from hubbubd.store import NoRoom, Snapshot
-from hubbubd.store.schema import MIGRATIONS, migrate, rename
+from hubbubd.store import NoRoom, Snapshot, StoreUnavailable
+from hubbubd.store.schema import MIGRATIONS, migrate
 
 PAGES = 256
 """Pages copied per step (1 MiB); a commit waits for one step at most."""
@@ -24,6 +24,10 @@ LOCKED_S = 0.005
 
 ROOM_BYTES = 64 * 1024 * 1024
 """What must stay free on the disk beside the copy, as the store may grow meanwhile."""
+
+
+Row = tuple[str, int, bytes | None]
+"""Key, revision and value of a record; without a value it is a tombstone."""
 
 
 class GivenUp(Exception):
@@ -78,22 +82,39 @@ def written(path: Path, snapshot: Snapshot, compacted: int) -> BinaryIO:
     """
     needed = sum(len(entry.key) + len(entry.value) for entry in snapshot.entries)
     _require(path, needed)
-    remove(path)
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-            copy.execute("PRAGMA synchronous = OFF")  # only this process reads it: it need not survive a crash
-            migrate(copy, str(path), MIGRATIONS)
-            with copy:
-                copy.execute("BEGIN")
-                rows = [(entry.key, entry.revision, entry.value) for entry in snapshot.entries]
-                rows += [(key, revision, None) for key, revision in snapshot.deleted]
-                copy.executemany("INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)", rows)
-                copy.execute("UPDATE meta SET revision = ?, compacted = ?", (snapshot.revision, compacted))
-            rename(copy, "")
+        with drafted(path) as copy:
+            add(copy, [(entry.key, entry.revision, entry.value) for entry in snapshot.entries])
+            add(copy, [(key, revision, None) for key, revision in snapshot.deleted])
+            copy.execute("UPDATE meta SET id = '', revision = ?, compacted = ?", (snapshot.revision, compacted))
         return path.open("rb")
     finally:
         remove(path)
+
+
+@contextmanager
+def drafted(path: Path) -> Generator[sqlite3.Connection]:
+    """Make an empty store at a path, mode 0600, and yield it in a transaction that ends with the block.
+
+    It has an id. It does not survive a crash until it is synced. Raises sqlite3.Error and OSError; whatever is there
+    then is to be removed.
+    """
+    remove(path)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
+        db.execute("PRAGMA synchronous = OFF")  # only this process reads it
+        try:
+            migrate(db, str(path), MIGRATIONS)
+        except StoreUnavailable as exc:  # of a new file only the disk's own error is of interest
+            raise exc.__cause__ or exc from None
+        with db:
+            db.execute("BEGIN")
+            yield db
+
+
+def add(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Add records and tombstones to a draft."""
+    db.executemany("INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)", rows)
 
 
 def place(database: Path) -> Path:

@@ -37,7 +37,7 @@ async def opened(
         finally:
             await store.close()
         return
-    _require()
+    require_database()
     from hubbubd.store.postgres import PostgresStore
     from hubbubd.store.postgres_members import PostgresMembers
     from hubbubd.store.postgres_place import Entrant
@@ -70,7 +70,7 @@ async def looked_at(settings: StoreSettings, data_dir: Path) -> str:
     Raises StoreLocked when a hub has its file open, StoreTooNew, StoreDamaged, StoreUnavailable and ConfigError.
     """
     if settings.url is not None:
-        _require()
+        require_database()
         from hubbubd.store.postgres_link import reachable
 
         await reachable(settings.url.get_secret_value(), settings.schema_name, settings.password())
@@ -82,7 +82,7 @@ async def looked_at(settings: StoreSettings, data_dir: Path) -> str:
     return "it is sound"
 
 
-def _require() -> None:
+def require_database() -> None:
     """Raise ConfigError unless what a database needs is installed."""
     from importlib.util import find_spec
 

@@ -85,8 +85,7 @@ def _holds(path: Path) -> bool:
 
 def _create(path: Path, migrations: Sequence[Migration]) -> None:
     """Create a store under another name and rename it, so that it appears whole or not at all."""
-    if _holds(_beside(path, "-wal")):
-        raise StoreUnavailable(f"the store {path} is missing, but its journal is there; put it back, or move that away")
+    require_no_journal(path)
     draft = path.with_name(f"{path.name}.new")
     leftovers = [Path(f"{draft}{suffix}") for suffix in ("", "-journal", "-wal")]
     try:
@@ -111,22 +110,41 @@ def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
     os.close(os.open(path, os.O_RDWR))
     if not path.stat().st_mode & stat.S_IWUSR:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if path.stat().st_size and _holds(_beside(path, "-journal")):
+        return  # a restored copy with a hot rollback journal: only SQLite's recovery, a change, makes it whole
+    with reading(path) as db:
+        check(db, path, migrations)
+
+
+@contextmanager
+def reading(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a claimed store for reading, with what is in its journal, without changing a byte of either.
+
+    Raises StoreUnavailable, StoreDamaged, OSError and sqlite3.Error.
+    """
     if not path.stat().st_size:
         raise damaged(str(path), "it is empty")
-    journal = _beside(path, "-wal")
     if _holds(_beside(path, "-journal")):
-        return None  # a restored copy with a hot rollback journal: only SQLite's recovery, a change, makes it whole
+        raise StoreUnavailable(f"the store {path} was left in the middle of a change; let a hub open it once")
+    journal = _beside(path, "-wal")
     alone = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     if not _holds(journal):
         with connected(alone, uri=True) as db:
-            return _check(db, path, migrations)
+            yield db
+        return
     # Only file and journal together are the store: an interrupted checkpoint leaves a file that is inconsistent alone.
     # No locks (unix-none) as the store is claimed, and SQLite cannot take its exclusive lock on a file that is open
     # for reading. Closing a read-only connection does not checkpoint.
     with connected(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
         if _is_of_another(alone, identity(db)):
             raise StoreUnavailable(f"the journal {journal} is not that of {path.name}; move it away")
-        return _check(db, path, migrations)
+        yield db
+
+
+def require_no_journal(path: Path) -> None:
+    """Raise StoreUnavailable if a store is missing, but its journal is there."""
+    if not path.exists() and _holds(_beside(path, "-wal")):
+        raise StoreUnavailable(f"the store {path} is missing, but its journal is there; put it back, or move that away")
 
 
 def _is_of_another(alone: str, id_with_journal: str | None) -> bool:
@@ -147,7 +165,8 @@ def identity(db: sqlite3.Connection) -> str | None:
     return None
 
 
-def _check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+def check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """Check that an open database is a sound store. Raises StoreUnavailable, StoreTooNew and StoreDamaged."""
     recognise(db, str(path), migrations)
     integrity = _integrity(db)
     if integrity != "ok":

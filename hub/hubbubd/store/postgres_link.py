@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from hubbubd.store import StoreUnavailable
+from hubbubd.store import StoreTooNew, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 
 ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -151,6 +151,21 @@ class Database:
         )
         if wrong:
             raise StoreUnavailable(f"the store {self.name} cannot be used: {wrong}")
+
+    async def migrate(self, link: Link) -> None:
+        """Make the tables, or bring them up to date, within a transaction. Raises StoreTooNew and ERRORS."""
+        version = 0
+        if await link.fetchval("SELECT to_regclass($1)", f"{self.schema}.meta") is not None:
+            version = await link.fetchval(self.sql("SELECT version FROM {schema}.meta FOR UPDATE"))
+        if version > sql.SCHEMA_VERSION:
+            raise StoreTooNew(
+                f"the store {self.name} was written by a newer hub (schema {version}, this hub knows up to"
+                f" {sql.SCHEMA_VERSION}); run that one"
+            )
+        for step in sql.MIGRATIONS[version:]:
+            await link.execute(self.sql(step))
+        if version < sql.SCHEMA_VERSION:
+            await link.execute(self.sql("UPDATE {schema}.meta SET version = {version}"))
 
 
 async def reachable(url: str, schema: str, password: str | None) -> str:

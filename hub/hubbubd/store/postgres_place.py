@@ -19,7 +19,7 @@ from typing import Final, cast
 from anyio import to_thread
 
 from hubbubd import __version__, files, payload
-from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable
+from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.postgres_link import ERRORS, Database, Link, failed
@@ -39,7 +39,6 @@ ENDLESS: Final = 2**63 - 1
 """The position of a hub alone: nobody else writes, so it is never behind."""
 
 _SHARED: Final = "SELECT pg_try_advisory_lock_shared(hashtext('hubbub'), hashtext($1))"
-_EXCLUSIVE: Final = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
 _OWN_LOCK: Final = """
 SELECT pg_terminate_backend(l.pid) FROM pg_locks l
 WHERE l.locktype = 'advisory' AND l.classid = (hashtext('hubbub')::bigint & 4294967295)::oid
@@ -84,7 +83,7 @@ class Place:
             raise StoreLocked(self._taken())
         async with link.transaction():
             await link.execute(sql.OPENING, self.database.schema)
-            await self._migrate(link)
+            await self.database.migrate(link)
             proof = await self._prove(link)
             if self.entrant is None:
                 await link.execute(self.database.sql(sql.ALL_GONE), self.name)
@@ -105,20 +104,6 @@ class Place:
             )
         return f"the store {self.database.name} is in use by another hub, which is no member of a fleet; stop that one"
 
-    async def _migrate(self, link: Link) -> None:
-        version = 0
-        if await link.fetchval("SELECT to_regclass($1)", f"{self.database.schema}.meta") is not None:
-            version = await link.fetchval(self.database.sql("SELECT version FROM {schema}.meta FOR UPDATE"))
-        if version > sql.SCHEMA_VERSION:
-            raise StoreTooNew(
-                f"the store {self.database.name} was written by a newer hub (schema {version}, this hub knows up to"
-                f" {sql.SCHEMA_VERSION}); run that one"
-            )
-        for step in sql.MIGRATIONS[version:]:
-            await link.execute(self.database.sql(step))
-        if version < sql.SCHEMA_VERSION:
-            await link.execute(self.database.sql("UPDATE {schema}.meta SET version = {version}"))
-
     async def _prove(self, link: Link) -> str:
         """Return the proof of a new life; it is in the data directory. Raises StoreLocked and OSError."""
         if self.entrant is None:
@@ -138,7 +123,7 @@ class Place:
         return proof
 
     async def _lock(self, link: Link) -> bool:
-        return await link.fetchval(_SHARED if self.entrant else _EXCLUSIVE, self.database.schema)
+        return await link.fetchval(_SHARED if self.entrant else sql.LOCK, self.database.schema)
 
     async def connected(self) -> Link:
         """Make one more connection, and check that this life and its history go on.

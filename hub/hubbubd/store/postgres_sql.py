@@ -15,6 +15,9 @@ NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 SOLE: Final = "*"
 """The name of a hub that shares its store with nobody; no member can have it."""
 
+LOCK: Final = "SELECT pg_try_advisory_lock(hashtext('hubbub'), hashtext($1))"
+"""Takes the lock of a schema, which whoever uses it alone holds; whether it was free."""
+
 EXPELLED: Final = "HB001"
 """SQLSTATE of a group whose hub is gone, says `members`."""
 

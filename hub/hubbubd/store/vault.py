@@ -51,3 +51,13 @@ class TokenFile:
             if kept != self._kept:
                 await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
             self._kept = kept
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        """Return all that is kept, by server."""
+        return dict(self._kept)
+
+    async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
+        """Replace all that is kept, durable on return. Raises OSError."""
+        async with self._writing:
+            await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
+            self._kept = dict(kept)

@@ -1,0 +1,162 @@
+"""Copies of stores into a database, out of it, and within it."""
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from hubbubd.config import HubSettings
+from hubbubd.config.places import CopyOrder, DatabasePlace, Place
+from hubbubd.config.store import StoreSettings
+from hubbubd.copying import carry_out
+from hubbubd.errors import ConfigError
+from hubbubd.store import Store, StoreError, StoreUnavailable, Write
+from hubbubd.store.postgres import PostgresStore
+
+from ..postgres import Postgres, Proxy
+from . import test_transfer
+from .test_transfer import FEW, MANY, Places, copied, is_not_there, told, whole
+from .test_transfer_files import path_of
+
+for name, test in list(vars(test_transfer).items()):
+    parameters = getattr(getattr(test, "__code__", None), "co_varnames", ())
+    if name.startswith("test_") and "places" in parameters:
+        globals()[name] = test
+
+
+class Schemas(Places):
+    """Stores in schemas of one database."""
+
+    def __init__(self, postgres: Postgres, directory: Path) -> None:
+        super().__init__(directory)
+        self.url = postgres.url
+
+    def new(self) -> Place:
+        return DatabasePlace(self.url, f"t{secrets.token_hex(8)}")
+
+    @asynccontextmanager
+    async def _opened(self, place: Place) -> AsyncGenerator[Store]:
+        assert isinstance(place, DatabasePlace)
+        store = await PostgresStore.open(place.url, schema=place.schema, directory=self.directory, patience_s=60)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    async def newer(self, place: Place) -> None:
+        assert isinstance(place, DatabasePlace)
+        await self.asked(f"UPDATE {place.schema}.meta SET version = 99")
+
+    async def asked(self, query: str) -> Any:
+        """Runs a statement and returns its one value."""
+        link: Any = await asyncpg.connect(self.url)
+        try:
+            return await link.fetchval(query)
+        finally:
+            await link.close()
+
+
+@pytest.fixture
+def places(postgres: Postgres, tmp_path: Path) -> Places:
+    return Schemas(postgres, tmp_path)
+
+
+@pytest.fixture
+def schemas(places: Places) -> Schemas:
+    assert isinstance(places, Schemas)
+    return places
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+async def test_a_database_that_cannot_be_reached_is_named_without_a_trace(files: Places) -> None:
+    source, target = await files.kept(FEW), files.new()
+    nowhere = DatabasePlace("postgresql://ada@127.0.0.1:1/hub", "hubbub")
+    for one, other in ((source, nowhere), (nowhere, target)):
+        with pytest.raises(
+            StoreUnavailable, match=r"postgresql://ada@127\.0\.0\.1:1/hub, schema hubbub failed: it cannot"
+        ):
+            await copied(one, other)
+
+
+async def test_a_database_that_is_not_there_is_named_with_what_to_do(schemas: Schemas, files: Places) -> None:
+    nowhere = DatabasePlace(schemas.url.replace("/postgres", "/nowhere"), "hubbub")
+    with pytest.raises(StoreUnavailable, match="there is no such database; make it with `createdb`"):
+        await copied(await files.kept(FEW), nowhere)
+
+
+async def test_a_key_with_a_nul_is_named_and_nothing_is_copied(schemas: Schemas, files: Places) -> None:
+    target = schemas.new()
+    with pytest.raises(StoreError, match=r"'a\\x00b' has a NUL, which PostgreSQL does not keep; nothing was copied"):
+        await copied(await files.kept([[("a\0b", b"1")]]), target)
+    assert await is_not_there(target)
+
+
+async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
+    schemas: Schemas, postgres: Postgres, files: Places
+) -> None:
+    source, target = await files.kept(MANY), schemas.new()
+    assert isinstance(target, DatabasePlace)
+    async with Proxy(postgres) as way:
+
+        def cut(done: int, _whole: int) -> None:
+            if done == 2000:
+                way.end()
+
+        with pytest.raises(StoreUnavailable):
+            await copied(source, DatabasePlace(way.url, target.schema), on_copied=cut)
+    assert await is_not_there(target)
+    assert (await copied(source, target, verify=True)).compared.differing == 0
+
+
+async def test_a_hub_that_has_lost_its_connection_keeps_nothing_more_after_a_copy(
+    schemas: Schemas, files: Places
+) -> None:
+    """It would think of the copy's session as its own, and end it."""
+    source = await schemas.kept(FEW)
+    assert isinstance(source, DatabasePlace)
+    async with schemas.opened(source) as lost:
+        sessions = "SELECT count(pg_terminate_backend(pid)) FROM pg_locks WHERE locktype = 'advisory'"
+        assert (
+            await schemas.asked(f"{sessions} AND objid = (hashtext('{source.schema}')::bigint & 4294967295)::oid") == 1
+        )
+        found = await copied(source, files.new(), verify=True)
+        with pytest.raises(StoreUnavailable, match="another hub has taken over"):
+            await lost.commit([Write("late", b"1")])
+    assert found.compared.differing == 0
+    assert {entry.key for entry in (await whole(schemas, source))[0].entries} == {"a", "c", "d"}
+
+
+async def test_a_backup_of_a_database_is_copied_back(schemas: Schemas, files: Places, tmp_path: Path) -> None:
+    source, again = await schemas.kept(FEW, compacted=1), schemas.new()
+    backup = files.new()
+    path = path_of(backup)
+    path.parent.mkdir()
+    async with schemas.opened(source) as store:
+        with await store.copy() as file:
+            path.write_bytes(file.read())
+    assert (await copied(backup, again, verify=True)).compared.differing == 0
+    assert (await copied(source, backup, verify=True)).compared.differing == 0
+    assert (await whole(schemas, again))[:2] == (await whole(schemas, source))[:2]
+
+
+async def test_a_database_keeps_no_secrets_by_itself(schemas: Schemas, files: Places) -> None:
+    source, target = await files.kept(FEW), schemas.new()
+    for one, other in ((source, target), (await schemas.kept(FEW), files.new())):
+        with pytest.raises(ConfigError, match=r"only with \[fleet\] vault_key_file; .* so leave out --secrets"):
+            await copied(one, other, secrets=True)
+    assert await is_not_there(target)
+
+
+async def test_a_password_that_cannot_be_read_is_a_wrong_setting(schemas: Schemas, files: Places) -> None:
+    without = HubSettings(data_dir=Path("nowhere"), store=StoreSettings(password_file=Path("missing")))
+    order = CopyOrder(source=await files.kept(FEW), target=schemas.new(), secrets=False, verify=False)
+    with pytest.raises(ConfigError, match=r"store\.password_file: missing cannot be read"):
+        await carry_out(order, without, told)
