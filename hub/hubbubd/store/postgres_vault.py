@@ -326,6 +326,7 @@ class PostgresVault:
         Raises VaultError for what another attempt would not mend.
         """
         while True:
+            fresh = self._link is None
             try:
                 link = self._link = self._link or await self._database.connected()
                 return await link.fetch(self._text(query), *words)
@@ -333,7 +334,8 @@ class PostgresVault:
                 self._cut()
                 if is_certain(error.__cause__ or error):
                     raise VaultError(str(failed(self._database.name, error))) from error
-                await asyncio.sleep(AGAIN_S)
+                if fresh:
+                    await asyncio.sleep(AGAIN_S)
             except BaseException:  # cancelled: an answer is on its way that nobody waits for
                 self._cut()
                 raise
