@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.store import StoreSettings
 from hubbubd.core.connection import State
-from hubbubd.errors import Fault, Overtaken
+from hubbubd.errors import Aborted, Fault, Overtaken
 from hubbubd.redaction import MARK, REDACTION
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.postgres_vault import PostgresVault
@@ -23,7 +23,7 @@ from hubbubd.store.vault_keys import VaultKeys
 from hubbubd.upstream.connector import McpConnector
 
 from ..postgres import Postgres
-from .guarded import CALL, Guarded, World, listening
+from .guarded import CALL, Guarded, World, listening, until
 
 PATIENCE_S = 0.3
 KEYS = VaultKeys((VaultKey.of(b"k" * 32),), "vault.key")
@@ -168,8 +168,10 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
     async with join("a") as a:
         await a.world.let_in()
         await a.world.until_state(State.CONNECTED)
-        guarded.valid.clear()
+        # Then the hub has no request of its own to send, which would renew the token before the call.
+        await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         async with database.locked():
+            guarded.valid.clear()
             fault = await a.call()
             assert fault
             assert "has not answered for 0.3 s" in fault.message
@@ -188,8 +190,8 @@ async def test_no_token_is_renewed_while_nothing_can_be_kept(join: Join, guarded
     async with join("a") as a:
         await a.world.let_in()
         await a.world.until_state(State.CONNECTED)
-        guarded.valid.clear()
         await database.do("ALTER TABLE {schema}.vault RENAME TO away")
+        guarded.valid.clear()
         fault = await a.call()
         assert fault
         assert "vault" in fault.message
@@ -216,3 +218,15 @@ async def test_secrets_of_a_server_that_two_members_add_at_once_are_those_of_the
     finally:
         for vault in vaults:
             await vault.close()
+
+
+async def test_adding_a_server_whose_name_another_member_has_just_taken_is_tried_again(join: Join, guarded: Guarded):
+    given = {"name": "new", "url": guarded.url, "headers": {"X-Key": "s3cr3t-header"}}
+    config = ServerConfig.model_validate(given)
+    async with join("a") as a, join("b") as b:
+        await a.world.hub.servers.add(config)
+        with pytest.raises(Aborted, match="another member has written them since; try again") as refused:
+            await b.world.hub.servers.add(config)
+        assert refused.value.reason == "CONTENDED"
+        await b.world.hub.servers.add(config)
+        assert b.world.hub.servers.get("new").config == config
