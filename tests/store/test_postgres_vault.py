@@ -255,6 +255,32 @@ async def test_what_one_does_not_know_of_is_not_deleted(fleet: Fleet):
     assert a.get("one") == TOKEN
 
 
+async def test_a_refused_deletion_does_not_make_the_next_one_ones_own(fleet: Fleet):
+    a = await fleet.vault("a")
+    await a.put("one", TOKEN)
+    b = await fleet.vault("b")
+    await a.put("one", OTHER)
+    with pytest.raises(Overtaken):
+        await b.put("one", None)
+    await a.put("one", None)
+    with pytest.raises(Overtaken):
+        await b.put("one", TOKEN)
+
+
+async def test_those_who_wait_for_their_turn_give_up_together(fleet: Fleet):
+    vault = await fleet.vault(patience_s=0.3)
+    other: Any = await asyncpg.connect(fleet.server.url)
+    try:
+        async with other.transaction():
+            await other.execute(f"LOCK {fleet.schema}.vault IN EXCLUSIVE MODE")
+            async with asyncio.timeout(LIMIT_S):
+                puts = (vault.put(f"s{number}", TOKEN) for number in range(1000))
+                done = await asyncio.gather(*puts, return_exceptions=True)
+    finally:
+        await other.close()
+    assert {type(each) for each in done} == {VaultError}
+
+
 async def test_of_many_members_that_write_at_once_one_does(fleet: Fleet):
     vaults = [await fleet.vault(member) for member in "abc"]
     last: Any = None

@@ -7,9 +7,10 @@ and is refused to a member that is gone. The version is part of what is sealed, 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
 
 import anyio
@@ -165,8 +166,7 @@ class PostgresVault:
         content = None if secrets is None else _content(server, secrets)
         # A token that was renewed is lost if it is not kept now: the old one is used up.
         with anyio.CancelScope(shield=True):
-            async with self._turn:
-                await self._in_time(self._put(*_row_of(server), secrets, content))
+            await self._in_turn(partial(self._put, *_row_of(server), secrets, content))
 
     async def _put(self, name: str, kind: str, secrets: Secrets | None, content: bytes | None) -> None:
         kept = self._kept.get(name, {}).get(kind) or Kept(0, None)
@@ -182,11 +182,10 @@ class PostgresVault:
             [(alive, there)] = await self._run(sql.LOOK, *self._member, name, kind)
             if there == fresh:
                 break  # written by an attempt whose answer was lost; or somebody else has deleted it
-            unsure.discard(fresh)
             if not alive or there not in unsure:
+                unsure.discard(fresh)
                 raise self._overtaken(name, gone=not alive)
             known = there
-            unsure.add(fresh)
         del self._unsure[name, kind]
         self._kept.setdefault(name, {})[kind] = Kept(fresh or kept.version, secrets)
 
@@ -205,24 +204,24 @@ class PostgresVault:
 
     async def refresh(self, *servers: str) -> None:
         """Read anew all that is kept for servers. Raises VaultError, also for a row that is older than one known."""
-        names = [_row_of(server)[0] for server in servers]
-        async with self._turn:
-            rows = await self._in_time(self._run(sql.ROWS, names))
-            found: list[tuple[Row, Kept]] = []
-            for row in rows:
-                found.append((row, kept := self._readable(row)))
-                known = self._kept.get(row[0], {}).get(row[1])
-                if known is not None and kept.version < known.version:
-                    raise VaultError(
-                        f"{_named([row])} in the vault {self._database.name} was put back: it has version"
-                        f" {kept.version}, and this member knows {known.version}. Restart all members if the database"
-                        " was restored; else look who changes it"
-                    )
-            for name in names:
-                kinds = self._kept.get(name, {})
-                self._kept[name] = {kind: Kept(kept.version, None) for kind, kept in kinds.items()}
-            for row, kept in found:
-                self._take(row, kept)
+        await self._in_turn(partial(self._refresh, [_row_of(server)[0] for server in servers]))
+
+    async def _refresh(self, names: Sequence[str]) -> None:
+        found: list[tuple[Row, Kept]] = []
+        for row in await self._run(sql.ROWS, names):
+            found.append((row, kept := self._readable(row)))
+            known = self._kept.get(row[0], {}).get(row[1])
+            if known is not None and kept.version < known.version:
+                raise VaultError(
+                    f"{_named([row])} in the vault {self._database.name} was put back: it has version {kept.version},"
+                    f" and this member knows {known.version}. Restart all members if the database was restored; else"
+                    " look who changes it"
+                )
+        for name in names:
+            kinds = self._kept.get(name, {})
+            self._kept[name] = {kind: Kept(kept.version, None) for kind, kept in kinds.items()}
+        for row, kept in found:
+            self._take(row, kept)
 
     def _readable(self, row: Row) -> Kept:
         """Return what a row has. Raises VaultError."""
@@ -259,8 +258,7 @@ class PostgresVault:
 
     async def put_all(self, secrets: Mapping[str, Secrets]) -> None:
         """Keep all these secrets, or none, in a vault that is empty. Raises StoreError if it is not, and VaultError."""
-        async with self._turn:
-            await self._in_time(self._put_all(secrets))
+        await self._in_turn(partial(self._put_all, secrets))
 
     async def _put_all(self, secrets: Mapping[str, Secrets]) -> None:
         if not secrets:
@@ -285,18 +283,20 @@ class PostgresVault:
         Only the keys of rows are wrapped anew: content and version stay, so whoever knows a row still does. What was
         done before an interruption stays done, and is not done again. Raises VaultError.
         """
-        done = all_ = 0
         after = ("", "")
         while True:
-            async with self._turn:
-                rows = await self._in_time(self._run(sql.OTHERS, self._keys.first.id, *after, SLICE))
-                if rows:
-                    await self._in_time(self._rewrap(rows))
-                    after = (rows[-1][0], rows[-1][1])
-                [(done, all_)] = await self._in_time(self._run(sql.COUNTS, self._keys.first.id))
-            log.info("vault rows sealed with the first key", done=done, all=all_)
+            rows, counted = await self._in_turn(partial(self._rotate_slice, *after))
+            log.info("vault rows sealed with the first key", done=counted.done, all=counted.all)
             if not rows:
-                return Rotated(done, all_)
+                return counted
+            after = (rows[-1][0], rows[-1][1])
+
+    async def _rotate_slice(self, *after: str) -> tuple[list[Row], Rotated]:
+        rows = await self._run(sql.OTHERS, self._keys.first.id, *after, SLICE)
+        if rows:
+            await self._rewrap(rows)
+        [counts] = await self._run(sql.COUNTS, self._keys.first.id)
+        return rows, Rotated(*counts)
 
     async def _rewrap(self, rows: Sequence[Row]) -> None:
         new: list[tuple[str, str, int, bytes]] = []
@@ -312,11 +312,11 @@ class PostgresVault:
         if not await self._run(sql.REWRAP, *self._member, self._keys.first.id, *columns):
             raise self._overtaken("servers", gone=True)
 
-    async def _in_time(self, work: Awaitable[T]) -> T:
-        """Do what needs the database. Raises VaultError when its time is over."""
+    async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what needs the database, alone. Raises VaultError when its time is over."""
         try:
-            async with asyncio.timeout(self._patience_s):
-                return await work
+            async with asyncio.timeout(self._patience_s), self._turn:
+                return await work()
         except TimeoutError:
             raise VaultError(f"the vault {self._database.name} has not answered for {self._patience_s:g} s") from None
 
