@@ -7,7 +7,7 @@ and is refused to a member that is gone. The version is part of what is sealed, 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -328,15 +328,15 @@ class PostgresVault:
         while True:
             fresh = self._link is None
             try:
-                link = self._link = self._link or await self._database.connected()
-                return await link.fetch(self._text(query), *words)
+                link = self._link = self._link or await _whole(self._database.connected(), _end)
+                return await _whole(link.fetch(self._text(query), *words))
             except (StoreUnavailable, *ERRORS) as error:
                 self._cut()
                 if is_certain(error.__cause__ or error):
                     raise VaultError(str(failed(self._database.name, error))) from error
                 if fresh:
                     await asyncio.sleep(AGAIN_S)
-            except BaseException:  # cancelled: an answer is on its way that nobody waits for
+            except asyncio.CancelledError:  # an answer is on its way that nobody waits for
                 self._cut()
                 raise
 
@@ -355,6 +355,28 @@ class PostgresVault:
         if link is not None:
             with suppress(*ERRORS):
                 await link.close(timeout=CONNECT_S)
+
+
+async def _whole(work: Coroutine[Any, Any, T], let_go: Callable[[T], None] = lambda _: None) -> T:
+    """Wait for work of the library that goes on when this is cancelled; then `let_go` gets what came of it.
+
+    Cancelled in the middle, the library leaves futures behind whose errors nobody takes, and they are logged.
+    """
+
+    def ended(task: asyncio.Task[T]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            let_go(task.result())
+
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(ended)
+        raise
+
+
+def _end(link: Link) -> None:
+    link.terminate()
 
 
 def _row_of(server: str) -> tuple[str, str]:
