@@ -325,15 +325,6 @@ async def test_secrets_that_belong_to_another_url_are_never_used(world: World) -
         assert hub.servers.get("new").config.lacks_secrets
 
 
-async def test_a_start_writes_nothing_about_servers_without_secrets(world: World) -> None:
-    async with world.hub() as hub:
-        await hub.servers.add(ServerConfig.model_validate({"name": "new", "url": "https://a.example/"}))
-    world.peers.secrets.clear()
-    async with world.hub() as hub:
-        assert hub.servers.get("new").config.url == "https://a.example/"
-    assert world.peers.secrets == {}
-
-
 @pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
 async def test_detached_calls_that_were_never_sent_go_on_in_their_order(world: World, killed: bool) -> None:
     world.peer.behaviour = never

@@ -68,6 +68,7 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int):
         ("A" * 5000, "is longer than 4096 bytes"),
         (b"\xff" * 32, "is not text; make one with"),
     ],
+    ids=["empty", "blank", "no base64", "short", "one of two", "too many", "too long", "no text"],
 )
 def test_a_file_without_keys_is_refused_and_nothing_of_it_is_said(tmp_path: Path, content: str | bytes, words: str):
     with pytest.raises(ConfigError, match=words) as refused:

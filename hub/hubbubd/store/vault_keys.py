@@ -24,6 +24,7 @@ MOST: Final = 16
 """How many keys there may be: two while one is replaced, and some that were forgotten."""
 
 _FILE_BYTES: Final = 4096
+"""The longest file: MOST keys take 720."""
 
 
 @dataclass(frozen=True, slots=True)
