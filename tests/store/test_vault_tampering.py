@@ -71,6 +71,20 @@ async def test_an_old_row_that_was_put_back_is_found_by_who_knows_a_newer_one(fl
         await vault.put("one", TOKEN)
 
 
+async def test_an_old_row_that_is_put_back_after_another_member_deleted_it_is_found(fleet: Fleet):
+    vault = await fleet.vault()
+    await vault.put("one", TOKEN)
+    before = await fleet.row("one")
+    await (await fleet.vault("b")).put("one", OTHER)
+    await vault.refresh("one")
+    await (await fleet.vault("c")).put("one", None)
+    await vault.refresh("one")
+    assert vault.get("one") is None
+    await fleet.ask("INSERT INTO {schema}.vault SELECT $1, $2, $3, $4, $5, $6", *before.values())
+    with pytest.raises(VaultError, match="was put back"):
+        await vault.refresh("one")
+
+
 async def test_a_row_that_is_too_long_is_not_read(fleet: Fleet):
     vault = await fleet.vault()
     await vault.put("one", TOKEN)

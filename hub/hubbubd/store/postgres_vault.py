@@ -331,14 +331,12 @@ class PostgresVault:
                 link = self._link = self._link or await _whole(self._database.connected(), _end)
                 return await _whole(link.fetch(self._text(query), *words))
             except (StoreUnavailable, *ERRORS) as error:
+                # Also one that is still at work for somebody who was cancelled: it takes nothing else meanwhile.
                 self._cut()
                 if is_certain(error.__cause__ or error):
                     raise VaultError(str(failed(self._database.name, error))) from error
                 if fresh:
                     await asyncio.sleep(AGAIN_S)
-            except asyncio.CancelledError:  # an answer is on its way that nobody waits for
-                self._cut()
-                raise
 
     def _text(self, query: str) -> str:
         query = query.replace("{alive}", self._alive).replace("{longest}", str(sql.LONGEST))
