@@ -148,6 +148,32 @@ async def test_a_token_that_another_member_has_renewed_is_taken_over_and_not_ren
     assert [grant.get("refresh_token") for grant in guarded.grants[1:]] == ["secret-renewal-1", "secret-renewal-2"]
 
 
+async def test_what_another_member_has_registered_is_taken_over_with_its_token(
+    join: Join, guarded: Guarded, database: Database
+):
+    async with join("a") as a:
+        await a.world.let_in()
+        await a.world.until_state(State.CONNECTED)
+        await until(lambda: ("POST", "tools/list") in guarded.script.seen)
+        shared = StoreSettings(url=SecretStr(database.url), schema_name=database.schema)
+        b = await PostgresVault.open(shared, KEYS, "b", 1)
+        try:
+            kept = b.get("guarded")
+            assert kept
+            client = {**kept["client"], "client_id": "client-of-b"}
+            tokens = {**kept["tokens"], "access_token": "secret-over", "refresh_token": "secret-renewal-of-b"}
+            await b.put("guarded", {**kept, "client": client, "tokens": tokens, "expires_at": 1.0})
+        finally:
+            await b.close()
+        guarded.valid.clear()
+        assert await a.call() is None
+    assert len(guarded.grants) == 2
+    assert (guarded.grants[1]["client_id"], guarded.grants[1]["refresh_token"]) == (
+        "client-of-b",
+        "secret-renewal-of-b",
+    )
+
+
 async def test_a_member_that_is_gone_keeps_no_token_and_says_why(join: Join, guarded: Guarded, database: Database):
     async with join("a") as a:
         await a.world.let_in()
