@@ -5,7 +5,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.connector import McpConnector
+from hubbubd.upstream.ports import Permit, Vault
 
 if TYPE_CHECKING:
     from hubbubd.joining import Joining
@@ -168,14 +170,12 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
     hub_settings = settings.hub
     async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
         joining = _joining(hub_settings, membership)
-        vault = TokenFile.open(hub_settings.data_dir)
         permit = joining.fleet.permit if joining is not None else None
-        connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
-        connector.origins |= settings.origins
         async with (
+            _vault(hub_settings, joining) as vault,
             Hub.open(
                 store,
-                connector,
+                connector := _connector(settings, vault, around, permit),
                 {server.name: server for server in settings.servers},
                 hub_settings,
                 clock=around.clock,
@@ -194,6 +194,22 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
             listening.cancel_scope.cancel()
             return joining is not None and joining.fleet.lost.is_set()
     raise AssertionError
+
+
+def _connector(settings: Settings, vault: Vault, around: Surroundings, permit: Permit | None) -> McpConnector:
+    connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
+    connector.origins |= settings.origins
+    return connector
+
+
+@asynccontextmanager
+async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGenerator[Vault]:
+    """Open what keeps the secrets of servers: a file, or in a fleet the database."""
+    if joining is None:
+        yield TokenFile.open(settings.data_dir)
+        return
+    async with joining.vault(settings.store) as vault:
+        yield vault
 
 
 def _joining(settings: HubSettings, membership: Membership | None) -> "Joining | None":

@@ -1,22 +1,28 @@
 """`hubbubd --copy-store`: one copy of a store, in a process of its own that says how far it is."""
 
+import os
 import signal
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from pydantic import SecretStr
 
 from hubbubd import console
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.places import OPTION, CopyOrder, DatabasePlace, Place
 from hubbubd.errors import ConfigError
 from hubbubd.store import engines
-from hubbubd.store.transfer import Held, OnCopied, Transferred, Vault, transfer
+from hubbubd.store.transfer import Held, OnCopied, Transferred, transfer
 from hubbubd.store.transfer_sqlite import held_file
 from hubbubd.store.vault import NAME as TOKENS
 from hubbubd.store.vault import TokenFile
+
+if TYPE_CHECKING:
+    from hubbubd.store.postgres_vault import PostgresVault
+    from hubbubd.store.vault_keys import VaultKeys
 
 TOLD_S: Final = 1.0
 """Seconds between two words about a long copy."""
@@ -50,7 +56,9 @@ async def carry_out(order: CopyOrder, settings: HubSettings, on_copied: OnCopied
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(held(order.source, settings, make=False))
         target = await stack.enter_async_context(held(order.target, settings, make=True))
-        vaults = (_vault(order.source, settings), _vault(order.target, settings)) if order.secrets else None
+        vaults = None
+        if order.secrets:
+            vaults = _Secrets(order.source, source, settings), _Secrets(order.target, target, settings)
         return await transfer(source, target, verify=order.verify, vaults=vaults, on_copied=on_copied)
 
 
@@ -68,18 +76,62 @@ async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGener
             yield file
 
 
-def _vault(place: Place, settings: HubSettings) -> Vault:
-    """Return the vault of a store. Raises ConfigError, OSError, and StoreError for a file that does not parse."""
-    if isinstance(place, DatabasePlace):
+class _Secrets:
+    """The secrets that belong to a store; implements `transfer.Vault`.
+
+    They are opened when they are wanted: the store may not be there before.
+    """
+
+    def __init__(self, place: Place, store: Held, settings: HubSettings) -> None:
+        """Raises ConfigError for a file that is no hub's store."""
+        self._place = place
+        self._store = store
+        self._settings = settings
+        if isinstance(place, DatabasePlace):
+            self._keys = _keys(settings)
+        elif place.path.name != engines.FILE:
+            # Its lock is that of the data directory: no hub uses the vault meanwhile.
+            raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside {TOKENS}")
+
+    async def all(self) -> dict[str, dict[str, Any]]:
+        """As `Vault`."""
+        if not await self._store.exists():
+            return {}
+        async with self._opened() as vault:
+            return vault.all()
+
+    async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
+        """As `Vault`."""
+        async with self._opened() as vault:
+            await vault.put_all(kept)
+
+    @asynccontextmanager
+    async def _opened(self) -> "AsyncGenerator[TokenFile | PostgresVault]":
+        if not isinstance(self._place, DatabasePlace):
+            yield TokenFile.open(self._place.path.parent)
+            return
+        from hubbubd.store.postgres_vault import PostgresVault
+
+        there = {"url": SecretStr(self._place.url), "schema_name": self._place.schema}
+        vault = await PostgresVault.open(self._settings.store.model_copy(update=there), self._keys)
+        try:
+            yield vault
+        finally:
+            await vault.close()
+
+
+def _keys(settings: HubSettings) -> "VaultKeys":
+    """Return the keys of a database's vault. Raises ConfigError."""
+    from hubbubd.store.vault_keys import VARIABLE, VaultKeys
+
+    file = settings.fleet.vault_key_file if settings.fleet is not None else None
+    if file is None and VARIABLE not in os.environ:
         raise ConfigError(
             OPTION,
             "a database keeps secrets only with [fleet] vault_key_file; without it they stay in"
             f" {TOKENS} of the hub's data directory, so leave out --secrets",
         )
-    if place.path.name != engines.FILE:
-        # Its lock is that of the data directory: no hub uses the vault meanwhile.
-        raise ConfigError(OPTION, f"--secrets needs the {engines.FILE} of a data directory, beside which {TOKENS} is")
-    return TokenFile.open(place.path.parent)
+    return VaultKeys.load(file, os.environ)
 
 
 def progress(now: Callable[[], float]) -> Callable[[int, int], None]:

@@ -13,6 +13,7 @@ HubError                 for callers of the API: a kind (the class), a stable `r
 └── UpstreamError        a connection or a call failed; carries the classified `Fault`
 ConfigError              a setting is wrong; names the key (the daemon exits with 2)
 PeerError                a JSON-RPC error, as it came from a server or goes to one
+VaultError               the secrets of a server cannot be read or kept
 """
 
 from collections.abc import Mapping
@@ -207,6 +208,14 @@ class ConfigError(Exception):
         super().__init__(f"{key}: {problem}")
         self.key = key
         self.problem = problem
+
+
+class VaultError(OSError):
+    """The secrets of a server cannot be read or kept. If it was said in time, nothing was changed."""
+
+
+class Overtaken(VaultError):
+    """Another member of the fleet has written these secrets since this one read them: it has the server."""
 
 
 class PeerError(Exception):

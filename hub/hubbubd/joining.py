@@ -1,5 +1,6 @@
 """A hub in a fleet: its place among the members, and its port for them. Imported only with `[fleet]`."""
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -7,12 +8,15 @@ from dataclasses import dataclass
 import structlog
 
 from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.store import StoreSettings
 from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.fleet.forwarding import Forwarding
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Membership
+from hubbubd.store.postgres_vault import PostgresVault
+from hubbubd.store.vault_keys import VaultKeys
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +41,16 @@ class Joining:
         """Serve the other members, and yield what forwards to them."""
         async with self.port.serving(hub, life=self.membership.life) as forwarding:
             yield forwarding
+
+    @asynccontextmanager
+    async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
+        """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
+        keys = VaultKeys.load(self.settings.vault_key_file, os.environ)
+        vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
+        try:
+            yield vault
+        finally:
+            await vault.close()
 
     async def publish(self, address: str) -> None:
         """Tell the others where clients reach this member, and where they do."""

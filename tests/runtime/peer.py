@@ -331,3 +331,6 @@ class Peers:
 
     async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
         self.secrets[server] = secrets
+
+    async def refresh_secrets(self, *servers: str) -> None:
+        """Nobody else changes them."""

@@ -229,3 +229,12 @@ async def test_a_record_of_a_call_from_before_it_named_its_server_can_still_be_r
     async with world.hub(server()) as hub:
         assert hub.calls.get("c").fault.code == "HUB_RESTARTED"
         await until(lambda: not open_requests(hub))
+
+
+async def test_a_start_writes_nothing_about_servers_without_secrets(world: World) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(ServerConfig.model_validate({"name": "new", "url": "https://a.example/"}))
+    world.peers.secrets.clear()
+    async with world.hub() as hub:
+        assert hub.servers.get("new").config.url == "https://a.example/"
+    assert world.peers.secrets == {}

@@ -72,6 +72,10 @@ class Held(Protocol):
         """Where it is, for people, without what is secret."""
         ...
 
+    async def exists(self) -> bool:
+        """Return whether there is a store. Raises StoreUnavailable."""
+        ...
+
     def reading(self) -> AbstractAsyncContextManager[Reading | None]:
         """Open one cut of the store for a block; None if there is no store yet.
 

@@ -62,6 +62,10 @@ class HeldFile:
         """The path of the file."""
         return str(self._path)
 
+    async def exists(self) -> bool:
+        """Return whether there is a store."""
+        return self._path.exists()
+
     @asynccontextmanager
     async def reading(self) -> AsyncGenerator["_Reading | None"]:
         """Open the file for reading, which changes nothing; None if there is none.

@@ -1,8 +1,10 @@
 """The vault, `tokens.json` in the data directory: OAuth tokens and secrets of added servers, in a file with mode 0600.
 
-These secrets are nowhere else, so that the store and its copies have none.
+These secrets are nowhere else, so that the store and its copies have none. A fleet has them sealed in its database
+instead (`postgres_vault.py`).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,12 +54,18 @@ class TokenFile:
                 await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
             self._kept = kept
 
-    async def all(self) -> dict[str, dict[str, Any]]:
-        """Return all that is kept, by server."""
+    async def refresh(self, *servers: str) -> None:
+        """As `Vault`: nobody else writes the file."""
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """Return all secrets by the names under which they are kept."""
         return dict(self._kept)
 
-    async def put_all(self, kept: dict[str, dict[str, Any]]) -> None:
-        """Replace all that is kept, durable on return. Raises OSError."""
+    async def put_all(self, secrets: Mapping[str, dict[str, Any]]) -> None:
+        """Keep all these secrets, in a file that has none; durable on return. Raises OSError, and StoreError."""
         async with self._writing:
+            if self._kept:
+                raise StoreError(f"{self._path} has secrets already; move it away")
+            kept = dict(secrets)
             await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
-            self._kept = dict(kept)
+            self._kept = kept

@@ -10,6 +10,7 @@ import anyio
 from anyio import to_thread
 
 from hubbubd.config import Confinement, ServerConfig
+from hubbubd.errors import Overtaken
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
@@ -49,7 +50,19 @@ class McpConnector:
 
     async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
         """As `ports.Connector`."""
-        await self._vault.put(_spec_of(server), secrets or None)
+        name = _spec_of(server)
+        try:
+            await self._vault.put(name, secrets or None)
+        except Overtaken:
+            await self._vault.refresh(server)
+            if self._vault.get(name) is not None:
+                raise
+            # Another member has removed the server of this name, and nobody adds one.
+            await self._vault.put(name, secrets or None)
+
+    async def refresh_secrets(self, *servers: str) -> None:
+        """As `ports.Connector`."""
+        await self._vault.refresh(*servers)
 
     @asynccontextmanager
     async def open(

@@ -119,11 +119,22 @@ class Vault(Protocol):
     """Storage of the secrets that the hub has for each server, as JSON."""
 
     def get(self, server: str) -> dict[str, Any] | None:
-        """Return what was stored last, or None."""
+        """Return what was stored last, as far as this hub knows, or None."""
         ...
 
     async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Replace what is stored, None deletes it; durable on return. Raises OSError."""
+        """Replace what is stored, None deletes it; durable on return.
+
+        Raises OSError: Overtaken when another member of the fleet has stored something since this one knew it, or when
+        this one is not a member any more.
+        """
+        ...
+
+    async def refresh(self, *servers: str) -> None:
+        """Read anew what is stored for servers, since other members of the fleet may have changed it. Raises OSError.
+
+        All that is stored for a server, whatever the part that its name here has after a slash.
+        """
         ...
 
 
@@ -222,7 +233,11 @@ class Connector(Protocol):
         ...
 
     async def keep_spec_secrets(self, server: str, secrets: dict[str, Any] | None) -> None:
-        """Store the secrets of a server's spec, as JSON; None deletes them. Raises OSError."""
+        """Store the secrets of a server's spec, as JSON; None deletes them. Raises OSError, Overtaken in a race."""
+        ...
+
+    async def refresh_secrets(self, *servers: str) -> None:
+        """Read anew all secrets of servers, since other members of the fleet may have changed them. Raises OSError."""
         ...
 
     async def forget(self, server: str) -> None:

@@ -144,7 +144,10 @@ class Servers:
     async def take(self, taking: Taking) -> None:
         """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
         added = [record.name for record in self._table if record.name not in self._configured]
-        for name in filter(taking.owns, (*added, *self._configured)):
+        names = list(filter(taking.owns, (*added, *self._configured)))
+        if not taking.alone:
+            await self._secrets.refresh(names)
+        for name in names:
             async with self._turn(name):  # at once: calls that go on read their answers before any may be deleted
                 await self._take(name)
         await self._ledger.flush()  # so that the first snapshot of a watch is whole

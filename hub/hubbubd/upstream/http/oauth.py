@@ -10,7 +10,7 @@ import logging
 import re
 import socket
 import warnings
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, fields, replace
 from time import time
 from typing import Any, Final, TypeVar
@@ -38,7 +38,7 @@ from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import OAuthConfig
-from hubbubd.errors import HubError, UpstreamError
+from hubbubd.errors import HubError, Overtaken, UpstreamError, VaultError
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import problems
@@ -82,9 +82,15 @@ class Memory:
             "url": config.url,
             **oauth.model_dump(include={"grant", "client_id", "client_metadata_url", "issuer", "redirect_port"}),
         }
-        kept = vault.get(config.name)
-        self.kept: dict[str, Any] = kept if kept and kept.get("about") == self._about else {}
         self.context: OAuthContext | None = None
+        self.unsaved = False
+        """Whether the context has what the vault could not take."""
+        self._read()
+
+    def _read(self) -> None:
+        self._known = self._vault.get(self._server)
+        same = self._known is not None and self._known.get("about") == self._about
+        self.kept: dict[str, Any] = self._known if self._known and same else {}
 
     def restore(self, context: OAuthContext) -> None:
         """Fill a new context with what was kept for this server, if its configuration is the same."""
@@ -102,6 +108,23 @@ class Memory:
         if context.protected_resource_metadata is not None:
             context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
 
+    async def follow(self) -> None:
+        """Take over what another member of the fleet has kept since: a token that renews is good for once.
+
+        Raises VaultError; then nothing may be renewed, as it could not be kept.
+        """
+        if self.unsaved:
+            await self.keep()
+        await self._vault.refresh(self._server)
+        now = self._vault.get(self._server)
+        if now is None or now == self._known:
+            return
+        self._read()
+        if self.context is not None:
+            if self._about["client_id"] is None:  # else it is that of the configuration
+                self.context.client_info = None
+            self.restore(self.context)
+
     async def get_tokens(self) -> OAuthToken | None:
         """As the SDK's TokenStorage."""
         return self.context.current_tokens if self.context is not None else None
@@ -112,11 +135,11 @@ class Memory:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """As the SDK's TokenStorage."""
-        await self._keep()
+        await self.keep()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """As the SDK's TokenStorage."""
-        await self._keep()
+        await self.keep()
 
     def _learn(self, context: OAuthContext) -> None:
         client, tokens = context.client_info, context.current_tokens
@@ -124,7 +147,8 @@ class Memory:
         secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
         REDACTION.learn(oauth_of(self._server), filter(None, secrets), whole=True)
 
-    async def _keep(self) -> None:
+    async def keep(self) -> None:
+        """Store the whole context. Raises OSError."""
         context = self.context
         assert context is not None, "restored"
         self._learn(context)
@@ -145,7 +169,12 @@ class Memory:
             secrets["client"].pop("client_secret", None)  # the configuration has it
         secrets |= {"about": self._about, "issuer": client.issuer if client else None}
         secrets["expires_at"] = context.token_expiry_time
-        await self._vault.put(self._server, secrets)
+        try:
+            await self._vault.put(self._server, secrets)
+        except VaultError as exc:
+            self.unsaved = not isinstance(exc, Overtaken)  # what another member has kept is newer
+            raise
+        self.unsaved, self._known = False, secrets
 
 
 @dataclass(slots=True)
@@ -171,7 +200,7 @@ class OAuth:
         self._turn = anyio.Lock()
         self._failures = 0
         self._failure: UpstreamError | None = None
-        memory = Memory(config, vault)
+        self._memory = memory = Memory(config, vault)
         with warnings.catch_warnings():
             # Without an issuer the server chooses it. The SDK warns of that; for the operator the docs do.
             warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -223,6 +252,10 @@ class OAuth:
 
         `answer` is what the request got without a token, if it was sent before there was an `OAuth`.
         """
+        if self._memory.unsaved and not self._turn.locked():
+            async with self._turn:
+                with suppress(VaultError):  # it is good, though it would not outlast this hub
+                    await self._memory.keep()
         challenge: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
         last = False
@@ -248,12 +281,15 @@ class OAuth:
             async with self._turn:
                 if self._failure is not None and self._failures > failures:
                     raise self._failure  # single-flight: all who waited share the failure
-                if asking.challenge is not None and asking.challenge.status_code == 401:
-                    self._expire(asking.token)
                 try:
+                    await self._memory.follow()
+                    if asking.challenge is not None and asking.challenge.status_code == 401:
+                        self._expire(asking.token)
                     return await self._run(asking)
                 except NoReply as exc:
                     raise UpstreamError(exc.fault) from None
+                except VaultError as exc:
+                    raise UpstreamError(faults.fault("AUTHENTICATION_FAILED", str(exc), retryable=True)) from None
                 except Exception as exc:  # noqa: BLE001 - however a flow fails, there is no access
                     self._failures += 1
                     self._failure = _failed(exc, asking.challenge)
