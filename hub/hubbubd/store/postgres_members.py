@@ -14,6 +14,7 @@ import anyio
 from hubbubd.members import Member, Standing
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
+from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Link, is_certain
 from hubbubd.store.postgres_place import Entrant, Place
 
@@ -95,7 +96,7 @@ class PostgresMembers:
         """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
         await self._own(sql.STAND, standing.value)
         if standing is Standing.GONE:
-            self._place.expelled()
+            self._place.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
@@ -113,8 +114,7 @@ class PostgresMembers:
         try:
             async with asyncio.timeout(self._patience_s), self._asking:
                 for attempt in range(2):
-                    if self._place.over:
-                        raise self._place.over
+                    self._place.require()
                     if self._link is None or self._link.is_closed():
                         self._link = await self._place.connected()
                     before()

@@ -22,7 +22,7 @@ from hubbubd import __version__, files, payload
 from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled, HistoryLost
-from hubbubd.store.postgres_link import ERRORS, Database, Link, failed
+from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Database, Link, failed
 
 AGAIN_S: Final = 0.25
 """Seconds between attempts to reach the database again."""
@@ -147,8 +147,9 @@ class Place:
         """
         link = await self.database.connected()
         try:
-            await self.check(link)
-        except ERRORS as error:
+            async with asyncio.timeout(CONNECT_S):
+                await self.check(link)
+        except ERRORS as error:  # TimeoutError is an OSError
             link.terminate()
             raise failed(self.database.name, error) from error
         except BaseException:
@@ -158,8 +159,7 @@ class Place:
 
     async def check(self, link: Link) -> None:
         """Raise Expelled if this member is gone, HistoryLost if the database has another history, and ERRORS."""
-        if self.over:
-            raise self.over
+        self.require()
         revision, op = self.seen
         rows = await link.fetch(self.database.sql(sql.CHECK), self.name, self.life, op)
         [(store_id, reached, lives, here, last)] = rows
@@ -197,6 +197,11 @@ class Place:
             else f"another hub has taken over the store {self.database.name}"
         )
         return self.end(Expelled(f"{what}; this one keeps nothing more"))
+
+    def require(self) -> None:
+        """Raise why this life has ended, if it has."""
+        if self.over:
+            raise type(self.over)(str(self.over))  # not itself: it would grow by a traceback each time
 
     def end(self, error: Expelled) -> Expelled:
         """End this life for a reason, unless it has ended; return why it has."""

@@ -215,21 +215,22 @@ SELECT m.revision, m.compacted, count(e.value), count(e.key),
 FROM {schema}.meta m LEFT JOIN {schema}.entries e ON true GROUP BY m.revision, m.compacted
 """
 
-# Not beyond what some member has yet to read. Of one's own position, $4 is newer than the row.
+# Not beyond what some member has yet to read, nor the group by which it knows its history. Of one's own position, $4 is
+# newer than the row.
 COMPACT: Final = """
-WITH wanted AS (
-  SELECT least($1, (
-    SELECT min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END)
-    FROM {schema}.members WHERE standing <> 'gone'
-  )) AS most
+WITH read AS (
+  SELECT min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END) AS lowest
+  FROM {schema}.members WHERE standing <> 'gone'
+), wanted AS (
+  SELECT least($1, lowest) AS most FROM read
 ), moved AS (
   UPDATE {schema}.meta m SET compacted = least(wanted.most, m.revision) FROM wanted
   WHERE m.compacted < least(wanted.most, m.revision)
     AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
   RETURNING m.compacted
 ), trimmed AS (
-  DELETE FROM {schema}.commits c USING {schema}.meta m
-  WHERE c.at < clock_timestamp() - interval '1 day' AND c.op <> m.op
+  DELETE FROM {schema}.commits c USING {schema}.meta m, read
+  WHERE c.at < clock_timestamp() - interval '1 day' AND c.op <> m.op AND coalesce(c.last, 0) < read.lowest
 )
 DELETE FROM {schema}.entries e USING moved WHERE e.value IS NULL AND e.revision <= moved.compacted
 """
