@@ -7,6 +7,9 @@ from contextlib import aclosing
 import pytest
 
 from hubbubd.store import Commit, Conflict, Guard, Write
+from hubbubd.store.postgres_hearing import Cut, look
+from hubbubd.store.postgres_link import Link
+from hubbubd.store.postgres_place import Place
 
 from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, Open
@@ -142,6 +145,29 @@ async def test_a_notice_from_another_program_harms_nobody(enter: Open, ask: Open
     await b.reaches(1)
     await a.store.commit([Write("x", b"2")])
     await b.reaches(2)
+
+
+async def test_a_notice_of_a_revision_that_never_comes_costs_one_look(
+    enter: Open, ask: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("hubbubd.store.postgres_hearing.IDLE_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres_hearing.LOOK_S", 2 * LIMIT_S)
+    looks: list[int] = []
+
+    async def counted(place: Place, link: Link, after: int) -> Cut:
+        looks.append(after)
+        return await look(place, link, after)
+
+    monkeypatch.setattr("hubbubd.store.postgres_hearing.look", counted)
+    a, b = await enter("a"), await enter("b")
+    await ask("SELECT pg_notify($1, $2)", schema, "9" * 30)
+    await a.store.commit([Write("x", b"")])
+    await b.reaches(1)
+    for number in range(30):
+        await b.store.commit([Write("x", b"%d" % number)])
+    await a.reaches(31)
+    assert looks.count(0) <= 6
+    assert len(looks) <= 6 + 31
 
 
 async def test_a_snapshot_has_what_others_committed_and_is_not_ahead_of_listeners(enter: Open):

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.postgres_link import Database
 
-from ..postgres import Postgres
+from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, Heard, Open, cut_off
 
 
@@ -51,6 +52,68 @@ async def test_what_a_member_has_yet_to_hear_is_not_compacted(enter: Open):
     await b.members.stand(Standing.GONE)
     await a.store.compact(2)
     assert (await a.store.stats()).compacted_revision == 2
+
+
+async def test_a_database_that_goes_silent_is_asked_again_over_other_connections(
+    enter: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+):
+    async with Proxy(postgres) as way, asyncio.timeout(LIMIT_S):
+        a = await enter("a", url=way.url)
+        await a.store.snapshot()
+        for name in ("postgres.REPLY_S", "postgres_link.CONNECT_S", "postgres_place.CONNECT_S"):
+            monkeypatch.setattr(f"hubbubd.store.{name}", 0.2)
+        way.silent, before = True, way.made
+        commits = asyncio.gather(*(a.store.commit([Write("x", b"%d" % number)]) for number in range(3)))
+        while way.made < before + 3:
+            await asyncio.sleep(0.01)
+        monkeypatch.undo()
+        way.silent = False
+        assert sorted(await commits) == [1, 2, 3]
+        assert [commit.revision for commit in a.commits] == [1, 2, 3]
+
+
+async def test_what_is_asked_of_a_silent_database_fails_in_time_and_works_again_later(enter: Open, postgres: Postgres):
+    async with Proxy(postgres) as way, asyncio.timeout(LIMIT_S):
+        a = await enter("a", url=way.url, ttl_s=1, patience_s=0.5)
+        await a.store.snapshot()
+        await a.members.beat(0)
+        way.silent = True
+        for asked in (a.members.beat(0), a.store.snapshot()):
+            with pytest.raises(StoreUnavailable, match=r"has not answered for 0\.5 s"):
+                await asked
+        way.silent = False
+        await a.members.beat(0)
+        await a.store.snapshot()
+
+
+async def test_a_member_that_cannot_hear_of_others_ends_its_life(enter: Open, monkeypatch: pytest.MonkeyPatch):
+    faults: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    a, b = await enter("a"), await enter("b")
+    await a.store.commit([Write("x", b"1")])
+    await b.reaches(1)
+
+    def broken(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("hubbubd.store.postgres_hearing.commits_of", broken)
+    async with asyncio.timeout(LIMIT_S):
+        while b.store.place.over is None:
+            await asyncio.sleep(0.01)
+    with pytest.raises(Expelled, match="cannot hear of other members' changes any more: KeyError"):
+        await b.store.commit([Write("x", b"2")])
+    assert [fault["message"] for fault in faults][:1] == ["Hearing of other members failed"]
+
+
+async def test_old_groups_are_forgotten_but_those_by_which_a_member_knows_its_history(enter: Open, ask: Open):
+    a, b = await enter("a"), await enter("b")
+    for number in range(4):
+        await a.store.commit([Write("x", b"%d" % number)])
+    await b.reaches(4)
+    await b.members.beat(2)
+    await ask("UPDATE {s}.commits SET at = at - interval '2 days'")
+    await a.store.compact(4)
+    assert [row[0] for row in await ask("SELECT last FROM {s}.commits ORDER BY last")] == [2, 3, 4]
 
 
 async def test_another_history_ends_the_lives_of_all_and_the_store_gets_another_id(enter: Open, ask: Open, schema: str):
