@@ -6,7 +6,6 @@ It has a connection of its own, so that no slow commit delays a beat.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 import anyio
@@ -63,7 +62,7 @@ class PostgresMembers:
             nonlocal begun
             begun = self._now()
 
-        there = await self._own(sql.BEAT, timedelta(seconds=self.lease_ttl_s), position, before=begin)
+        there = await self._own(sql.BEAT, self.lease_ttl_s, position, before=begin)
         return there - (begun + self._now()) / 2
 
     async def members(self) -> list[Member]:
@@ -88,8 +87,7 @@ class PostgresMembers:
         Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
         Raises Expelled and StoreUnavailable.
         """
-        ttl = timedelta(seconds=self.lease_ttl_s)
-        [[gone]] = await self._ask(sql.EXPEL, self.name, self.life, member.name, member.life, ttl)
+        [[gone]] = await self._ask(sql.EXPEL, self.name, self.life, member.name, member.life, self.lease_ttl_s)
         return gone
 
     async def stand(self, standing: Standing) -> None:

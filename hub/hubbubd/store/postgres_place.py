@@ -12,7 +12,6 @@ import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, cast
 
@@ -34,6 +33,7 @@ PROOFS: Final = "member.json"
 """The file in the data directory with the proofs of the last life there, and of one that may have begun."""
 
 PROOFS_BYTES: Final = 4096
+"""Of this file, as much as is read; two proofs take 73 bytes."""
 
 ENDLESS: Final = 2**63 - 1
 """The position of a hub alone: nobody else writes, so it is never behind."""
@@ -93,9 +93,9 @@ class Place:
             await link.execute(self.database.sql(sql.FORGET))
             [(self.store_id, revision, op, self.life)] = await link.fetch(self.database.sql(sql.LIFE))
             self.seen = revision, op
-            ttl = timedelta(seconds=self.entrant.lease_ttl_s) if self.entrant else None
+            ttl_s = self.entrant.lease_ttl_s if self.entrant else None
             position = revision if self.entrant else ENDLESS
-            await link.execute(self.database.sql(sql.ENTER), self.name, self.life, proof, __version__, position, ttl)
+            await link.execute(self.database.sql(sql.ENTER), self.name, self.life, proof, __version__, position, ttl_s)
 
     def _taken(self) -> str:
         if self.entrant is None:
