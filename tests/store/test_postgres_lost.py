@@ -157,6 +157,17 @@ async def test_a_history_that_has_grown_past_the_lost_one_is_known_by_its_groups
         await a.members.beat(2)
 
 
+async def test_a_commit_finds_that_the_database_is_behind(enter: Open, ask: Open):
+    a, quiet = await enter("a"), await enter("quiet", listens=False)
+    [[first]] = await ask("SELECT op FROM {s}.meta")
+    await a.store.commit([Write("x", b"")])
+    assert (await quiet.store.snapshot()).revision == 1
+    await ask("UPDATE {s}.meta SET revision = 0, op = $1", first)
+    with pytest.raises(HistoryLost, match="up to revision 1; it is at 0 now"):
+        await quiet.store.commit([Write("y", b"")])
+    assert await ask("SELECT FROM {s}.entries WHERE key = 'y'") == []
+
+
 async def test_a_member_with_open_connections_hears_of_another_history_by_the_new_id(enter: Open, ask: Open):
     a = await enter("a")
     await ask("UPDATE {s}.meta SET id = 'another'")

@@ -105,6 +105,7 @@ class Hearing:
         loop = asyncio.get_running_loop()
         due = tell_at = loop.time()
         while True:
+            self._place.require()
             self._news.clear()
             if self._owed and loop.time() >= tell_at:
                 self._owed = False
