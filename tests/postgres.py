@@ -99,7 +99,8 @@ def postgres() -> Iterator[Postgres]:
 class Proxy:
     """Stands between a store and its server. The next `eaten` replies do not arrive, and their connections end.
 
-    So the server has done what it was asked, and the store cannot know. `cut` counts them.
+    So the server has done what it was asked, and the store cannot know. `cut` counts them. While it is `silent`, no
+    reply arrives and all connections stay open; `made` counts connections.
     """
 
     def __init__(self, server: Postgres) -> None:
@@ -108,6 +109,8 @@ class Proxy:
         self._listening: asyncio.Server | None = None
         self.eaten = 0
         self.cut = 0
+        self.silent = False
+        self.made = 0
         self.url = ""
 
     async def __aenter__(self) -> "Proxy":
@@ -132,6 +135,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
+        self.made += 1
         both = {writer, back}
         self._connections |= both
 
@@ -150,6 +154,8 @@ class Proxy:
                 while data := await there.read(65536):
                     if self._eats(data):
                         return
+                    while self.silent:
+                        await asyncio.sleep(0.01)
                     writer.write(data)
 
         try:

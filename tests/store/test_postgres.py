@@ -1,7 +1,6 @@
 """The store in PostgreSQL where the database, or the way to it, fails."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,6 @@ from ..postgres import Postgres, Proxy
 
 Open = Callable[..., Any]
 LIMIT_S = 60
-
-
-@pytest.fixture
-def schema() -> str:
-    return f"t{secrets.token_hex(8)}"
 
 
 @pytest.fixture

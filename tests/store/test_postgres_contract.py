@@ -1,6 +1,5 @@
 """What the hub needs of every store, over PostgreSQL: for a hub alone, and for the member of a fleet."""
 
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,10 +16,10 @@ globals().update({name: test for name, test in vars(test_contract).items() if na
 
 
 @pytest.fixture(params=["alone", "member"])
-async def store(request: pytest.FixtureRequest, postgres: Postgres, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(
+    request: pytest.FixtureRequest, postgres: Postgres, schema: str, tmp_path: Path
+) -> AsyncIterator[Store]:
     member = Entrant("a", 6.0) if request.param == "member" else None
-    store = await PostgresStore.open(
-        postgres.url, schema=f"t{secrets.token_hex(8)}", directory=tmp_path, patience_s=60, member=member
-    )
+    store = await PostgresStore.open(postgres.url, schema=schema, directory=tmp_path, patience_s=60, member=member)
     yield store
     await store.close()

@@ -115,8 +115,7 @@ class PostgresStore(GroupedStore):
         """
         if any("\0" in write.key for write in writes):
             raise ValueError("a key has a NUL, which PostgreSQL does not keep")
-        if self.place.over:
-            raise self.place.over
+        self.place.require()
         try:
             async with asyncio.timeout(self._patience_s):
                 return await super().commit(writes, guards)
@@ -252,6 +251,13 @@ class PostgresStore(GroupedStore):
     def _hear(self) -> None:
         if self._hearing is not None and self._hears is None and not self._closing:
             self._hears = self._loop.create_task(self._hearing.run())
+            self._hears.add_done_callback(self._heard_enough)
+
+    def _heard_enough(self, hears: "asyncio.Task[None]") -> None:
+        """End this life if hearing has failed: it would go on with what is old."""
+        if not hears.cancelled() and (fault := hears.exception()):
+            self._loop.call_exception_handler({"message": "Hearing of other members failed", "exception": fault})
+            self.place.end(Expelled(f"this hub cannot hear of other members' changes any more: {fault!r}"))
 
     async def _read(self, query: str, *words: Any) -> list[Sequence[Any]]:
         """Run a query over the connection for reading, which is made again if need be. Raises StoreUnavailable."""
@@ -261,8 +267,7 @@ class PostgresStore(GroupedStore):
         try:
             async with asyncio.timeout(self._patience_s), self._reading:
                 while True:
-                    if self.place.over:
-                        raise self.place.over
+                    self.place.require()
                     # One that was there may have ended long ago.
                     wait_s = AGAIN_S if self._reader is None or self._reader.is_closed() else 0.0
                     try:
@@ -274,20 +279,25 @@ class PostgresStore(GroupedStore):
                         wrong = self.place.refused(error)
                         if is_certain(error.__cause__ or error) or isinstance(wrong, Expelled):
                             raise wrong from error
-                        if self._reader is not None:
-                            self._reader.terminate()
-                            self._reader = None
+                        self._drop_reader()
+                    except BaseException:  # nobody waits for its reply any more, which may never come
+                        self._drop_reader()
+                        raise
                     await asyncio.sleep(wait_s)
         except TimeoutError:
             raise wrong from None
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.terminate()
+            self._reader = None
 
     async def _heard(self, revision: int, op: uuid.UUID) -> None:
         """Wait until listeners have heard of a revision that was read. Raises StoreUnavailable."""
         try:
             async with asyncio.timeout(self._patience_s):
                 while self._revision < revision:
-                    if self.place.over:
-                        raise self.place.over
+                    self.place.require()
                     if not self._listeners and self._idle.is_set():
                         self._reach(revision, op)  # nobody listens yet
                         return

@@ -7,6 +7,7 @@ it would hold a lock of the whole database.
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ LOOK_S: Final = 0.25
 
 IDLE_S: Final = 1.0
 """Seconds between looks where nobody has written since the last one."""
+
+NOTICE_S: Final = 0.002
+"""Seconds between notices: each costs all members a look."""
 
 ANSWERED_S: Final = 10.0
 """Seconds that a look may take; its connection is given up then."""
@@ -99,23 +103,23 @@ class Hearing:
 
     async def _follow(self, link: Link) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time()
+        due = tell_at = loop.time()
         while True:
+            self._place.require()
             self._news.clear()
-            async with asyncio.timeout(ANSWERED_S):
-                if self._owed:
-                    self._owed = False
-                    schema = self._place.database.schema
-                    await link.fetchval(sql.NOTIFY, schema, str(self._position()))
-                if loop.time() < due and self._wanted <= self._position():
-                    cut = None
-                else:
+            if self._owed and loop.time() >= tell_at:
+                self._owed = False
+                tell_at = loop.time() + NOTICE_S
+                async with asyncio.timeout(ANSWERED_S):
+                    await link.fetchval(sql.NOTIFY, self._place.database.schema, str(self._position()))
+            wanted = self._wanted
+            if loop.time() >= due or wanted > self._position():
+                async with asyncio.timeout(ANSWERED_S):
                     cut = await look(self._place, link, self._position())
-            if cut is not None:
+                if self._wanted == wanted:
+                    self._wanted = min(wanted, cut.revision)  # no notice is believed to which no revision comes
                 due = loop.time() + (LOOK_S if cut.commits else IDLE_S)
                 await self._found(cut)
-            try:
-                async with asyncio.timeout_at(due):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(due, tell_at) if self._owed else due):
                     await self._news.wait()
-            except TimeoutError:
-                pass

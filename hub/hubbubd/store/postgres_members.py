@@ -6,7 +6,6 @@ It has a connection of its own, so that no slow commit delays a beat.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 import anyio
@@ -14,6 +13,7 @@ import anyio
 from hubbubd.members import Member, Standing
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
+from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Link, is_certain
 from hubbubd.store.postgres_place import Entrant, Place
 
@@ -62,7 +62,7 @@ class PostgresMembers:
             nonlocal begun
             begun = self._now()
 
-        there = await self._own(sql.BEAT, timedelta(seconds=self.lease_ttl_s), position, before=begin)
+        there = await self._own(sql.BEAT, self.lease_ttl_s, position, before=begin)
         return there - (begun + self._now()) / 2
 
     async def members(self) -> list[Member]:
@@ -87,15 +87,14 @@ class PostgresMembers:
         Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
         Raises Expelled and StoreUnavailable.
         """
-        ttl = timedelta(seconds=self.lease_ttl_s)
-        [[gone]] = await self._ask(sql.EXPEL, self.name, self.life, member.name, member.life, ttl)
+        [[gone]] = await self._ask(sql.EXPEL, self.name, self.life, member.name, member.life, self.lease_ttl_s)
         return gone
 
     async def stand(self, standing: Standing) -> None:
         """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
         await self._own(sql.STAND, standing.value)
         if standing is Standing.GONE:
-            self._place.expelled()
+            self._place.end(Expelled("this hub has left the fleet; it keeps nothing more"))
 
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
@@ -113,8 +112,7 @@ class PostgresMembers:
         try:
             async with asyncio.timeout(self._patience_s), self._asking:
                 for attempt in range(2):
-                    if self._place.over:
-                        raise self._place.over
+                    self._place.require()
                     if self._link is None or self._link.is_closed():
                         self._link = await self._place.connected()
                     before()

@@ -12,7 +12,6 @@ import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, cast
 
@@ -22,7 +21,7 @@ from hubbubd import __version__, files, payload
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled, HistoryLost
-from hubbubd.store.postgres_link import ERRORS, Database, Link, failed
+from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Database, Link, failed
 
 AGAIN_S: Final = 0.25
 """Seconds between attempts to reach the database again."""
@@ -34,6 +33,7 @@ PROOFS: Final = "member.json"
 """The file in the data directory with the proofs of the last life there, and of one that may have begun."""
 
 PROOFS_BYTES: Final = 4096
+"""Of this file, as much as is read; two proofs take 73 bytes."""
 
 ENDLESS: Final = 2**63 - 1
 """The position of a hub alone: nobody else writes, so it is never behind."""
@@ -92,9 +92,9 @@ class Place:
             await link.execute(self.database.sql(sql.FORGET))
             [(self.store_id, revision, op, self.life)] = await link.fetch(self.database.sql(sql.LIFE))
             self.seen = revision, op
-            ttl = timedelta(seconds=self.entrant.lease_ttl_s) if self.entrant else None
+            ttl_s = self.entrant.lease_ttl_s if self.entrant else None
             position = revision if self.entrant else ENDLESS
-            await link.execute(self.database.sql(sql.ENTER), self.name, self.life, proof, __version__, position, ttl)
+            await link.execute(self.database.sql(sql.ENTER), self.name, self.life, proof, __version__, position, ttl_s)
 
     def _taken(self) -> str:
         if self.entrant is None:
@@ -132,8 +132,9 @@ class Place:
         """
         link = await self.database.connected()
         try:
-            await self.check(link)
-        except ERRORS as error:
+            async with asyncio.timeout(CONNECT_S):
+                await self.check(link)
+        except ERRORS as error:  # TimeoutError is an OSError
             link.terminate()
             raise failed(self.database.name, error) from error
         except BaseException:
@@ -143,8 +144,7 @@ class Place:
 
     async def check(self, link: Link) -> None:
         """Raise Expelled if this member is gone, HistoryLost if the database has another history, and ERRORS."""
-        if self.over:
-            raise self.over
+        self.require()
         revision, op = self.seen
         rows = await link.fetch(self.database.sql(sql.CHECK), self.name, self.life, op)
         [(store_id, reached, lives, here, last)] = rows
@@ -182,6 +182,11 @@ class Place:
             else f"another hub has taken over the store {self.database.name}"
         )
         return self.end(Expelled(f"{what}; this one keeps nothing more"))
+
+    def require(self) -> None:
+        """Raise why this life has ended, if it has."""
+        if self.over:
+            raise type(self.over)(str(self.over))  # not itself: it would grow by a traceback each time
 
     def end(self, error: Expelled) -> Expelled:
         """End this life for a reason, unless it has ended; return why it has."""

@@ -130,7 +130,7 @@ END
 $function$;
 
 CREATE FUNCTION {schema}.expel(
-  own_name text, own_life bigint, other_name text, other_life bigint, ttl interval
+  own_name text, own_life bigint, other_name text, other_life bigint, ttl_s float8
 ) RETURNS boolean LANGUAGE plpgsql AS $function$
 BEGIN
   PERFORM FROM {schema}.members WHERE name IN (own_name, other_name) ORDER BY name FOR UPDATE;
@@ -138,7 +138,7 @@ BEGIN
   FROM {schema}.members own, (SELECT clock_timestamp() AS now) clock
   WHERE other.name = other_name AND other.life = other_life AND other.expires_at < clock.now
     AND own.name = own_name AND own.life = own_life AND own.standing <> 'gone' AND own.name <> other.name
-    AND own.expires_at > clock.now AND clock.now - own.steady_since >= ttl;
+    AND own.expires_at > clock.now AND clock.now - own.steady_since >= ttl_s * interval '1 second';
   RETURN NOT EXISTS (
     SELECT FROM {schema}.members WHERE name = other_name AND life = other_life AND standing <> 'gone'
   );
@@ -218,21 +218,22 @@ SELECT m.revision, m.compacted, count(e.value), count(e.key),
 FROM {schema}.meta m LEFT JOIN {schema}.entries e ON true GROUP BY m.revision, m.compacted
 """
 
-# Not beyond what some member has yet to read. Of one's own position, $4 is newer than the row.
+# Not beyond what some member has yet to read, nor the group by which it knows its history. Of one's own position, $4 is
+# newer than the row.
 COMPACT: Final = """
-WITH wanted AS (
-  SELECT least($1, (
-    SELECT min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END)
-    FROM {schema}.members WHERE standing <> 'gone'
-  )) AS most
+WITH read AS (
+  SELECT min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END) AS lowest
+  FROM {schema}.members WHERE standing <> 'gone'
+), wanted AS (
+  SELECT least($1, lowest) AS most FROM read
 ), moved AS (
   UPDATE {schema}.meta m SET compacted = least(wanted.most, m.revision) FROM wanted
   WHERE m.compacted < least(wanted.most, m.revision)
     AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
   RETURNING m.compacted
 ), trimmed AS (
-  DELETE FROM {schema}.commits c USING {schema}.meta m
-  WHERE c.at < clock_timestamp() - interval '1 day' AND c.op <> m.op
+  DELETE FROM {schema}.commits c USING {schema}.meta m, read
+  WHERE c.at < clock_timestamp() - interval '1 day' AND c.op <> m.op AND coalesce(c.last, 0) < read.lowest
 )
 DELETE FROM {schema}.entries e USING moved WHERE e.value IS NULL AND e.revision <= moved.compacted
 """
@@ -258,14 +259,16 @@ FORGET: Final = (
 LIFE: Final = "UPDATE {schema}.meta SET life = life + 1 RETURNING id, revision, op, life"
 ENTER: Final = """
 INSERT INTO {schema}.members (name, life, proof, standing, version, position, beat_at, expires_at, steady_since)
-SELECT $1, $2, $3, 'live', $4, $5, now, coalesce(now + $6, 'infinity'), now FROM (SELECT clock_timestamp() AS now) clock
+SELECT $1, $2, $3, 'live', $4, $5, now, coalesce(now + $6::float8 * interval '1 second', 'infinity'), now
+FROM (SELECT clock_timestamp() AS now) clock
 ON CONFLICT (name) DO UPDATE SET life = excluded.life, proof = excluded.proof, standing = 'live', address = '',
   forward = '', version = excluded.version, position = excluded.position, beat_at = excluded.beat_at,
   expires_at = excluded.expires_at, steady_since = excluded.steady_since
 """
 
 BEAT: Final = """
-UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3, position = greatest(position, $4),
+UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3::float8 * interval '1 second',
+  position = greatest(position, $4),
   steady_since = CASE WHEN expires_at < clock.now THEN clock.now ELSE steady_since END
 FROM (SELECT clock_timestamp() AS now) clock
 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING extract(epoch FROM clock_timestamp())::float8
