@@ -146,9 +146,10 @@ class Hub:
                 meter=meter,
                 measures=measures,
                 telemetry_endpoint=telemetry_endpoint,
+                ownership=ownership,
             )
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
-            hub = cls._wire(ground, connector, given, load or (lambda: given), ownership)
+            hub = cls._wire(ground, connector, given, load or (lambda: given))
             try:
                 await hub._recover(configured, background)
                 if meter.on:
@@ -159,18 +160,10 @@ class Hub:
                     await hub._wind_down()
 
     @classmethod
-    def _wire(
-        cls,
-        ground: Ground,
-        connector: Connector,
-        given: Settings,
-        load: Callable[[], Settings],
-        ownership: Ownership,
-    ) -> "Hub":
+    def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
-        quotas = Quotas(ground.settings, clock.steady)
-        audit = Audit(ledger, tables.audit, clock, ground.settings)
+        quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)
         inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
         catalog = Catalog(ledger, tables.lists, tables.entries, clock, ground.background)
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
@@ -224,7 +217,7 @@ class Hub:
             tracer=ground.tracer,
             meter=ground.meter,
             telemetry_endpoint=ground.telemetry_endpoint,
-            ownership=ownership,
+            ownership=ground.ownership,
         )
 
     def defects(self) -> dict[str, str]:

@@ -57,6 +57,7 @@ class Ground:
     meter: Meter
     measures: Measures
     telemetry_endpoint: str
+    ownership: Ownership
 
 
 async def remember(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
