@@ -17,7 +17,7 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFou
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import ended
-from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.fleet.forwarding import Asked, Forwarding
 from hubbubd.rpc.spec_fields import duration
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -73,10 +73,11 @@ class CallsElsewhere:
         self, server: str, uri: str, principal: str, tell: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
+        asked = Asked(WATCH_RESOURCE, server, _caller(principal, server), body)
         failed = anyio.Event()
 
         async def watch() -> AsyncGenerator[bytes, None]:
-            return await self._forwarding.stream(WATCH_RESOURCE, server, _caller(principal, server), body)
+            return await self._forwarding.stream(asked)
 
         try:
             updates = await watch()
@@ -119,9 +120,8 @@ class CallsElsewhere:
                     raise
 
     async def _ask(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
-        body = request.SerializeToString()
-        raw = await self._forwarding.send(f"{SERVICE}{name}", server, _caller(principal, server), body)
-        return response.FromString(raw)
+        asked = Asked(f"{SERVICE}{name}", server, _caller(principal, server), request.SerializeToString())
+        return response.FromString(await self._forwarding.send(asked))
 
     async def _known(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
         """Return a call as it is recorded, once something holds of it; None if that takes too long."""
