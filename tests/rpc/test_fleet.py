@@ -18,13 +18,15 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import PeerError
 from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.fleet import subjects
+from hubbubd.rpc.fleet import forwarding, subjects
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.rpc.server import SERVICES
+from hubbubd.telemetry import metrics
 from hubbubd.telemetry.trace import Kind
 
 from ..runtime.conftest import PEER
 from ..runtime.peer import Outcome, Sent, at_once, never
+from ..runtime.test_measures import Seen
 from .call_stream import begin, streamed
 from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, spec_of
 from .fleet import Fleet, Member, fleet, one
@@ -227,6 +229,21 @@ async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_
     assert forward.trace.parent_id == rpc.trace.span_id
     await until(lambda: any(told.span.trace.parent_id == forward.trace.span_id for told in owner.world.tracer.told))
     assert not [told for told in owner.world.tracer.told if told.span.kind is Kind.SERVER]
+
+
+async def test_forwards_are_measured_with_why_they_failed(
+    made: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    seen = Seen()
+    ingress, owner = await made.start("a", meter=seen.meter), await made.start("b", one())
+    await until(lambda: bool(owner.peer.links))
+    await ingress.api(CALL, call())
+    await ingress.api.refused(CALL, call(method=""))
+    owner.believed.hear("one", ingress.owner)
+    await ingress.api.refused(CALL, call())
+    taken = [(point.attributes.get("error.type"), point.count) for point in seen.points(metrics.FORWARD)]
+    assert sorted(taken, key=str) == [("NOT_OWNER", 2), (None, 2)]
 
 
 async def test_who_may_not_is_refused_where_it_arrives(two: Two) -> None:

@@ -33,6 +33,7 @@ from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
+from hubbubd.telemetry.metrics import FORWARD
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Asked:
 
 class Elsewhere(Exception):
     """Another member has the server, or nobody; nothing was carried out."""
+
+    reason = "NOT_OWNER"
 
 
 class Forwarding:
@@ -158,7 +161,7 @@ class Forwarding:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
         stub = await self._peers.reach(owner)
         await self._live.begun(owner)
-        with self._span(asked.server, owner) as trace, _told(asked.server, owner):
+        with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 response = await stub.Forward(request, timeout=_timeout())
@@ -229,28 +232,27 @@ class Forwarding:
             stream.cancel()
 
     @contextmanager
-    def _span(self, server: str, owner: Owner) -> Generator[Trace | None]:
-        """Export a span of the forward, and yield its place; without tracing that of the caller."""
-        tracer, parent = self._hub.tracer, CURRENT_TRACE.get()
-        trace = tracer.begin(parent, SPAN, Kind.CLIENT)
-        if not tracer.on or trace is None:
+    def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:
+        """Export a span and the time of the forward, and yield its place; without tracing that of the caller."""
+        tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
+        if not (tracer.on or meter.on):
             yield parent
             return
-        about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
-        about |= {"hubbub.member": owner.member, "hubbub.server": server}
-        span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=tracer.now(), attributes=about)
+        trace, begun, start = tracer.begin(parent, SPAN, Kind.CLIENT), self._hub.clock.steady(), tracer.now()
         error: str | None = grpc.StatusCode.CANCELLED.name
         try:
             yield trace
             error = None
-        except Elsewhere:
-            error = "NOT_OWNER"
-            raise
-        except HubError as exc:
+        except (HubError, Elsewhere) as exc:
             error = exc.reason
             raise
         finally:
-            tracer.tell(span, tracer.now(), error=error)
+            meter.record(FORWARD, self._hub.clock.steady() - begun, {"error.type": error} if error else {})
+            if trace is not None:
+                about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
+                about |= {"hubbub.member": owner.member, "hubbub.server": server}
+                span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=start, attributes=about)
+                tracer.tell(span, tracer.now(), error=error)
 
 
 @contextmanager
