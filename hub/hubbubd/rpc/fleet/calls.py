@@ -1,8 +1,9 @@
 """Calls that this hub makes by itself, for MCP hosts, of servers that other members have."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -18,6 +19,7 @@ from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import ended
 from hubbubd.rpc.fleet.forwarding import Asked, Forwarding
+from hubbubd.rpc.fleet.subjects import is_known
 from hubbubd.rpc.spec_fields import duration
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -38,14 +40,15 @@ class CallsElsewhere:
     def __init__(self, hub: Hub, forwarding: Forwarding) -> None:
         self._hub = hub
         self._forwarding = forwarding
+        self._waiting = Counter[str | None]()
 
     def has(self, server: str) -> bool:
-        ownership = self._hub.ownership
         # What was forwarded to this member goes no further.
-        return not ownership.owns(server) and ownership.owner(server) is not None and not current().forwarded
+        return not self._hub.ownership.owns(server) and not current().forwarded and is_known(self._hub, server)
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)
+        self._waiting[spec.call_id] += 1
         try:
             response = await self._ask("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
         except status.Passed as exc:
@@ -54,6 +57,8 @@ class CallsElsewhere:
                 raise  # it was not made
             failed = await self._known(call_id, lambda call: call.state.ended)
             return failed or _made(spec, principal, call_id, detached, fault=_fault(exc))
+        finally:
+            self._waiting -= Counter({spec.call_id: 1})  # forgets what is 0
         done = response.call
         return _made(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 
@@ -67,6 +72,11 @@ class CallsElsewhere:
         request = pb.CancelCallRequest(id=call.id, abort=abort)
         await self._ask("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
         return await self._known(call.id, lambda call: call.state.ended) or call
+
+    async def give_up(self, call: Call) -> None:
+        if not call.state.ended and not self._waiting[call.id]:
+            with suppress(HubError):
+                await self.cancel(call, abort=True)
 
     @asynccontextmanager
     async def following(
