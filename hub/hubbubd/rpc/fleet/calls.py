@@ -1,7 +1,6 @@
 """Calls that this hub makes by itself, for MCP hosts, of servers that other members have."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -14,6 +13,7 @@ from hubbub.v1 import event_pb2
 from hubbubd import bounds
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, UpstreamError
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
@@ -40,7 +40,7 @@ class CallsElsewhere:
     def __init__(self, hub: Hub, forwarding: Forwarding) -> None:
         self._hub = hub
         self._forwarding = forwarding
-        self._waiting = Counter[str | None]()
+        self._waiting = Tally()
 
     def has(self, server: str) -> bool:
         # What was forwarded to this member goes no further.
@@ -48,7 +48,7 @@ class CallsElsewhere:
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)
-        self._waiting[spec.call_id] += 1
+        self._waiting.add(spec.call_id or "")
         try:
             response = await self._ask("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
         except status.Passed as exc:
@@ -58,7 +58,7 @@ class CallsElsewhere:
             failed = await self._known(call_id, lambda call: call.state.ended)
             return failed or _made(spec, principal, call_id, detached, fault=_fault(exc))
         finally:
-            self._waiting -= Counter({spec.call_id: 1})  # forgets what is 0
+            self._waiting.take(spec.call_id or "")
         done = response.call
         return _made(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 
