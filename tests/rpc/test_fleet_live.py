@@ -1,7 +1,7 @@
 """What servers of other members tell while it happens: events, logs, resources, and the progress of calls."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls import Call, CallState
 from hubbubd.rpc.fleet import live, merged
+from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.merged import MergedEvents
 from hubbubd.rpc.fleet.telling import ROOM, told
 from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.live import MAX_EARLY
@@ -338,3 +340,41 @@ async def test_a_log_without_lines_is_empty_at_another_member_too(two: tuple[Mem
     path = f"/{method.containing_service.full_name}/{method.name}"
     raw = event_pb2.TailLogsRequest(server="one").SerializeToString()
     assert [line async for line in ingress.api.channel.unary_stream(path)(raw, metadata=ingress.api.metadata)] == []
+
+
+async def test_events_that_several_members_have_dropped_are_counted_together() -> None:
+    """Over streams that end and begin again, the number never falls."""
+    streams: list[asyncio.Queue[tuple[int, str] | None]] = []
+
+    async def said(queue: asyncio.Queue[tuple[int, str] | None]) -> AsyncGenerator[bytes]:
+        while (step := await queue.get()) is not None:
+            event = event_pb2.ServerEvent(server=step[1]) if step[1] else None
+            yield event_pb2.WatchEventsResponse(event=event, dropped=step[0]).SerializeToString()
+
+    async def at(_owner: Owner) -> AsyncGenerator[bytes]:
+        streams.append(asyncio.Queue())
+        streams[-1].put_nowait((0, ""))
+        return said(streams[-1])
+
+    believed, here = Believed("a"), asyncio.Queue[tuple[int, str] | None]()
+    believed.members = [Owner("b", 1, "")]
+    watch = MergedEvents(believed, Changes(believed)).responses(said(here), at)
+    async with aclosing(watch):
+        told: list[tuple[int, str]] = []
+
+        async def hear() -> None:
+            response = event_pb2.WatchEventsResponse.FromString(await anext(watch))
+            told.append((response.dropped, response.event.server))
+
+        for queue, step in ((here, (2, "")), (here, (2, "x"))):
+            queue.put_nowait(step)
+            await hear()
+        streams[0].put_nowait((3, "y"))
+        await hear()
+        streams[0].put_nowait(None)  # the stream ends, and another one begins
+        await hear()
+        streams[1].put_nowait((1, "z"))
+        await hear()
+        here.put_nowait((2, ""))
+        await hear()
+    assert told == [(2, ""), (2, "x"), (5, "y"), (6, ""), (7, "z"), (7, "")]

@@ -74,7 +74,7 @@ class Asked:
         return opening(self.path, self.server, self.caller, trace)
 
 
-class Elsewhere(Exception):
+class Elsewhere(Unreached):
     """Another member has the server, or nobody; nothing was carried out."""
 
     reason = "NOT_OWNER"
@@ -132,7 +132,7 @@ class Forwarding:
             if owner is not None:
                 try:
                     return await send(owner)
-                except (Unreached, Elsewhere):
+                except Unreached:
                     pass
             if not last:
                 with anyio.move_on_after(CHANGE_S):
