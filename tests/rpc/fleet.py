@@ -18,6 +18,8 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.telemetry.meter import OFF as UNMEASURED
+from hubbubd.telemetry.meter import Meter
 
 from ..runtime.conftest import World, server
 from ..runtime.foreign import Member as Shared
@@ -107,13 +109,15 @@ class Fleet:
         pair = pair or authority.member(name)
         return FleetSettings(name=name, listen="127.0.0.1:0", ca=authority.file, cert=pair.cert, key=pair.key)
 
-    async def start(self, name: str, *servers: ServerConfig, traced: bool = False, **settings: Any) -> Member:
+    async def start(
+        self, name: str, *servers: ServerConfig, traced: bool = False, meter: Meter = UNMEASURED, **settings: Any
+    ) -> Member:
         """Start a member with these servers of its own."""
         stack = AsyncExitStack()
         await self.stack.enter_async_context(stack)
         port = FleetPort(self.settings_of(name, self.authority), LARGE)
         believed = Believed(name)
-        world = World(Shared(self.store, name), ownership=believed, tracer=Noted() if traced else None)
+        world = World(Shared(self.store, name), ownership=believed, tracer=Noted() if traced else None, meter=meter)
         world.settings |= settings
         for config in servers:
             believed.owners[config.name] = Owner(name, 1, port.address)

@@ -7,24 +7,28 @@ from typing import Any
 
 import anyio
 import grpc
+import httpx2
 import pytest
 from google.protobuf.message import Message
 
-from hubbub.v1 import call_pb2, catalog_pb2, server_pb2, task_pb2
+from hubbub.v1 import call_pb2, catalog_pb2, event_pb2, server_pb2, task_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import PeerError
-from hubbubd.rpc.fleet import subjects
+from hubbubd.rpc.connect import serve_connect
+from hubbubd.rpc.fleet import forwarding, subjects
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.rpc.server import SERVICES
+from hubbubd.telemetry import metrics
 from hubbubd.telemetry.trace import Kind
 
 from ..runtime.conftest import PEER
 from ..runtime.peer import Outcome, Sent, at_once, never
+from ..runtime.test_measures import Seen
 from .call_stream import begin, streamed
-from .conftest import TOKEN, Caller, Until, explain, spec_of
+from .conftest import LIMIT_S, TOKEN, Caller, Until, explain, gate, spec_of
 from .fleet import Fleet, Member, fleet, one
 
 RPCS = {method.name: method for service in SERVICES.values() for method in service.methods}
@@ -227,6 +231,21 @@ async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_
     assert not [told for told in owner.world.tracer.told if told.span.kind is Kind.SERVER]
 
 
+async def test_forwards_are_measured_with_why_they_failed(
+    made: Fleet, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    seen = Seen()
+    ingress, owner = await made.start("a", meter=seen.meter), await made.start("b", one())
+    await until(lambda: bool(owner.peer.links))
+    await ingress.api(CALL, call())
+    await ingress.api.refused(CALL, call(method=""))
+    owner.believed.hear("one", ingress.owner)
+    await ingress.api.refused(CALL, call())
+    taken = [(point.attributes.get("error.type"), point.count) for point in seen.points(metrics.FORWARD)]
+    assert sorted(taken, key=str) == [("NOT_OWNER", 2), (None, 2)]
+
+
 async def test_who_may_not_is_refused_where_it_arrives(two: Two) -> None:
     ingress, owner = two
     viewer = await token(ingress, "viewer", Grant(Role.VIEWER))
@@ -274,3 +293,28 @@ async def test_the_owner_of_another_machine_is_not_the_owner_of_this_one(two: Tw
     change = server_pb2.UpdateServerRequest(spec=spec_of(name="added", command="/bin/true"))
     assert (await ingress.api.refused(RPCS["UpdateServer"], change)).reason == "COMMAND_NOT_ALLOWED"
     await owner.api(RPCS["UpdateServer"], change)
+
+
+async def test_over_connect_it_is_the_same(two: Two) -> None:
+    ingress, owner = two
+    serving = serve_connect(
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=(ingress.forwarding.over,)
+    )
+    async with serving as url, httpx2.AsyncClient(base_url=url, trust_env=False, timeout=LIMIT_S) as client:
+
+        async def post(**given: Any) -> httpx2.Response:
+            body = {"spec": {"server": "one", "method": "tools/call", "params": {"name": "echo"}, **given}}
+            return await client.post("/hubbub.v1.CallService/CallMethod", json=body, headers=dict(AUTHORIZED))
+
+        made, refused = await post(), await post(method="")
+    assert made.json()["call"]["result"] == {"echo": {"name": "echo"}}
+    assert refused.json()["code"] == "invalid_argument"
+    assert len(owner.peer.sent) == 1
+
+
+async def test_a_stream_is_refused_with_the_same_status_and_details_as_at_the_owner(two: Two) -> None:
+    ingress, owner = two
+    request = event_pb2.TailLogsRequest(server="one", lines=-1)
+    theirs = await owner.api.refused(RPCS["TailLogs"], request)
+    assert theirs.violations
+    assert await ingress.api.refused(RPCS["TailLogs"], request) == theirs

@@ -10,9 +10,9 @@ import pytest
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest
-from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, UpstreamError
+from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
 from hubbubd.rpc.context import amend
-from hubbubd.rpc.fleet import calls
+from hubbubd.rpc.fleet import calls, forwarding
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
 from ..runtime.conftest import FORM
@@ -90,6 +90,22 @@ async def test_a_caller_that_leaves_ends_its_call(two: Two, until: Until) -> Non
     await until(lambda: owner.peer.sent[0].cancelled)
 
 
+async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two, until: Until) -> None:
+    caller, owner = two
+    owner.peer.behaviour = never
+    await caller.hub.calls.start(spec(), "ann")
+    waiting = asyncio.create_task(caller.hub.calls.call(spec(), "ann"))
+    await until(lambda: bool(owner.peer.sent))
+    caller.hub.calls.give_up("x")
+    await asyncio.sleep(0.2)
+    assert not owner.peer.sent[0].cancelled
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert not owner.peer.sent[0].cancelled  # it is detached
+    caller.hub.calls.give_up("x")
+    await until(lambda: owner.peer.sent[0].cancelled)
+
+
 async def test_whoever_follows_a_call_hears_of_its_progress(two: Two) -> None:
     caller, owner = two
     told: list[object] = []
@@ -122,6 +138,19 @@ async def test_a_question_that_names_its_call_is_certainly_caused_by_it(two: Two
         waiting.cancel()
     certain = {request.call_id: caller.hub.calls.certain(request) for request in asked()}
     assert certain == {"True": True, "False": False}
+
+
+async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    caller, owner = two
+    caller.believed.hear("one", None)
+    monkeypatch.setattr(caller.hub.servers, "find", lambda _name: object())
+    with pytest.raises(Unavailable) as caught:
+        await caller.hub.calls.call(spec(), "ann")
+    assert caught.value.reason == "OWNER_CHANGING"
+    assert not owner.peer.sent
 
 
 async def test_what_was_forwarded_goes_no_further(two: Two) -> None:

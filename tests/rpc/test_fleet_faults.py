@@ -34,7 +34,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for another owner."""
     monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
-    monkeypatch.setattr(peers, "CONNECT_S", 1.0)
+    monkeypatch.setattr(peers, "CONNECT_MS", 1_000)
 
 
 @pytest.fixture

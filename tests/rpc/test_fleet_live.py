@@ -1,8 +1,9 @@
 """What servers of other members tell while it happens: events, logs, resources, and the progress of calls."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,20 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import call_pb2, event_pb2
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls import Call, CallState
 from hubbubd.rpc.fleet import live, merged
+from hubbubd.rpc.fleet.changes import Changes
+from hubbubd.rpc.fleet.merged import MergedEvents
+from hubbubd.rpc.fleet.telling import ROOM, told
+from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
+from hubbubd.runtime.calls.live import MAX_EARLY
+from hubbubd.runtime.ownership import Owner
 
 from ..runtime.conftest import server
 from ..runtime.peer import Outcome, Sent, never
 from .call_stream import begin, streamed
-from .conftest import LIMIT_S, Until
-from .fleet import Fleet, Member, Wire, fleet, one
+from .conftest import LIMIT_S, Until, explain
+from .fleet import Believed, Fleet, Member, Wire, fleet, one
 from .test_fleet import AUTHORIZED, CALL, RPCS, call, known, spec
 
 
@@ -117,7 +124,7 @@ async def test_a_member_that_was_lost_leaves_a_gap(two: tuple[Member, Member], u
     ingress, owner = two
     wire = Wire(owner.port.address)
     async with wire.laid() as address:
-        ingress.believed.members = [type(owner.owner)("b", 1, address)]
+        ingress.believed.members = [Owner("b", 1, address)]
         async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
             assert (await events.next()).dropped == 0
             await wire.cut()
@@ -228,3 +235,146 @@ async def test_nobody_is_listened_to_while_nobody_watches(
     with ingress.hub.calls.listen("x", lambda *_: None):
         await until(lambda: bool(owner.hub.calls.live._followers))
     await until(lambda: not owner.hub.calls.live._followers)
+
+
+async def test_a_log_message_about_a_call_is_heard_too(two: tuple[Member, Member], until: Until) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    heard: list[object] = []
+    await ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec(call_id="slow")))
+    await known(ingress, until, "slow", CallState.IN_PROGRESS)
+    with ingress.hub.calls.listen("slow", lambda _, told: heard.append(told) if told else None):
+        await until(lambda: len(owner.hub.calls.live._followers) == 1)
+        owner.hub.calls.logged("slow", {"level": "info", "data": "x"})
+        await until(lambda: bool(heard))
+    assert heard == [LogEvent("slow", b'{"level":"info","data":"x"}')]
+
+
+async def test_of_what_a_member_does_not_read_the_newest_progress_counts_and_log_messages_are_dropped() -> None:
+    table = Told()
+    live_calls = LiveCalls(table)  # type: ignore[arg-type]
+    owned = Believed("b")
+    owned.owners["one"] = Owner("b", 1, "")
+    async with aclosing(told(live_calls, owned)) as responses:
+        assert (await anext(responses)).WhichOneof("told") is None
+        for number in range(ROOM + 10):
+            live_calls.tell(CALL_RECORD, LogEvent("x", b"%d" % number))
+            live_calls.tell(CALL_RECORD, ProgressEvent("x", number, None, None))
+        live_calls.tell(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
+        said = [await anext(responses) for _ in range(ROOM)]
+    logs = [response.log.params for response in said if response.HasField("log")]
+    (progress,) = [response.progress.progress for response in said if response.HasField("progress")]
+    assert (len(logs), progress, logs[0]) == (ROOM - 1, ROOM + 9, b"0")
+
+
+def test_progress_that_comes_before_its_call_is_published_with_it() -> None:
+    table = Told()
+    live_calls = LiveCalls(table)  # type: ignore[arg-type]
+    for number in range(MAX_EARLY + 1):
+        live_calls.hear(ProgressEvent(f"{number}", 1, None, None))
+    live_calls.hear(ProgressEvent("1", 2, None, None))
+    live_calls.hear(LogEvent("1", b"{}"))  # nobody knows what it is about
+    for call_id in ("0", "1"):
+        table.add(replace(CALL_RECORD, id=call_id))
+    assert table.published == [ProgressEvent("1", 2, None, None)]
+
+
+CALL_RECORD = Call(
+    id="x",
+    server="one",
+    method="tools/call",
+    params=b"{}",
+    principal="ann",
+    detached=False,
+    timeout_s=1.0,
+    max_s=1.0,
+    created_at=0.0,
+)
+
+
+class Told:
+    """The table of calls, as far as live events need it."""
+
+    def __init__(self) -> None:
+        self.feed = self
+        self.watched = False
+        self.published: list[object] = []
+        self.records: dict[str, Call] = {}
+        self._follow: list[Any] = []
+
+    def publish_live(self, _id: str, _record: Call, _key: object, event: object) -> None:
+        self.published.append(event)
+
+    def record(self, call_id: str) -> Call | None:
+        return self.records.get(call_id)
+
+    def follow(self, tell: Any) -> None:
+        self._follow.append(tell)
+
+    def add(self, call: Call) -> None:
+        self.records[call.id] = call
+        for tell in self._follow:
+            tell(None, call)
+
+
+async def test_a_watch_of_events_that_this_member_refuses_is_refused(two: tuple[Member, Member]) -> None:
+    ingress, _ = two
+    ingress.hub._ledger.door.limit = 0
+    refused = await ingress.api.refused(RPCS["WatchEvents"], event_pb2.WatchEventsRequest())
+    assert refused.reason == "TOO_MANY_WATCHERS"
+
+
+async def test_a_watch_of_events_ends_with_that_of_this_member(two: tuple[Member, Member]) -> None:
+    ingress, _ = two
+    async with reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest()) as events:
+        await events.next()
+        ingress.hub.events.close()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await events.next()
+        assert explain(caught.value).reason == "SHUTTING_DOWN"
+
+
+async def test_a_log_without_lines_is_empty_at_another_member_too(two: tuple[Member, Member]) -> None:
+    ingress, _ = two
+    method = RPCS["TailLogs"]
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    raw = event_pb2.TailLogsRequest(server="one").SerializeToString()
+    assert [line async for line in ingress.api.channel.unary_stream(path)(raw, metadata=ingress.api.metadata)] == []
+
+
+async def test_events_that_several_members_have_dropped_are_counted_together() -> None:
+    """Over streams that end and begin again, the number never falls."""
+    streams: list[asyncio.Queue[tuple[int, str] | None]] = []
+
+    async def said(queue: asyncio.Queue[tuple[int, str] | None]) -> AsyncGenerator[bytes]:
+        while (step := await queue.get()) is not None:
+            event = event_pb2.ServerEvent(server=step[1]) if step[1] else None
+            yield event_pb2.WatchEventsResponse(event=event, dropped=step[0]).SerializeToString()
+
+    async def at(_owner: Owner) -> AsyncGenerator[bytes]:
+        streams.append(asyncio.Queue())
+        streams[-1].put_nowait((0, ""))
+        return said(streams[-1])
+
+    believed, here = Believed("a"), asyncio.Queue[tuple[int, str] | None]()
+    believed.members = [Owner("b", 1, "")]
+    watch = MergedEvents(believed, Changes(believed)).responses(said(here), at)
+    async with aclosing(watch):
+        told: list[tuple[int, str]] = []
+
+        async def hear() -> None:
+            response = event_pb2.WatchEventsResponse.FromString(await anext(watch))
+            told.append((response.dropped, response.event.server))
+
+        for queue, step in ((here, (2, "")), (here, (2, "x"))):
+            queue.put_nowait(step)
+            await hear()
+        streams[0].put_nowait((3, "y"))
+        await hear()
+        streams[0].put_nowait(None)  # the stream ends, and another one begins
+        await hear()
+        streams[1].put_nowait((1, "z"))
+        await hear()
+        here.put_nowait((2, ""))
+        await hear()
+    assert told == [(2, ""), (2, "x"), (5, "y"), (6, ""), (7, "z"), (7, "")]

@@ -5,20 +5,23 @@ from pathlib import Path
 
 import grpc
 import pytest
+import structlog.testing
 from cryptography import x509
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.fleet.v1 import fleet_pb2_grpc
 from hubbub_frontend.certs import Authority, Pair
+from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet import FleetPort, forwarding
 from hubbubd.rpc.fleet.opening import enter, opening
+from hubbubd.rpc.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
 
 from .conftest import Until, explain
-from .fleet import LARGE, Fleet, Member, fleet, one
+from .fleet import LARGE, Fleet, Member, Wire, fleet, one
 from .test_fleet import CALL, call
 from .test_fleet_faults import is_changing
 
@@ -170,3 +173,39 @@ async def test_others_are_told_of_the_address_at_which_they_reach_it(tmp_path: P
     port = FleetPort(settings, LARGE)
     assert port.address == "a.example:7879"
     await port.close()
+
+
+async def test_a_member_that_another_does_not_take_for_one_says_so_and_is_not_heard(
+    made: Fleet, owner: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    ingress = await made.start("a")
+    client = made.authority.client("a")
+    monkeypatch.setattr(
+        ingress.port._peers, "_credentials", channel_credentials(TlsFiles(client.cert, client.key, made.authority.file))
+    )
+    with structlog.testing.capture_logs() as logs:
+        assert is_changing(await ingress.api.refused(CALL, call()))
+    assert {entry["member"] for entry in logs if entry["event"] == "forward refused"} == {"b"}
+    assert not owner.peer.sent
+
+
+async def test_a_certificate_that_was_replaced_is_shown_once_the_connection_is_made_again(
+    made: Fleet, owner: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    ingress = await made.start("a")
+    wire = Wire(owner.port.address)
+    async with wire.laid() as address:
+        ingress.believed.hear("one", Owner("b", 1, address))
+        await ingress.api(CALL, call())
+        before = ingress.port._peers._peers["b"]
+        await ingress.api(CALL, call())
+        assert ingress.port._peers._peers["b"] is before  # one connection
+        made.authority.member("a")
+        await wire.cut()
+        assert (await ingress.api.refused(CALL, call())).code is grpc.StatusCode.UNAVAILABLE
+    ingress.believed.hear("one", Owner("b", 1, address))
+    assert is_changing(await ingress.api.refused(CALL, call()))
+    after = ingress.port._peers._peers["b"]
+    assert after.credentials is not before.credentials

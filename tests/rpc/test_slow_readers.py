@@ -38,6 +38,9 @@ class Reader:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
+    def time_remaining(self) -> float | None:
+        return None
+
     async def write(self, _response: bytes) -> None:
         await anyio.sleep(self.paces_s[self.read])
         self.read += 1

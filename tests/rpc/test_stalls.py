@@ -31,6 +31,9 @@ class Reader:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:1"
 
+    def time_remaining(self) -> float | None:
+        return None
+
     async def write(self, response: bytes) -> None:
         await self._taken
 

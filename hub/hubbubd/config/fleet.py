@@ -46,7 +46,7 @@ class FleetSettings(BaseModel):
     """PEM certificates of the authorities whose certificates members have."""
 
     cert: ExpandedPath
-    """This member's certificate, PEM. Its URI name is hubbub:member:NAME."""
+    """This member's certificate, PEM, with the URI name hubbub:member:NAME and the DNS name NAME."""
 
     key: ExpandedPath
     """The key of the certificate, PEM."""

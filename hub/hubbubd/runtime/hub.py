@@ -175,8 +175,7 @@ class Hub:
     def _wire(cls, ground: Ground, connector: Connector, given: Settings, load: Callable[[], Settings]) -> "Hub":
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
-        quotas = Quotas(ground.settings, clock.steady)
-        audit = Audit(ledger, tables.audit, clock, ground.settings)
+        quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)
         inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
         catalog = Catalog(
             ledger, tables.lists, tables.entries, clock, ground.background, elsewhere=lambda: servers.elsewhere()

@@ -173,6 +173,14 @@ STORE_COMMIT: Final = Metric(
     about="How long whoever commits to the store waits until the commit is durable.",
     buckets=_DISK_S,
 )
+FORWARD: Final = Metric(
+    name="hubbub.fleet.forward.duration",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="How long another member took for what only it can do; `error.type` says why the forward itself failed.",
+    attributes=("error.type",),
+    buckets=_MCP_S,
+)
 LOOP_LAG: Final = Metric(
     name="hubbub.loop.lag",
     shape=Shape.GAUGE,

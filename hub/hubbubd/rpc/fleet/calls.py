@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -13,11 +13,13 @@ from hubbub.v1 import event_pb2
 from hubbubd import bounds
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import Call, CallState
+from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, UpstreamError
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import ended
-from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.fleet.forwarding import Asked, Forwarding
+from hubbubd.rpc.fleet.subjects import is_known
 from hubbubd.rpc.spec_fields import duration
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -38,14 +40,15 @@ class CallsElsewhere:
     def __init__(self, hub: Hub, forwarding: Forwarding) -> None:
         self._hub = hub
         self._forwarding = forwarding
+        self._waiting = Tally()
 
     def has(self, server: str) -> bool:
-        ownership = self._hub.ownership
         # What was forwarded to this member goes no further.
-        return not ownership.owns(server) and ownership.owner(server) is not None and not current().forwarded
+        return not self._hub.ownership.owns(server) and not current().forwarded and is_known(self._hub, server)
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)
+        self._waiting.add(spec.call_id or "")
         try:
             response = await self._ask("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
         except status.Passed as exc:
@@ -54,6 +57,8 @@ class CallsElsewhere:
                 raise  # it was not made
             failed = await self._known(call_id, lambda call: call.state.ended)
             return failed or _made(spec, principal, call_id, detached, fault=_fault(exc))
+        finally:
+            self._waiting.take(spec.call_id or "")
         done = response.call
         return _made(spec, principal, done.id, detached, result=done.result, task_id=done.task_id or None)
 
@@ -68,15 +73,21 @@ class CallsElsewhere:
         await self._ask("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
         return await self._known(call.id, lambda call: call.state.ended) or call
 
+    async def give_up(self, call: Call) -> None:
+        if not call.state.ended and not self._waiting[call.id]:
+            with suppress(HubError):
+                await self.cancel(call, abort=True)
+
     @asynccontextmanager
     async def following(
         self, server: str, uri: str, principal: str, tell: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
+        asked = Asked(WATCH_RESOURCE, server, _caller(principal, server), body)
         failed = anyio.Event()
 
         async def watch() -> AsyncGenerator[bytes, None]:
-            return await self._forwarding.stream(WATCH_RESOURCE, server, _caller(principal, server), body)
+            return await self._forwarding.stream(asked)
 
         try:
             updates = await watch()
@@ -119,9 +130,8 @@ class CallsElsewhere:
                     raise
 
     async def _ask(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
-        body = request.SerializeToString()
-        raw = await self._forwarding.send(f"{SERVICE}{name}", server, _caller(principal, server), body)
-        return response.FromString(raw)
+        asked = Asked(f"{SERVICE}{name}", server, _caller(principal, server), request.SerializeToString())
+        return response.FromString(await self._forwarding.send(asked))
 
     async def _known(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:
         """Return a call as it is recorded, once something holds of it; None if that takes too long."""

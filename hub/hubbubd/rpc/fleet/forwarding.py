@@ -6,6 +6,7 @@ any other end of the connection OWNER_LOST: it may have been carried out, and is
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
@@ -32,6 +33,7 @@ from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
+from hubbubd.telemetry.metrics import FORWARD
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
 
 if TYPE_CHECKING:
@@ -58,8 +60,24 @@ _ELSEWHERE = frozenset({"NOT_OWNER", "MOVED"})
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
 
 
-class Elsewhere(Exception):
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An RPC about a server, which a caller asks for: its path, and its request, serialized."""
+
+    path: str
+    server: str
+    caller: Principal
+    body: bytes
+
+    def opening(self, trace: Trace | None) -> pb.Opening:
+        """Return what goes ahead of the request."""
+        return opening(self.path, self.server, self.caller, trace)
+
+
+class Elsewhere(Unreached):
     """Another member has the server, or nobody; nothing was carried out."""
+
+    reason = "NOT_OWNER"
 
 
 class Forwarding:
@@ -96,10 +114,10 @@ class Forwarding:
                 except HubError as exc:
                     if server is None or exc.reason not in _ELSEWHERE:
                         raise
-            caller, body = principal(), request.SerializeToString()
+            asked = Asked(path, server, principal(), request.SerializeToString())
 
             async def send(owner: Owner) -> Message:
-                return parse(await self._sent(path, server, owner, caller, body))
+                return parse(await self._sent(asked, owner))
 
             return await self._at_owner(server, send, lambda: serve(request))
 
@@ -114,7 +132,7 @@ class Forwarding:
             if owner is not None:
                 try:
                     return await send(owner)
-                except (Unreached, Elsewhere):
+                except Unreached:
                     pass
             if not last:
                 with anyio.move_on_after(CHANGE_S):
@@ -123,28 +141,28 @@ class Forwarding:
                 return await here()
         raise _changing(server)
 
-    async def send(self, path: str, server: str, caller: Principal, body: bytes) -> bytes:
-        """Have the owner of a server carry out a unary RPC for a caller, and return the response. Raises HubError."""
+    async def send(self, asked: Asked) -> bytes:
+        """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
 
         async def here() -> bytes:
-            raise _changing(server)  # it has just come to this member
+            raise _changing(asked.server)  # it has just come to this member
 
-        return await self._at_owner(server, lambda owner: self._sent(path, server, owner, caller, body), here)
+        return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here)
 
-    async def stream(self, path: str, server: str, caller: Principal, body: bytes) -> AsyncGenerator[bytes, None]:
-        """Return the responses of an RPC at a server's owner, for a caller; the first one is there. Raises HubError."""
+    async def stream(self, asked: Asked) -> AsyncGenerator[bytes, None]:
+        """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
 
         async def here() -> AsyncGenerator[bytes, None]:
-            raise _changing(server)
+            raise _changing(asked.server)
 
-        return await self._opened(path, server, caller, body, here)
+        return await self._opened(asked, here)
 
-    async def _sent(self, path: str, server: str, owner: Owner, caller: Principal, body: bytes) -> bytes:
+    async def _sent(self, asked: Asked, owner: Owner) -> bytes:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
         stub = await self._peers.reach(owner)
         await self._live.begun(owner)
-        with self._span(server, owner) as trace, _told(server, owner):
-            request = pb.ForwardRequest(opening=opening(path, server, caller, trace), request=body)
+        with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
+            request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 response = await stub.Forward(request, timeout=_timeout())
         if response.HasField("failed"):
@@ -160,7 +178,8 @@ class Forwarding:
             if server is None or self._ownership.owns(server):
                 responses = serve(request)
             else:
-                responses = await self._opened(path, server, principal(), request.SerializeToString(), here)
+                asked = Asked(path, server, principal(), request.SerializeToString())
+                responses = await self._opened(asked, here)
             async with aclosing(responses):
                 async for response in responses:
                     yield response
@@ -168,22 +187,17 @@ class Forwarding:
         return at_owner
 
     async def _opened(
-        self,
-        path: str,
-        server: str,
-        caller: Principal,
-        body: bytes,
-        here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]],
+        self, asked: Asked, here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
     ) -> AsyncGenerator[bytes, None]:
         async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
-            responses = self.responses(await self._peers.reach(owner), path, server, owner, caller, body)
+            responses = self.responses(await self._peers.reach(owner), asked, owner)
             try:
                 first = await anext(responses)
             except StopAsyncIteration:
                 return _after(None, responses)
             return _after(first, responses)
 
-        return await self._at_owner(server, send, here)
+        return await self._at_owner(asked.server, send, here)
 
     def _merged(self, path: str, serve: Stream) -> Stream:
         of_one = self._stream(path, serve)
@@ -197,21 +211,19 @@ class Forwarding:
         return at_all
 
     def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
-        caller, body = principal(), request.SerializeToString()
+        asked = Asked(path, "", principal(), request.SerializeToString())
 
         async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
-            return self.responses(await self._peers.reach(owner), path, "", owner, caller, body)
+            return self.responses(await self._peers.reach(owner), asked, owner)
 
         return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
 
-    async def responses(
-        self, stub: "FleetServiceAsyncStub", path: str, server: str, owner: Owner, caller: Principal, body: bytes
-    ) -> AsyncGenerator[bytes, None]:
+    async def responses(self, stub: "FleetServiceAsyncStub", asked: Asked, owner: Owner) -> AsyncGenerator[bytes, None]:
         """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
-        about = opening(path, server, caller, CURRENT_TRACE.get())
-        stream = stub.ForwardStream(pb.ForwardStreamRequest(opening=about, request=body), timeout=_timeout())
+        request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
+        stream = stub.ForwardStream(request, timeout=_timeout())
         try:
-            with _told(server, owner):
+            with _told(asked.server, owner):
                 while (step := await _read(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _failure(step.failed)
@@ -220,28 +232,27 @@ class Forwarding:
             stream.cancel()
 
     @contextmanager
-    def _span(self, server: str, owner: Owner) -> Generator[Trace | None]:
-        """Export a span of the forward, and yield its place; without tracing that of the caller."""
-        tracer, parent = self._hub.tracer, CURRENT_TRACE.get()
-        trace = tracer.begin(parent, SPAN, Kind.CLIENT)
-        if not tracer.on or trace is None:
+    def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:
+        """Export a span and the time of the forward, and yield its place; without tracing that of the caller."""
+        tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
+        if not (tracer.on or meter.on):
             yield parent
             return
-        about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
-        about |= {"hubbub.member": owner.member, "hubbub.server": server}
-        span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=tracer.now(), attributes=about)
+        trace, begun, start = tracer.begin(parent, SPAN, Kind.CLIENT), self._hub.clock.steady(), tracer.now()
         error: str | None = grpc.StatusCode.CANCELLED.name
         try:
             yield trace
             error = None
-        except Elsewhere:
-            error = "NOT_OWNER"
-            raise
-        except HubError as exc:
+        except (HubError, Elsewhere) as exc:
             error = exc.reason
             raise
         finally:
-            tracer.tell(span, tracer.now(), error=error)
+            meter.record(FORWARD, self._hub.clock.steady() - begun, {"error.type": error} if error else {})
+            if trace is not None:
+                about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
+                about |= {"hubbub.member": owner.member, "hubbub.server": server}
+                span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=start, attributes=about)
+                tracer.tell(span, tracer.now(), error=error)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ What a member could not say because it was lost counts as one event that is miss
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
-from typing import TypeVar
+from contextlib import aclosing, suppress
+from itertools import count
 
 import anyio
 
@@ -15,8 +15,6 @@ from hubbubd.errors import HubError
 from hubbubd.rpc.fleet.changes import Changes, ended, with_each_other
 from hubbubd.rpc.fleet.peers import Unreached
 from hubbubd.runtime.ownership import Owner, Ownership
-
-T = TypeVar("T")
 
 AGAIN_S = 1.0
 """Seconds after which a lost member is tried again."""
@@ -37,9 +35,13 @@ class MergedEvents:
     def __init__(self, ownership: Ownership, changes: Changes) -> None:
         self._ownership = ownership
         self._changes = changes
-        self._said: asyncio.Queue[tuple[str, bytes | Exception | None]] = asyncio.Queue(ROOM)
-        self._dropped: dict[str, int] = {}
+        self._said: asyncio.Queue[tuple[str, int, bytes | Exception | None]] = asyncio.Queue(ROOM)
+        self._streams = count(1)
+        self._heard: dict[str, tuple[int, int]] = {}
+        """By member: the number of the stream heard last, and how many events that has dropped."""
         self._missing = 0
+        """Events that streams before those have dropped, and one for each end of one."""
+        self._told = 0
         self._begun: dict[str, anyio.Event] = {}
 
     async def responses(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
@@ -52,12 +54,12 @@ class MergedEvents:
             await self._all_begun()
             pumps.append(asyncio.create_task(self._own(here)))
             while True:
-                member, said = await self._said.get()
+                member, stream, said = await self._said.get()
                 if isinstance(said, Exception):
                     raise said
                 if said is None:
                     return
-                if (response := self._counted(member, said)) is not None:
+                if (response := self._counted(member, stream, said)) is not None:
                     yield response
         finally:
             await ended(*pumps)
@@ -72,44 +74,34 @@ class MergedEvents:
         try:
             async with aclosing(here):
                 async for response in here:
-                    await self._said.put((HERE, response))
+                    await self._said.put((HERE, 0, response))
         except Exception as exc:  # noqa: BLE001 - raised by `responses`
             end = exc
-        await self._said.put((HERE, end))
+        await self._said.put((HERE, 0, end))
 
     async def _listen(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
-        begun, heard = self._begun.setdefault(owner.member, anyio.Event()), False
-        try:
-            while True:
-                try:
-                    async with aclosing(await at(owner)) as responses:
-                        async for response in responses:
-                            if not begun.is_set() or not heard:
-                                begun.set()
-                            heard = True
-                            await self._said.put((owner.member, response))
-                except (Unreached, HubError):
-                    pass
-                begun.set()
-                if heard:
-                    self._lost(owner.member)
-                    heard = False
-                await anyio.sleep(AGAIN_S)
-        finally:
-            if heard:
-                self._lost(owner.member)
+        begun = self._begun.setdefault(owner.member, anyio.Event())
+        while True:
+            stream = next(self._streams)
+            with suppress(Unreached, HubError):
+                async with aclosing(await at(owner)) as responses:
+                    async for response in responses:
+                        begun.set()
+                        await self._said.put((owner.member, stream, response))
+            begun.set()
+            await anyio.sleep(AGAIN_S)
 
-    def _lost(self, member: str) -> None:
-        """Note that nobody knows what a member says now."""
-        self._missing += self._dropped.pop(member, 0) + 1
-
-    def _counted(self, member: str, response: bytes) -> bytes | None:
-        """Return a response with the number of events that are missing in all; None for a sign of life of another."""
+    def _counted(self, member: str, stream: int, response: bytes) -> bytes | None:
+        """Return a response with the number of all events that are missing; None for a sign of life of another."""
         said = event_pb2.WatchEventsResponse.FromString(response)
-        self._dropped[member] = said.dropped
-        if member != HERE and not said.HasField("event"):
+        before = self._heard.get(member)
+        if before is not None and before[0] != stream:
+            self._missing += before[1] + 1  # nobody knows what it has said meanwhile
+        self._heard[member] = stream, said.dropped
+        missing = self._missing + sum(dropped for _, dropped in self._heard.values())
+        if member != HERE and not said.HasField("event") and missing == self._told:
             return None
-        missing = self._missing + sum(self._dropped.values())
+        self._told = missing
         if missing == said.dropped:
             return response
         # Of a field that is there twice the last one counts.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-CONNECT_S = 2.0
-"""Seconds that a connection to a member may take."""
+CONNECT_MS = 2_000
+"""Milliseconds that a connection to a member may take."""
 
 KEEPALIVE_MS = 5_000
 """Milliseconds after which a quiet connection is asked for a sign of life, and then has as long to give it."""
@@ -58,7 +58,7 @@ class Peers:
         if peer is not None and peer.owner.forward == owner.forward and _is_ready(peer.channel):
             return peer.stub
         peer = await self._renewed(peer, owner)
-        with anyio.move_on_after(CONNECT_S):
+        with anyio.move_on_after(CONNECT_MS / 1000):
             async with cancellable():
                 if await _connected(peer.channel):
                     return peer.stub
@@ -89,7 +89,7 @@ class Peers:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", int(CONNECT_S * 1000)),
+            ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
             ("grpc.max_reconnect_backoff_ms", 1_000),
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),

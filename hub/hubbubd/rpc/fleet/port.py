@@ -72,6 +72,7 @@ class FleetPort:
             hub.calls.elsewhere = CallsElsewhere(hub, forwarding)
             yield forwarding
         finally:
+            hub.calls.elsewhere = None
             with anyio.CancelScope(shield=True):
                 await ended(listening)
                 await self.close()

@@ -19,9 +19,14 @@ def subject(hub: Hub, path: str, request: Any) -> str | None:
 
     All others are refused where they arrive, and their callers learn nothing of what other members have.
     """
-    server, whose = _FINDERS[path](hub, request), hub.ownership
-    known = whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
-    return server if known and principal().may(Permission.BROWSE, server) else None
+    server = _FINDERS[path](hub, request)
+    return server if is_known(hub, server) and principal().may(Permission.BROWSE, server) else None
+
+
+def is_known(hub: Hub, server: str) -> bool:
+    """Return whether there is a server of this name, whichever member has it."""
+    whose = hub.ownership
+    return whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
 
 
 def _of_server(_hub: Hub, request: Any) -> str:

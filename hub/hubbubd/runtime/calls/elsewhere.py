@@ -29,6 +29,10 @@ class Elsewhere(Protocol):
         """End a call."""
         ...
 
+    async def give_up(self, call: Call) -> None:
+        """End a call, even a detached one, unless a caller waits for it here."""
+        ...
+
     def following(
         self, server: str, uri: str, principal: str, tell: Callable[[str], None]
     ) -> AbstractAsyncContextManager[anyio.Event]:

@@ -233,6 +233,9 @@ class Calls:
     def give_up(self, call_id: str) -> None:
         """End a call, even a detached one, unless a caller waits for it."""
         call = self._table.record(call_id)
+        if call is not None and self.elsewhere is not None and self.elsewhere.has(call.server):
+            self._background.start_brief(self.elsewhere.give_up, call)
+            return
         active = self._active(call) if call is not None else None
         if active is not None and not active.waiters and not active.ended.is_set():
             active.stop(cancelled("its caller hung up"))
