@@ -39,7 +39,8 @@ def options(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="The hub: HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else client.json.",
+            help="The hub: HOST:PORT, https://HOST:PORT or unix:PATH, or several with commas; else HUBBUB_ADDRESS, else "
+            "client.json.",
         ),
     ] = None,
     token: Annotated[

@@ -61,6 +61,11 @@ class Endpoint:
         """What a channel to it is good for; a token may change meanwhile."""
         return self.address, self.tls
 
+    @property
+    def here(self) -> bool:
+        """Whether it is on this machine."""
+        return self.target.startswith(UNIX) or is_loopback(_host(self.target.removeprefix(DNS)))
+
 
 def default_data_dir() -> Path:
     """Return `hubbub` below XDG_DATA_HOME (https://specifications.freedesktop.org/basedir-spec).
@@ -183,16 +188,18 @@ def _target(address: str) -> tuple[str, bool]:
     target = address.removeprefix(DNS) if name else address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
     host, colon, port = target.rpartition(":")
     if not colon or not host or "/" in target or not _is_port(port):
-        raise _invalid(
-            f"{address!r} is not HOST:PORT, https://HOST:PORT, dns:///NAME:PORT or unix:PATH", reason="ADDRESS_INVALID"
-        )
-    local = is_loopback(host.strip("[]"))
+        raise _invalid(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
+    local = is_loopback(_host(target))
     if plain and not local:
         raise _invalid(
             f"{address} is not on this machine: without TLS everybody on the way could read the token; use https://",
             reason="PLAINTEXT_REFUSED",
         )
     return f"{DNS}{target}" if name else target, address.startswith(HTTPS) or not local
+
+
+def _host(target: str) -> str:
+    return target.rpartition(":")[0].strip("[]")
 
 
 def _is_port(text: str) -> bool:

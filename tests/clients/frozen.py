@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 
@@ -50,7 +50,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(port: int) -> AsyncIterator[Proxy]:
+async def proxy(port: int) -> AsyncGenerator[Proxy]:
     """A proxy to a port of this machine."""
     made = Proxy(port)
     await made.start()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_client import channel, discovery, sync
-from hubbub_client.discovery import MAX_ADDRESSES, Where, discover_all
+from hubbub_client.discovery import MAX_ADDRESSES, Endpoint, Where, discover_all
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 
 from .conftest import Refusal, ScriptedHub
@@ -28,11 +28,11 @@ def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The addresses are tried in the order in which a test gives them."""
     for name in [name for name in os.environ if name.startswith("HUBBUB_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(discovery, "_shuffled", lambda endpoints: endpoints)
+    monkeypatch.setattr(discovery, "_shuffled", list[Endpoint])
 
 
 @pytest.fixture
-async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncIterator[tuple[ScriptedHub, ScriptedHub]]:
+async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncGenerator[tuple[ScriptedHub, ScriptedHub]]:
     """Two members."""
     (tmp_path / "other").mkdir()
     other = ScriptedHub(tmp_path / "other")
@@ -45,7 +45,7 @@ Two = tuple[ScriptedHub, ScriptedHub]
 
 
 @contextlib.asynccontextmanager
-async def connected(*at: str | ScriptedHub, **options: Any) -> AsyncIterator[hubbub_client.Hub]:
+async def connected(*at: str | ScriptedHub, **options: Any) -> AsyncGenerator[hubbub_client.Hub]:
     addresses = ",".join(each if isinstance(each, str) else each.address for each in at)
     with anyio.fail_after(LIMIT_S):
         async with hubbub_client.connect(addresses, "secret", **options) as client:
@@ -427,3 +427,37 @@ async def test_the_library_without_async_takes_several_addresses_too(two: Two, f
 
     with anyio.fail_after(LIMIT_S):
         assert await anyio.to_thread.run_sync(use) == ("b", 2)
+
+
+async def test_what_a_stream_of_calls_says_of_revisions_is_sent_to_the_next_member(two: Two) -> None:
+    _name(two)
+    two[0].replies["CallMethod"] = _called
+
+    async def stream(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        step_of = call_pb2.StreamCallsResponse.Step
+        ready = call_pb2.StreamCallsResponse.Ready(max_calls=9, max_request_bytes=1024 * 1024)
+        yield call_pb2.StreamCallsResponse(steps=[step_of(ready=ready)])
+        async for message in messages:
+            done = [step_of(id=each.start.id, completed=_called(each.start.request)) for each in message.steps]
+            yield call_pb2.StreamCallsResponse(steps=done, revision="history 5")
+
+    two[0].streams["StreamCalls"] = stream
+    async with connected(*two) as client:
+        while not two[0].seen or two[0].seen[-1][2]["hubbub-revision"] == "-":
+            await client.call_tool("s", "t")
+            assert await _where(client) == "a"
+        await two[0].stop()
+        assert await _where(client) == "b"
+    assert two[1].seen[-1][2]["hubbub-revision"] == "history 5"
+
+
+async def test_a_refusal_of_somebody_between_is_no_reason_of_the_hub(two: Two) -> None:
+    """A proxy that is away has reasons of its own (google.rpc.ErrorInfo of another domain)."""
+    _name(two)
+
+    def away(_: Any) -> Any:
+        raise Refusal("UNAVAILABLE", "SHUTTING_DOWN", domain="proxy.test")
+
+    two[0].replies["ListServers"] = away
+    async with connected(*two) as client:
+        assert await _where(client) == "b"

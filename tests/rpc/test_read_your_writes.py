@@ -1,7 +1,7 @@
 """Two members that share a store: who has seen something at one is shown nothing older at the other."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,8 @@ class Served:
         """The response to a request with this metadata, and the metadata at its end."""
         metadata = [CREDENTIALS, *([] if seen is None else [("hubbub-revision", seen)])]
         async with grpc.aio.insecure_channel(self.address) as channel:
-            rpc: Any = channel.unary_unary(path)(OF_ALL, metadata=metadata)
+            method: Any = channel.unary_unary(path)
+            rpc = method(OF_ALL, metadata=metadata)
             return await rpc, dict(await rpc.trailing_metadata())
 
     async def refused(self, seen: str) -> tuple[Refusal, dict[str, Any]]:
@@ -81,22 +82,24 @@ class Served:
 
 
 @asynccontextmanager
-async def member(store: SqliteStore, name: str, directory: Path) -> AsyncIterator[Served]:
+async def member(store: SqliteStore, name: str, directory: Path) -> AsyncGenerator[Served]:
     (directory / name).mkdir()
     settings = HubSettings(data_dir=directory / name)
     follower = Follower(store, name)
     connector = McpConnector(TokenFile.open(directory / name))
-    async with Hub.open(follower, connector, {}, settings) as hub:  # pyright: ignore[reportArgumentType]
-        async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=2) as address:
-            yield Served(follower, hub, address)
+    async with (
+        Hub.open(follower, connector, {}, settings) as hub,  # pyright: ignore[reportArgumentType]
+        serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=2) as address,
+    ):
+        yield Served(follower, hub, address)
 
 
 Two = tuple[Served, Served]
 
 
 @pytest.fixture
-async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Two]:
-    monkeypatch.setattr(discovery, "_shuffled", lambda endpoints: endpoints)
+async def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Two]:
+    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
     store = await SqliteStore.open(":memory:")
     async with settled(), AsyncExitStack() as stack:
         members = [await stack.enter_async_context(member(store, name, tmp_path)) for name in "ab"]
@@ -171,8 +174,9 @@ async def test_nobody_without_a_credential_makes_a_member_wait(two: Two) -> None
     async with grpc.aio.insecure_channel(two[0].address) as channel:
         well: Any = health_pb2_grpc.HealthStub(channel)
         assert (await well.Check(health_pb2.HealthCheckRequest(), metadata=ahead)).status
+        method: Any = channel.unary_unary(LIST)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(LIST)(OF_ALL, metadata=ahead)
+            await method(OF_ALL, metadata=ahead)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
