@@ -13,8 +13,8 @@ import pytest
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_client import channel, discovery, sync
-from hubbub_client.discovery import MAX_ADDRESSES, Endpoint, Where, discover_all
-from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
+from hubbub_client.discovery import Endpoint
+from hubbub_client.errors import HubbubError, Unavailable
 
 from .conftest import Refusal, ScriptedHub
 from .frozen import proxy
@@ -78,48 +78,6 @@ async def test_the_first_address_that_answers_is_used_until_it_fails(two: Two, f
         assert await _where(client) == "b"  # it stays there
         await two[1].stop()
         assert await _where(client) == "a"
-
-
-async def test_a_process_has_an_order_of_its_own_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    given = ",".join(f"127.0.0.1:{port}" for port in range(1, 17))
-    orders = [[each.address for each in discover_all(Where(given, "t"))] for _ in range(3)]
-    assert orders[0] == orders[1] == orders[2]
-    assert sorted(orders[0]) == sorted(given.split(","))
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ("127.0.0.1:1,127.0.0.1", "'127.0.0.1' is not HOST:PORT"),
-        ("127.0.0.1:1,,127.0.0.1:2", "an empty address"),
-        ("127.0.0.1:1,", "an empty address"),
-        ("127.0.0.1:1,http://a:2", "http://a:2 is not on this machine"),
-        (",".join(["127.0.0.1:1"] * (MAX_ADDRESSES + 1)), "17 addresses are too many"),
-        ("dns:///a", "'dns:///a' is not HOST:PORT"),
-        ("dns://server/a:1", "is not HOST:PORT"),
-    ],
-)
-def test_an_address_that_is_none_is_named(given: str, says: str) -> None:
-    with pytest.raises(InvalidArgument, match=says.replace("(", r"\(")):
-        discover_all(Where(given, "t"))
-
-
-def test_all_addresses_come_with_the_same_token_and_those_off_this_machine_with_tls() -> None:
-    found = discover_all(Where("127.0.0.1:1, a:2,dns:///b:3,dns:///localhost:4,https://127.0.0.1:5", "t"))
-    assert [(each.target, each.token, each.tls is not None) for each in found] == [
-        ("127.0.0.1:1", "t", False),
-        ("a:2", "t", True),
-        ("dns:///b:3", "t", True),
-        ("dns:///localhost:4", "t", False),
-        ("127.0.0.1:5", "t", True),
-    ]
-
-
-def test_the_token_of_client_json_is_for_its_own_addresses_in_any_order(tmp_path: Path) -> None:
-    (tmp_path / "client.json").write_text('{"address": "127.0.0.1:1, 127.0.0.1:2", "token": "filed"}')
-    for given, token in [(None, "filed"), ("127.0.0.1:2,127.0.0.1:1", "filed"), ("127.0.0.1:1,127.0.0.1:3", None)]:
-        assert {each.token for each in discover_all(Where(given, None, tmp_path))} == {token}
 
 
 async def test_where_nobody_answers_all_addresses_are_named_with_the_reason_of_each(free_port: int) -> None:

@@ -24,6 +24,7 @@ NOTHING: Final = "-"
 BEHIND_S: Final = 2.0
 """Seconds for which an RPC waits until this member has the revision that its caller has seen."""
 AGAIN_S: Final = 0.5
+"""Seconds after which a caller may ask a member again that was behind."""
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
