@@ -242,6 +242,16 @@ async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
 
 
 @pytest.fixture
+async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncIterator[tuple[ScriptedHub, ScriptedHub]]:
+    """Two hubs, which a test has be members of one."""
+    (tmp_path / "other").mkdir()
+    other = ScriptedHub(tmp_path / "other")
+    await other.start()
+    yield hub, other
+    await other.stop()
+
+
+@pytest.fixture
 def refusal() -> type[Refusal]:
     """What a reply raises to refuse."""
     return Refusal

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,13 +113,13 @@ def test_a_token_that_says_nothing_of_revisions_is_passed_over(token: str) -> No
     assert seen.metadata()[1] == "-"
 
 
+Two = tuple[ScriptedHub, ScriptedHub]
+
+
 @pytest.fixture
-async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncGenerator[tuple[ScriptedHub, ScriptedHub]]:
-    """Two members."""
-    (tmp_path / "other").mkdir()
-    other = ScriptedHub(tmp_path / "other")
-    await other.start()
-    for each in (hub, other):
+def members(two: Two) -> Two:
+    """Both say what a command wants to know."""
+    for each in two:
         status = admin_pb2.GetStatusResponse(version="1", serving=True)
         status.store.id = "history"
         each.replies |= {
@@ -129,27 +129,23 @@ async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncGenerator[tuple[Scripted
             "ListCatalogEntries": lambda _: catalog_pb2.ListCatalogEntriesResponse(),
             "ListPendingRequests": lambda _: inbox_pb2.ListPendingRequestsResponse(),
         }
-    yield hub, other
-    await other.stop()
+    return two
 
 
-Two = tuple[ScriptedHub, ScriptedHub]
-
-
-async def test_the_status_says_which_of_how_many_addresses_it_is_of(two: Two, hubbub: Callable[..., Any]) -> None:
-    several = f"{two[0].address},{two[1].address}"
+async def test_the_status_says_which_of_how_many_addresses_it_is_of(members: Two, hubbub: Callable[..., Any]) -> None:
+    several = f"{members[0].address},{members[1].address}"
     done: Ran = await hubbub("--address", several, "--token", "secret", "status", json=False)
     words = " ".join(done.out.split())
-    assert any(f"serving at {each.address}, one of 2 addresses" in words for each in two), done
-    done = await hubbub("--address", two[0].address, "--token", "secret", "status", json=False)
-    assert f"serving at {two[0].address}, started" in " ".join(done.out.split())
+    assert any(f"serving at {each.address}, one of 2 addresses" in words for each in members), done
+    done = await hubbub("--address", members[0].address, "--token", "secret", "status", json=False)
+    assert f"serving at {members[0].address}, started" in " ".join(done.out.split())
 
 
-async def test_the_doctor_looks_at_all_addresses(two: Two, hubbub: Callable[..., Any], free_port: int) -> None:
-    several = f"{two[0].address},{two[1].address},127.0.0.1:{free_port}"
+async def test_the_doctor_looks_at_all_addresses(members: Two, hubbub: Callable[..., Any], free_port: int) -> None:
+    several = f"{members[0].address},{members[1].address},127.0.0.1:{free_port}"
     done: Ran = await hubbub("--address", several, "--token", "secret", "doctor")
     found = {line["about"]: line for line in done.lines}
-    at = next(each for each in two if f"address {each.address}" in found)
+    at = next(each for each in members if f"address {each.address}" in found)
     assert found[f"address {at.address}"]["verdict"] == "ok"
     assert found[f"address 127.0.0.1:{free_port}"]["verdict"] == "warn"
     assert "one of 3 addresses" in found["hub"]["message"]
@@ -163,17 +159,17 @@ async def test_the_doctor_looks_at_all_addresses(two: Two, hubbub: Callable[...,
     assert any(about.startswith("address ") and verdict == "fail" for about, verdict in verdicts)
 
 
-async def test_names_are_completed_by_whichever_address_answers(two: Two, free_port: int) -> None:
-    params = {"address": f"127.0.0.1:{free_port},{two[1].address}", "token": "secret"}
+async def test_names_are_completed_by_whichever_address_answers(members: Two, free_port: int) -> None:
+    params = {"address": f"127.0.0.1:{free_port},{members[1].address}", "token": "secret"}
     context: Any = SimpleNamespace(params={}, find_root=lambda: SimpleNamespace(params=params))
     with anyio.fail_after(LIMIT_S):
         assert await asyncio.to_thread(suggest.servers, context, "t") == ["time"]
 
 
 async def test_a_command_goes_on_where_the_first_address_is_dead(
-    two: Two, hubbub: Callable[..., Any], free_port: int
+    members: Two, hubbub: Callable[..., Any], free_port: int
 ) -> None:
-    several = {"HUBBUB_ADDRESS": f"127.0.0.1:{free_port},{two[1].address}", "HUBBUB_TOKEN": "secret"}
+    several = {"HUBBUB_ADDRESS": f"127.0.0.1:{free_port},{members[1].address}", "HUBBUB_TOKEN": "secret"}
     done: Ran = await hubbub("servers", "list", env=several)
     assert [line["name"] for line in done.lines] == ["time"]
     dead = {**several, "HUBBUB_ADDRESS": f"127.0.0.1:{free_port},127.0.0.1:1"}

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import hubbub_client
-from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, server_pb2
+from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, mcp_pb2, server_pb2
+from hubbub_bridge.conversation import Conversation
+from hubbub_bridge.endpoint import Endpoint, Reach
+from hubbub_bridge.uplink import Uplink
 from hubbub_client import channel, discovery, sync
-from hubbub_client.discovery import Endpoint
 from hubbub_client.errors import HubbubError, Unavailable
 
 from .conftest import Refusal, ScriptedHub
@@ -28,17 +31,7 @@ def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The addresses are tried in the order in which a test gives them."""
     for name in [name for name in os.environ if name.startswith("HUBBUB_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(discovery, "_shuffled", list[Endpoint])
-
-
-@pytest.fixture
-async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncGenerator[tuple[ScriptedHub, ScriptedHub]]:
-    """Two members."""
-    (tmp_path / "other").mkdir()
-    other = ScriptedHub(tmp_path / "other")
-    await other.start()
-    yield hub, other
-    await other.stop()
+    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
 
 
 Two = tuple[ScriptedHub, ScriptedHub]
@@ -374,6 +367,36 @@ async def test_work_is_taken_at_the_next_member_when_its_own_dies(two: Two) -> N
         await done.wait()
         working.cancel()
     assert found == ["1", "2"]
+
+
+async def test_a_bridge_goes_on_at_the_next_member_with_the_session_of_its_host(two: Two, tmp_path: Path) -> None:
+    opened: list[tuple[str, str]] = []
+
+    def bridged(hub: ScriptedHub, name: str) -> None:
+        async def serve(frames: AsyncIterator[Any]) -> AsyncIterator[Any]:
+            async for frame in frames:
+                if frame.HasField("open"):
+                    opened.append((name, frame.open.session_key))
+                    yield mcp_pb2.ServeResponse(opened=mcp_pb2.ServeResponse.Opened(max_message_bytes=1024))
+
+        hub.streams["Serve"] = serve
+
+    bridged(two[0], "a")
+    bridged(two[1], "b")
+    reach = Reach(address=f"{two[0].address},{two[1].address}", token="secret", data_dir=str(tmp_path))
+    endpoint = Endpoint(reach=reach, version="1")
+    conversation = Conversation(lambda _: None, endpoint.memory(), "1", lambda: None)
+    bridge = Uplink(endpoint, conversation, anyio.lowlevel.checkpoint)
+    running = asyncio.ensure_future(bridge.run())
+    with anyio.fail_after(LIMIT_S):
+        while not bridge.connected:
+            await anyio.sleep(0.01)
+        await two[0].stop()
+        while len(opened) < 2 or not bridge.connected:
+            await anyio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait([running])
+    assert opened == [("a", endpoint.session_key), ("b", endpoint.session_key)]
 
 
 async def test_the_library_without_async_takes_several_addresses_too(two: Two, free_port: int) -> None:
