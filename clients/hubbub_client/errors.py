@@ -213,7 +213,8 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     forgotten = code is StatusCode.INTERNAL and message == FORGOTTEN
     if (code is StatusCode.UNAVAILABLE or forgotten) and "reason" not in details:  # from gRPC here, or from a proxy
         lost, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
-        return ConnectionLost(lost, sent=sent, reason="UNAVAILABLE" if sent else "HUB_UNREACHABLE")
+        reason = "UNAVAILABLE" if sent else "HUB_UNREACHABLE"
+        return ConnectionLost(lost, sent=sent, reason=reason, retry_after_s=details.get("retry_after_s"))
     return _error(code, message, details)
 
 
