@@ -39,7 +39,7 @@ def options(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="The hub: HOST:PORT, https://HOST:PORT or unix:PATH; else HUBBUB_ADDRESS, else client.json.",
+            help="The hub: HOST:PORT, https://HOST:PORT, unix:PATH or A,B,...; else HUBBUB_ADDRESS, else client.json.",
         ),
     ] = None,
     token: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from hubbub_cli.session import Settings, Usage, in_loop, settings_of
 from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogList, PendingRequest, Server
 from hubbub_frontend.explained import more_about
-from hubbub_frontend.wording import relative, why
+from hubbub_frontend.wording import place, relative, why
 
 if TYPE_CHECKING:
     from hubbub_cli.machine import Checked, Repair
@@ -145,6 +146,9 @@ async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
     status = await hub.admin.status()
     for each in _hub(hub, status):
         yield each
+    for address in hub.addresses if len(hub.addresses) > 1 else ():
+        if address != hub.address:
+            yield await _of_an_address(replace(settings, address=address), status)
     try:
         for each in await hub.admin.check():
             yield each
@@ -157,6 +161,22 @@ async def _of_a_hub(hub: Hub, settings: Settings) -> AsyncIterator[Finding]:
         *_inbox(await hub.inbox.list(states=["open"]), settings.command("inbox", "answer")),
     ):
         yield each
+
+
+async def _of_an_address(settings: Settings, status: HubStatus) -> Finding:
+    """Look at another address of the same hub."""
+    from hubbub_client.errors import HubbubError
+
+    about = f"address {settings.address}"
+    try:
+        async with settings.connect(patient=False) as hub:
+            other = await hub.admin.status()
+    except HubbubError as error:
+        return _finding(about, "warn", f"{error.message} ({error.reason})", "start it, or leave the address out")
+    if status.store and other.store and status.store.id != other.store.id:
+        advice = "name only addresses of one hub: members of one fleet"
+        return _finding(about, "fail", "it is of another hub, with records of its own", advice)
+    return _finding(about, "ok", f"{other.version}, started {relative(other.started_at)}")
 
 
 def _agreeing(found: Sequence[Checked]) -> list[Checked]:
@@ -183,7 +203,7 @@ def _refused(error: HubbubError, settings: Settings, *, elsewhere: bool) -> Find
 
 
 def _hub(hub: Hub, status: HubStatus) -> Iterator[Finding]:
-    started = f"{status.version} at {hub.address}, started {relative(status.started_at)}"
+    started = f"{status.version} at {place(hub.address, hub.addresses)}, started {relative(status.started_at)}"
     if status.serving:
         yield _finding("hub", "ok", started)
     else:

@@ -10,7 +10,7 @@ from anyio import to_thread
 from hubbub_cli.config import chosen_file
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings, Usage
-from hubbub_client.discovery import Where, discover, is_loopback
+from hubbub_client.discovery import Where, discover_all
 from hubbub_client.errors import AlreadyExists
 from hubbub_local import config_file
 from hubbub_local.config_file import Unchangeable
@@ -50,10 +50,9 @@ async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Se
 
 
 def _check_here(settings: Settings) -> None:
-    where = discover(Where(settings.address, settings.token, settings.data_dir))
-    host = where.target.rpartition(":")[0].strip("[]")
-    if not (where.target.startswith("unix:") or is_loopback(host)):
-        raise Usage(f"--save: the hub at {where.address} has its configuration on another machine; add it there")
+    for each in discover_all(Where(settings.address, settings.token, settings.data_dir)):
+        if not each.here:
+            raise Usage(f"--save: the hub at {each.address} has its configuration on another machine; add it there")
 
 
 def _write(file: Path, spec: "ServerSpec") -> None:

@@ -11,7 +11,7 @@ from hubbub_cli.session import Settings, run, settings_of
 from hubbub_client.legible import clean
 from hubbub_client.records import Server, StateCount
 from hubbub_frontend.explained import more_about
-from hubbub_frontend.wording import in_queue, relative, size
+from hubbub_frontend.wording import in_queue, place, relative, size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -70,7 +70,7 @@ async def _page(hub: "Hub", settings: Settings) -> "Group":
     from rich.console import Group
 
     it, servers = await hub.admin.status(), await hub.servers.list()
-    parts: list[RenderableType] = [_facts(it, hub.address)]
+    parts: list[RenderableType] = [_facts(it, place(hub.address, hub.addresses))]
     if servers:
         parts += ["", _servers(servers)]
     troubles = [*_troubles(it, settings)]
@@ -79,21 +79,21 @@ async def _page(hub: "Hub", settings: Settings) -> "Group":
     return Group(*parts)
 
 
-def _facts(it: "HubStatus", address: str) -> "Table":
+def _facts(it: "HubStatus", where: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value, style in _rows(it, address):
+    for name, value, style in _rows(it, where):
         table.add_row(name, Text(clean(value), style=style))
     return table
 
 
-def _rows(it: "HubStatus", address: str) -> Iterator[tuple[str, str, str]]:
+def _rows(it: "HubStatus", where: str) -> Iterator[tuple[str, str, str]]:
     serving = ("serving", GOOD) if it.serving else ("not serving", BAD)
-    yield "hub", f"{serving[0]} at {address}, started {relative(it.started_at)}, process {it.pid}", serving[1]
+    yield "hub", f"{serving[0]} at {where}, started {relative(it.started_at)}, process {it.pid}", serving[1]
     if made := it.versions:
         yield "versions", f"hubbubd {it.version}, Python {made.python}, MCP SDK {made.mcp}, gRPC {made.grpc}", ""
         yield "MCP", ", ".join(made.revisions), ""

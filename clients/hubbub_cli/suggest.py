@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,7 @@ def _listed(
     most_pages: int = 1,
 ) -> list[str]:
     """Return what fits of the names in a list; `module` has its messages. Whatever goes wrong, nothing fits."""
-    from hubbub_client.discovery import Where, discover
+    from hubbub_client.discovery import Where, discover_all
 
     given: dict[str, Any] = context.find_root().params
     messages = import_module(f"hubbub.v1.{module}_pb2")
@@ -126,10 +127,10 @@ def _listed(
     found: list[str] = []
     until = time.monotonic() + LIMIT_S
     try:
-        endpoint = discover(Where(*(given.get(name) for name in Where._fields)))
+        endpoints = deque(discover_all(Where(*(given.get(name) for name in Where._fields))))
         request = getattr(messages, f"{method}Request")(filter=condition or {}, page_size=MOST)
         for _ in range(most_pages):
-            answer = _asked(endpoint, f"hubbub.v1.{rpc}", request.SerializeToString(), until - time.monotonic())
+            answer = _answered(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), until)
             response = getattr(messages, f"{method}Response").FromString(answer)
             found += names(response)
             request.page_token = response.next_page_token
@@ -138,6 +139,18 @@ def _listed(
     except Exception:  # noqa: BLE001 - a shell that completes has no place for an error
         return []
     return [word for word in dict.fromkeys(found) if word.startswith(incomplete) and PLAIN.fullmatch(word)]
+
+
+def _answered(endpoints: "deque[Endpoint]", rpc: str, request: bytes, until: float) -> bytes:
+    """Return the response of the first endpoint that answers, and forget those before it. Raises grpc.RpcError."""
+    from grpc import RpcError
+
+    while len(endpoints) > 1:
+        try:
+            return _asked(endpoints[0], rpc, request, (until - time.monotonic()) / len(endpoints))
+        except RpcError:
+            endpoints.popleft()
+    return _asked(endpoints[0], rpc, request, until - time.monotonic())
 
 
 def _asked(endpoint: "Endpoint", rpc: str, request: bytes, limit_s: float) -> bytes:

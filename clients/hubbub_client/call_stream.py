@@ -48,8 +48,15 @@ class NotSent(Exception):
 class CallStream:
     """One stream that the hub has accepted."""
 
-    def __init__(self, rpc: "Rpc", ready: pb.StreamCallsResponse.Ready, max_response_bytes: int) -> None:
+    def __init__(
+        self,
+        rpc: "Rpc",
+        ready: pb.StreamCallsResponse.Ready,
+        max_response_bytes: int,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._rpc = rpc
+        self._note = note
         self._max_calls = ready.max_calls
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
@@ -161,6 +168,8 @@ class CallStream:
         error = HubbubError("it has ended")
         try:
             while isinstance(response := await self._rpc.read(), pb.StreamCallsResponse):
+                if response.revision:
+                    self._note(response.revision)
                 for step in response.steps:
                     self._heard(step)
         except aio.AioRpcError as failure:
@@ -193,8 +202,10 @@ class CallStream:
 class CallStreams:
     """The streams of one connection, one at a time: another hub, or another token, takes another stream."""
 
-    def __init__(self, max_response_bytes: int) -> None:
+    def __init__(self, max_response_bytes: int, note: Callable[[str], None] = lambda _: None) -> None:
+        """`note` is called with the revision that the hub says it has, where the caller has asked for that."""
         self._max_response_bytes = max_response_bytes
+        self._note = note
         self._key: object = None
         self._asked = 0
         self._stream: CallStream | None = None
@@ -244,7 +255,7 @@ class CallStreams:
         try:
             first = await rpc.read()
             if isinstance(first, pb.StreamCallsResponse) and first.steps:
-                self._stream = CallStream(rpc, first.steps[0].ready, self._max_response_bytes)
+                self._stream = CallStream(rpc, first.steps[0].ready, self._max_response_bytes, self._note)
                 pause_s = 0.0
         except aio.AioRpcError as failure:
             pause_s = math.inf if failure.code() is StatusCode.UNIMPLEMENTED else pause_s

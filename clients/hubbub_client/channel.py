@@ -1,7 +1,9 @@
-"""The gRPC channel to one address of a hub, and the stubs of its services."""
+"""The gRPC channels to the addresses of a hub, and the stubs of its services."""
 
+import asyncio
+from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from grpc import ChannelConnectivity, aio, ssl_channel_credentials
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
     from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
     from hubbub.v1.task_pb2_grpc import TaskServiceAsyncStub
 
+Q = TypeVar("Q")
+A = TypeVar("A")
+
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+# Bound of replaced channels that stay open for RPCs under way.
+MAX_RETIRED = 4
 
 OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -41,6 +48,17 @@ OPTIONS: Sequence[tuple[str, int]] = (
     # Web proxies cannot reach loopback addresses.
     ("grpc.enable_http_proxy", 0),
 )
+
+# With several addresses a member that is frozen is left after about 10 s. The hub takes pings at intervals of 5 s, and
+# as many as come while nothing else is sent. gRPC waits for a keepalive's answer for as long as for that of any ping.
+WATCHFUL: Sequence[tuple[str, int]] = (
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+# Of the addresses of a name, too, each process has an order of its own.
+SHUFFLED = '{"loadBalancingConfig":[{"pick_first":{"shuffleAddressList":true}}]}'
 
 
 class Stubs:
@@ -63,13 +81,54 @@ class Stubs:
         )
 
 
-def open_channel(endpoint: Endpoint) -> aio.Channel:
-    """Return a channel to an address; it connects when its state is asked for with `connect`."""
+def open_channel(endpoint: Endpoint, *, several: bool = False) -> aio.Channel:
+    """Return a channel to an address, of `several` of the hub; it connects when its state is asked with `connect`."""
     tls = endpoint.tls
+    options = _watchful() if several else OPTIONS
     if tls is None:
-        return aio.insecure_channel(endpoint.target, options=OPTIONS)
+        return aio.insecure_channel(endpoint.target, options=options)
     credentials = ssl_channel_credentials(tls.ca, tls.key, tls.cert)
-    return aio.secure_channel(endpoint.target, credentials, options=OPTIONS)
+    return aio.secure_channel(endpoint.target, credentials, options=options)
+
+
+def _watchful() -> Sequence[tuple[str, int | str]]:
+    return [*({**dict(OPTIONS), **dict(WATCHFUL)}).items(), ("grpc.service_config", SHUFFLED)]
+
+
+class Channels:
+    """The channels of a connection: one to each address, and those that are retired, for RPCs under way."""
+
+    def __init__(self) -> None:
+        self.several = False
+        """Whether the addresses are several."""
+        self._to: dict[object, aio.Channel] = {}
+        self._retired: deque[aio.Channel] = deque()
+
+    def to(self, endpoint: Endpoint) -> aio.Channel:
+        """Return the channel to an endpoint, the same one until it is retired."""
+        if endpoint.key not in self._to:
+            self._to[endpoint.key] = open_channel(endpoint, several=self.several)
+        return self._to[endpoint.key]
+
+    async def retire(self, endpoint: Endpoint) -> None:
+        """Keep new RPCs off the channel to an endpoint; those under way may finish."""
+        await self._retire(endpoint.key)
+
+    async def retain(self, endpoints: Sequence[Endpoint]) -> None:
+        """Retire the channels to all other endpoints."""
+        for key in self._to.keys() - {each.key for each in endpoints}:
+            await self._retire(key)
+
+    async def close(self) -> None:
+        """Close all channels, which ends every RPC."""
+        for channel in (*self._to.values(), *self._retired):
+            await channel.close()
+
+    async def _retire(self, key: object) -> None:
+        if (channel := self._to.pop(key, None)) is not None:
+            self._retired.append(channel)
+        if len(self._retired) > MAX_RETIRED:
+            await self._retired.popleft().close()
 
 
 def is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
@@ -80,3 +139,21 @@ def is_ready(channel: aio.Channel | None, connect: bool = False) -> bool:
 def is_refused(channel: aio.Channel | None) -> bool:
     """Return whether the last attempt to connect failed."""
     return channel is not None and channel.get_state() is ChannelConnectivity.TRANSIENT_FAILURE
+
+
+async def response_to(call: aio.UnaryUnaryCall[Q, A]) -> A:
+    """Return the response. gRPC loses track of who cancelled a wait, which cancel scopes must know, so wait in a task.
+
+    Done callbacks of gRPC would not do: a request that its core refuses has none.
+    """
+    waiting = asyncio.ensure_future(_outcome(call))
+    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        await asyncio.wait((waiting,))
+    finally:
+        call.cancel()  # does nothing if it is done
+    return waiting.result()
+
+
+async def _outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
+    return await call

@@ -1,8 +1,14 @@
-"""Finds the hub: from arguments, the environment, or the `client.json` that a running hub writes."""
+"""Finds the hub: from arguments, the environment, or the `client.json` that a running hub writes.
+
+A hub of several members has several addresses, separated by commas: any of them will do. `dns:///NAME:PORT` is one too,
+whose addresses gRPC looks up and walks by itself.
+"""
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -16,7 +22,8 @@ if TYPE_CHECKING:
 # Length of `sun_path` without its final NUL, unix(7).
 MAX_UNIX_BYTES = 107
 PORT_DIGITS = 5
-UNIX, HTTP, HTTPS = "unix:", "http://", "https://"
+UNIX, HTTP, HTTPS, DNS = "unix:", "http://", "https://", "dns:///"
+MAX_ADDRESSES = 16
 
 
 class Where(NamedTuple):
@@ -41,13 +48,23 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A hub's `address` as found, with its `source` in words; `target` is HOST:PORT or unix:PATH."""
+    """An `address` of a hub, with its `source` in words; `target` is HOST:PORT, unix:PATH or dns:///HOST:PORT."""
 
     address: str
     token: str | None = field(repr=False)
     source: str
     target: str
     tls: Tls | None
+
+    @property
+    def key(self) -> object:
+        """What a channel to it is good for; a token may change meanwhile."""
+        return self.address, self.tls
+
+    @property
+    def here(self) -> bool:
+        """Whether it is on this machine."""
+        return self.target.startswith(UNIX) or is_loopback(_host(self.target.removeprefix(DNS)))
 
 
 def default_data_dir() -> Path:
@@ -67,10 +84,16 @@ def default_data_dir() -> Path:
 
 
 def discover(where: Where) -> Endpoint:
-    """Return the hub's endpoint. Reads the disk each time, since a restarted hub may have moved.
+    """Return the hub's endpoint, of several the first. Raises as `discover_all`."""
+    return discover_all(where)[0]
 
-    Raises Unavailable if no address is found. Raises InvalidArgument for a malformed address, for plaintext off this
-    machine, for a token that cannot be sent, and for TLS files that cannot be read.
+
+def discover_all(where: Where) -> Sequence[Endpoint]:
+    """Return all endpoints of the hub, in an order that is this process's own, so that its members share the load.
+
+    Reads the disk each time, since a restarted hub may have moved. Raises Unavailable if no address is found. Raises
+    InvalidArgument for a malformed address, for too many, for plaintext off this machine, for a token that cannot be
+    sent, and for TLS files that cannot be read.
     """
     source = "as given" if where.address else "from HUBBUB_ADDRESS"
     address = where.address or os.environ.get("HUBBUB_ADDRESS")
@@ -80,7 +103,7 @@ def discover(where: Where) -> Endpoint:
         found = content_of(file)
         if address:
             # Never send one hub's token to another.
-            token = token or (found.get("token") if found.get("address") == address else None)
+            token = token or (found.get("token") if _same(found.get("address", ""), address) else None)
         elif "address" in found:
             address, token, source = found["address"], token or found.get("token"), f"from {file}"
         else:
@@ -89,8 +112,42 @@ def discover(where: Where) -> Endpoint:
                 "address and token",
                 client_file=str(file),
             )
-    target, secure = _target(address)
-    return Endpoint(address, _token(token), source, target, _tls(where) if secure else None)
+    targets = {each: _target(each) for each in _addresses(address)}
+    tls = _tls(where) if any(secure for _, secure in targets.values()) else None
+    token = _token(token)
+    endpoints = [Endpoint(each, token, source, to, tls if secure else None) for each, (to, secure) in targets.items()]
+    return _shuffled(endpoints) if len(endpoints) > 1 else endpoints
+
+
+def _addresses(given: str) -> list[str]:
+    """Split a list of addresses. Raises InvalidArgument for an empty one, and for too many."""
+    if "," not in given or given.startswith(UNIX):  # the path of a socket may have a comma, so it stands alone
+        return [given]
+    addresses = [each.strip() for each in given.split(",")]
+    if not all(addresses):
+        raise _invalid(f"{given!a} has an empty address: separate addresses by one comma", reason="ADDRESS_INVALID")
+    if len(addresses) > MAX_ADDRESSES:
+        raise _invalid(
+            f"{len(addresses)} addresses are too many: a hub has at most {MAX_ADDRESSES}", reason="ADDRESS_INVALID"
+        )
+    return addresses
+
+
+def _same(one: str, other: str) -> bool:
+    """Return whether two texts name the same addresses, in whatever order."""
+    return one == other or {*map(str.strip, one.split(","))} == {*map(str.strip, other.split(","))}
+
+
+def _shuffled(endpoints: list[Endpoint]) -> list[Endpoint]:
+    from random import Random  # imported late: most programs know one address
+
+    return Random(_seed()).sample(endpoints, len(endpoints))  # noqa: S311 - no secret
+
+
+@cache
+def _seed() -> bytes:
+    """Return what is drawn once per process: a client that looks again finds the same order."""
+    return os.urandom(8)
 
 
 def client_file(where: Where) -> Path:
@@ -127,18 +184,22 @@ def _target(address: str) -> tuple[str, bool]:
                 f"the path of a socket has at most {MAX_UNIX_BYTES} bytes, this one has more", reason="ADDRESS_INVALID"
             )
         return address, False
-    plain = address.startswith(HTTP)
-    target = address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
+    plain, name = address.startswith(HTTP), address.startswith(DNS)
+    target = address.removeprefix(DNS) if name else address.removeprefix(HTTPS).removeprefix(HTTP).rstrip("/")
     host, colon, port = target.rpartition(":")
     if not colon or not host or "/" in target or not _is_port(port):
         raise _invalid(f"{address!r} is not HOST:PORT, https://HOST:PORT or unix:PATH", reason="ADDRESS_INVALID")
-    local = is_loopback(host.strip("[]"))
+    local = is_loopback(_host(target))
     if plain and not local:
         raise _invalid(
             f"{address} is not on this machine: without TLS everybody on the way could read the token; use https://",
             reason="PLAINTEXT_REFUSED",
         )
-    return target, address.startswith(HTTPS) or not local
+    return f"{DNS}{target}" if name else target, address.startswith(HTTPS) or not local
+
+
+def _host(target: str) -> str:
+    return target.rpartition(":")[0].strip("[]")
 
 
 def _is_port(text: str) -> bool:

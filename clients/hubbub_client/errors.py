@@ -30,6 +30,7 @@ from hubbub_client import numbers, payload
 from hubbub_client.records import Fault
 
 DETAILS_KEY = "grpc-status-details-bin"
+DOMAIN = "hubbub"
 
 
 class HubbubError(Exception):
@@ -210,9 +211,10 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     details = _details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
     forgotten = code is StatusCode.INTERNAL and message == FORGOTTEN
-    if (code is StatusCode.UNAVAILABLE or forgotten) and not details:  # from gRPC in this process, not from the hub
+    if (code is StatusCode.UNAVAILABLE or forgotten) and "reason" not in details:  # from gRPC here, or from a proxy
         lost, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
-        return ConnectionLost(lost, sent=sent, reason="UNAVAILABLE" if sent else "HUB_UNREACHABLE")
+        reason = "UNAVAILABLE" if sent else "HUB_UNREACHABLE"
+        return ConnectionLost(lost, sent=sent, reason=reason, retry_after_s=details.get("retry_after_s"))
     return _error(code, message, details)
 
 
@@ -250,7 +252,7 @@ def _details(document: bytes) -> dict[str, Any]:
 
 def _take(name: str, detail: Any, found: dict[str, Any]) -> None:
     match name:
-        case "ErrorInfo":
+        case "ErrorInfo" if detail.domain == DOMAIN:
             found |= {"reason": detail.reason, "metadata": {each.key: each.value for each in detail.metadata}}
         case "RetryInfo":
             wait = detail.retry_delay

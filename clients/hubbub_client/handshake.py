@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+from collections.abc import Sequence
 
-from hubbub_client.discovery import UNIX, Endpoint, Tls
+from hubbub_client.discovery import DNS, UNIX, Endpoint, Tls
+from hubbub_client.errors import Unavailable
 from hubbub_client.waits import within
 
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error
@@ -13,12 +16,55 @@ _OTHER_NAME = (62, 63, 64)
 _OTHER_AUTHORITY = (2, 18, 19, 20, 21)
 
 
+async def unreachable(endpoints: Sequence[Endpoint], limit_s: float) -> Unavailable:
+    """Return the error for a hub that answers at none of its addresses: each of them, and why it failed."""
+    handshakes = await asyncio.gather(*(problem(each, limit_s) for each in endpoints))
+    addresses, source = ",".join(each.address for each in endpoints), endpoints[0].source
+    if len(endpoints) > 1:
+        away = await asyncio.gather(*(absence(each, limit_s) for each in endpoints))
+        reasons = [f"{at.address}: {what or gone}" for at, what, gone in zip(endpoints, handshakes, away, strict=True)]
+        message = f"no hub answers at any of {len(endpoints)} addresses ({source}): {'; '.join(sorted(reasons))}"
+    elif what := handshakes[0]:
+        message = f"no connection to the hub at {addresses} ({source}): {what}"
+    else:
+        message = f"no hub answers at {addresses} ({source}); `hubbub up -d` starts one"
+    reason = "HANDSHAKE_FAILED" if any(handshakes) else "HUB_UNREACHABLE"
+    return Unavailable(message, reason=reason, metadata={"address": addresses})
+
+
+async def absence(endpoint: Endpoint, limit_s: float) -> str:
+    """Return why there is no connection to an endpoint, as far as its socket tells within `limit_s` seconds."""
+    try:
+        async with within(limit_s):
+            _, writer = await _opened(endpoint)
+            writer.transport.abort()
+    except TimeoutError:
+        return f"no answer within {limit_s:g} s"
+    except socket.gaierror:
+        return "its name cannot be looked up"
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        return f"nobody listens there ({why})" if why else "nobody listens there"
+    return "somebody listens there, but gives no answer"
+
+
+async def _opened(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if endpoint.target.startswith(UNIX):
+        return await asyncio.open_unix_connection(endpoint.target.removeprefix(UNIX))
+    host, port = _place(endpoint)
+    return await asyncio.open_connection(host, port)
+
+
+def _place(endpoint: Endpoint) -> tuple[str, int]:
+    host, _, port = endpoint.target.removeprefix(DNS).rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
     """Return what fails in the TLS handshake; None if it succeeds or nobody answers within `limit_s` seconds."""
     if endpoint.target.startswith(UNIX):
         return None
-    host, _, port = endpoint.target.rpartition(":")
-    host = host.strip("[]")
+    host, port = _place(endpoint)
     try:
         context = _context(endpoint.tls)
     except (ssl.SSLError, ValueError) as error:
@@ -26,7 +72,7 @@ async def problem(endpoint: Endpoint, limit_s: float) -> str | None:
     with contextlib.suppress(TimeoutError):
         async with within(limit_s):
             try:
-                reader, writer = await asyncio.open_connection(host, int(port))
+                reader, writer = await asyncio.open_connection(host, port)
             except (OSError, ValueError):  # nobody listens, or the name cannot be looked up
                 return None
             try:
@@ -50,7 +96,7 @@ async def _shake(
     except OSError:
         return "it speaks no TLS, or not as gRPC does; on loopback leave https:// out" if endpoint.tls else None
     if endpoint.tls is None:
-        return f"it speaks TLS: use https://{endpoint.target}"
+        return f"it speaks TLS: use https://{endpoint.target.removeprefix(DNS)}"
     try:
         welcome = await reader.read(1)  # with TLS 1.3 the server refuses a client certificate only now
     except OSError:

@@ -43,6 +43,11 @@ class Hub:
         return self._link.address
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return all addresses of the hub, as last looked up; one, unless it has several members."""
+        return self._link.addresses
+
+    @property
     def connected(self) -> bool:
         """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
         return self._link.connected
@@ -246,6 +251,8 @@ async def connect(
 ) -> AsyncGenerator[Hub, None]:
     """Connect to the hub at `address` (HOST:PORT, https://HOST:PORT or unix:PATH) for an `async with` block.
 
+    A hub of several members has several addresses, separated by commas, or a name for all: dns:///NAME:PORT. The first
+    that answers is used until it fails.
     Address and token default to HUBBUB_ADDRESS and HUBBUB_TOKEN, else to `client.json` in `data_dir`, HUBBUB_DATA_DIR
     or the default data directory. Off loopback TLS is used, with or without https://: `ca` is a PEM file of trusted
     authorities, `cert` and `key` are the client certificate; they default to HUBBUB_CA, HUBBUB_CERT and HUBBUB_KEY.

@@ -1,5 +1,6 @@
 """`hub.inbox`: the pending requests of all servers, and their answers."""
 
+import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -96,7 +97,8 @@ class Inbox:
 
         Give exactly one answer. accept: the content of a form, or True for its defaults; decline, cancel: the other
         results of an elicitation; text: the assistant message of a sampling; result: the MCP result, for any kind;
-        reject: an error message, for a sampling or a roots request. `answer_id` makes the answer safe to repeat.
+        reject: an error message, for a sampling or a roots request. `answer_id` makes the answer safe to repeat; each
+        answer has one of its own, under which the library itself repeats it when the connection is lost.
         Raises InvalidArgument (the request stays open) and FailedPrecondition, for example ALREADY_ANSWERED;
         ValueError unless exactly one answer is given.
         """
@@ -118,7 +120,7 @@ class Inbox:
         if len(answers) != 1:
             raise ValueError(f"exactly one answer is needed, not {len(answers)}")
         request = inbox_pb2.AnswerPendingRequestRequest(
-            id=id, claim_id=claim_id or "", answer_id=answer_id or "", **answers
+            id=id, claim_id=claim_id or "", answer_id=answer_id or secrets.token_hex(16), **answers
         )
         response = await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
         return self._read(response.pending_request)

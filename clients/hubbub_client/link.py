@@ -1,9 +1,13 @@
-"""The connection to the hub: opens its channel, replaces it when the hub moves, and sends every RPC over it."""
+"""The connection to the hub: opens its channel, replaces it when the hub moves, and sends every RPC over it.
+
+A hub of several members has several addresses. One is in use until it fails; then the next is.
+"""
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, cast
 
 from grpc import aio
@@ -12,11 +16,10 @@ from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUn
 from hubbub.v1 import call_pb2
 from hubbub_client import tracing
 from hubbub_client.call_stream import CallStream, CallStreams, Hear, NotSent
-from hubbub_client.channel import MAX_MESSAGE_BYTES, Stubs, is_ready, is_refused, open_channel
-from hubbub_client.discovery import Endpoint, Where, discover
+from hubbub_client.channel import MAX_MESSAGE_BYTES, Channels, Stubs, is_ready, is_refused, response_to
+from hubbub_client.discovery import DNS, Endpoint, Where, discover_all
 from hubbub_client.errors import (
     Cancelled,
-    ConnectionLost,
     FailedPrecondition,
     HubbubError,
     InvalidArgument,
@@ -29,6 +32,8 @@ from hubbub_client.waits import within
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from hubbub_client.seen import Seen
+
 Q = TypeVar("Q")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -39,8 +44,6 @@ LOOK_AGAIN_S = 0.25
 POLL_S = 0.005
 # How often an RPC that the hub has not served is sent again.
 MAX_RETRIES = 2
-# Bound of replaced channels that stay open for RPCs under way.
-MAX_RETIRED = 4
 
 
 class Readable(Protocol[A_co]):
@@ -56,7 +59,7 @@ class Readable(Protocol[A_co]):
 
 
 class Link:
-    """Connection to one hub, which may move to another address."""
+    """Connection to one hub, which may move to another address, or have several."""
 
     def __init__(
         self,
@@ -70,10 +73,12 @@ class Link:
         self._connect_timeout_s = connect_timeout_s
         self._silence_s = silence_s
         self._endpoint: Endpoint | None = None
+        self._endpoints: Sequence[Endpoint] = ()
+        self._left: str | None = None
         self._channel: aio.Channel | None = None
         self._stubs: Stubs | None = None
-        self._retired: deque[aio.Channel] = deque()
-        self._calls = CallStreams(MAX_MESSAGE_BYTES)
+        self._channels = Channels()
+        self._calls = CallStreams(MAX_MESSAGE_BYTES, lambda revision: self._seen.note(revision))
         self._lock = asyncio.Lock()
         self._closed = False
 
@@ -83,17 +88,30 @@ class Link:
         return self._endpoint.address if self._endpoint else ""
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return all addresses of the hub, as last looked up."""
+        return tuple(sorted(each.address for each in self._endpoints))
+
+    @property
     def connected(self) -> bool:
         """Return whether the channel is connected."""
         return is_ready(self._channel)
+
+    @property
+    def _several(self) -> bool:
+        return self._channels.several
+
+    @cached_property
+    def _seen(self) -> "Seen":
+        from hubbub_client.seen import Seen  # imported late, as all that only several addresses need
+
+        return Seen()
 
     async def close(self) -> None:
         """Close all channels, which ends every RPC."""
         self._closed = True
         self._calls.end(closed_meanwhile())
-        for channel in (self._channel, *self._retired):
-            if channel is not None:
-                await channel.close()
+        await self._channels.close()
 
     async def ready(self, *, patient: bool = True) -> Stubs:
         """Return the stubs, connected. Raises Unavailable after `connect_timeout_s` seconds without a hub.
@@ -114,16 +132,24 @@ class Link:
 
     async def refresh(self) -> bool:
         """Look up the hub again and return whether its address or token has changed. Raises as `discover`."""
-        endpoint = discover(self._where)
-        before = self._endpoint
-        if before is not None and (before.address, before.tls) == (endpoint.address, endpoint.tls):
+        found, before = discover_all(self._where), self._endpoint
+        self._channels.several = len(found) > 1 or found[0].target.startswith(DNS)
+        self._endpoints = found
+        if len(found) > 1:
+            from hubbub_client.walk import following
+
+            self._endpoints = following(found, before and before.address, self._left)
+        endpoint = self._endpoints[0]
+        if before is not None and before.key == endpoint.key:
             self._endpoint = endpoint
             return before.token != endpoint.token
-        await self._retire()
-        self._endpoint = endpoint
-        self._channel = open_channel(endpoint)
-        self._stubs = Stubs(self._channel)
+        await self._channels.retain(found)
+        self._use(endpoint)
         return True
+
+    def _use(self, endpoint: Endpoint) -> None:
+        self._endpoint, self._channel = endpoint, self._channels.to(endpoint)
+        self._stubs = Stubs(self._channel)
 
     async def call(self, method: Callable[[Stubs], aio.UnaryUnaryMultiCallable[Q, A]], request: Q) -> A:
         """Send a unary RPC and return the response. Raises HubbubError."""
@@ -137,7 +163,7 @@ class Link:
                 return await self._carried(stubs, request, None)
             except NotSent:
                 stubs = await self.ready()  # it may have been a while
-            self._calls.want(self._stream_key(stubs), lambda: stubs.calls.StreamCalls(metadata=self._credentials()))
+            self._calls.want(self._stream_key(stubs), lambda: stubs.calls.StreamCalls(metadata=self._untraced()))
             return await self._sent(stubs.calls.CallMethod, request)
 
         return await self._tried(request, make)
@@ -148,18 +174,30 @@ class Link:
         return await self._tried(request, lambda stubs: self._carried(stubs, request, hear))
 
     async def _tried(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
-        for may_retry in (*[True] * MAX_RETRIES, False):
+        for tried in count():
             stubs = await self.ready()
+            may_repeat = tried < max(MAX_RETRIES, len(self._endpoints))
             try:
                 with tracing.rpc(cast("Message", request), self.address):
                     return await send(stubs)
             except Unauthenticated:
-                if not (may_retry and await self.moved()):
+                if not (may_repeat and await self.moved()):
                     raise
-            except ConnectionLost as lost:
-                if not may_retry or (lost.sent and not _only_reads(cast("Message", request))):
+            except HubbubError as error:
+                from hubbub_client import repeats  # imported late, since few programs see an error
+
+                self._leave(stubs, error)
+                if not may_repeat or not repeats.may_repeat(cast("Message", request), error, several=self._several):
                     raise
+                await asyncio.sleep(repeats.pause_s(error))
         raise AssertionError("the last attempt returns or raises")
+
+    def _leave(self, stubs: Stubs, error: HubbubError) -> None:
+        """Turn to the next address after an error of this one, unless another RPC has done so."""
+        from hubbub_client import repeats
+
+        if self._several and stubs is self._stubs and self._endpoint is not None and repeats.is_away(error):
+            self._left, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
     async def _carried(
         self, stubs: Stubs, request: call_pb2.CallMethodRequest, hear: Hear | None
@@ -179,14 +217,20 @@ class Link:
 
     async def _sent(self, method: aio.UnaryUnaryMultiCallable[Q, A], request: Q) -> A:
         try:
-            return await _response(method(request, metadata=self._metadata()))
+            rpc = method(request, metadata=self._metadata())
+            response = await response_to(rpc)
+            if self._several:
+                self._seen.note_metadata(await rpc.trailing_metadata())
         except aio.AioRpcError as failure:
+            if self._several:
+                self._seen.note_metadata(failure.trailing_metadata())
             raise from_rpc(failure) from None
         except aio.BaseError as failure:
             raise _unsendable(failure) from None
         except asyncio.CancelledError:
             self._check_closed()
             raise
+        return response
 
     async def stream(
         self, method: Callable[[Stubs], aio.UnaryStreamMultiCallable[Q, A]], request: Q
@@ -233,12 +277,13 @@ class Link:
                     return
                 yield cast("A", response)
         except aio.AioRpcError as failure:
-            raise from_rpc(failure) from None
+            error = from_rpc(failure)
+            self._leave(stubs, error)
+            raise error from None
         except aio.BaseError as failure:
             raise _unsendable(failure) from None
         except TimeoutError:
-            if stubs is self._stubs:
-                await self._retire()
+            await self._give_up(stubs)
             raise Unavailable(f"the hub sent nothing for {self._silence_s:g} s", reason="HUB_SILENT") from None
         except asyncio.CancelledError:
             self._check_closed()
@@ -258,23 +303,42 @@ class Link:
         if self._closed and task is not None and not task.cancelling():
             raise closed_meanwhile() from None
 
-    async def _retire(self) -> None:
-        """Keep new RPCs off the channel; those under way may finish."""
-        if self._channel is not None:
-            self._retired.append(self._channel)
-            self._channel = self._stubs = self._endpoint = None
-        if len(self._retired) > MAX_RETIRED:
-            await self._retired.popleft().close()
+    def saw(self, resume_token: str) -> None:
+        """Note the resume token of a response: the next member must not be behind it."""
+        if self._several:
+            self._seen.note_token(resume_token)
+
+    async def _give_up(self, stubs: Stubs) -> None:
+        """Keep new RPCs off a channel that is silent; those under way may finish."""
+        if stubs is self._stubs and self._endpoint is not None:
+            self._left = self._endpoint.address
+            await self._channels.retire(self._endpoint)
+            self._endpoint = self._channel = self._stubs = None
 
     async def _connect(self, patient: bool) -> bool:
         """Look up the hub until it is connected and return True; if not `patient`, False once it is refused."""
         while not self._closed:
             await (self.moved() if patient else self.refresh())
-            if await self._opened(patient):
+            if len(self._endpoints) > 1:
+                connected, refused = await self._walked(patient)
+            else:
+                connected = await self._opened(patient)
+                refused = not connected and is_refused(self._channel)
+            if connected:
                 return True
-            if not patient and is_refused(self._channel):
+            if refused and not patient:
                 break
         return False
+
+    async def _walked(self, patient: bool) -> tuple[bool, bool]:
+        """Use the first of several addresses that answers; return whether one does, and whether all refuse."""
+        from hubbub_client.walk import Walk
+
+        walk = Walk(self._endpoints, self._channels.to)
+        found = await walk.run(lambda: not self._closed, patient=patient)
+        if found is not None and (self._endpoint is None or found.key != self._endpoint.key):
+            self._use(found)
+        return found is not None, walk.refused
 
     async def _opened(self, patient: bool) -> bool:
         """Return whether the channel connects within LOOK_AGAIN_S seconds."""
@@ -289,22 +353,21 @@ class Link:
 
     async def _unreachable(self) -> Unavailable:
         try:
-            endpoint = discover(self._where)
+            endpoints = discover_all(self._where)
         except Unavailable as nowhere:
             return nowhere
-        from hubbub_client.handshake import problem  # imported late, since few programs need it
+        from hubbub_client.handshake import unreachable  # imported late, since few programs need it
 
-        what = await problem(endpoint, self._connect_timeout_s / 4)
-        return Unavailable(
-            f"no connection to the hub at {endpoint.address} ({endpoint.source}): {what}"
-            if what
-            else f"no hub answers at {endpoint.address} ({endpoint.source}); `hubbub up -d` starts one",
-            reason="HANDSHAKE_FAILED" if what else "HUB_UNREACHABLE",
-            metadata={"address": endpoint.address},
-        )
+        return await unreachable(endpoints, self._connect_timeout_s / 4)
 
     def _metadata(self) -> list[tuple[str, str | bytes]]:
-        return [*self._credentials(), *tracing.metadata()]
+        return [*self._untraced(), *tracing.metadata()]
+
+    def _untraced(self) -> list[tuple[str, str | bytes]]:
+        found = self._credentials()
+        if self._several:
+            found.append(self._seen.metadata())
+        return found
 
     def _credentials(self) -> list[tuple[str, str | bytes]]:
         metadata: list[tuple[str, str | bytes]] = []
@@ -313,11 +376,6 @@ class Link:
         if self._name:
             metadata.append(_named(self._name))
         return metadata
-
-
-def _only_reads(request: "Message") -> bool:
-    """Return whether an RPC changes nothing at the hub, so that it may be sent again: AIP-131, AIP-132."""
-    return request.DESCRIPTOR.name.startswith(("Get", "List"))
 
 
 def closed() -> FailedPrecondition:
@@ -347,24 +405,6 @@ async def _why_ended(stream: "aio.StreamStreamCall[Q, A]") -> HubbubError:
         except aio.AioRpcError as failure:
             return from_rpc(failure)
     return Unavailable("the stream to the hub has ended", reason="STREAM_ENDED")
-
-
-async def _response(call: aio.UnaryUnaryCall[Q, A]) -> A:
-    """Return the response. gRPC loses track of who cancelled a wait, which cancel scopes must know, so wait in a task.
-
-    Done callbacks of gRPC would not do: a request that its core refuses has none.
-    """
-    waiting = asyncio.ensure_future(_outcome(call))
-    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
-    try:
-        await asyncio.wait((waiting,))
-    finally:
-        call.cancel()  # does nothing if it is done
-    return waiting.result()
-
-
-async def _outcome(call: aio.UnaryUnaryCall[Q, A]) -> A:
-    return await call
 
 
 def _unsendable(failure: Exception) -> HubbubError:

@@ -18,7 +18,7 @@ from hubbub.v1.server_pb2 import RevisionConflict
 _MESSAGES: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
     "Status": (("code", 1, "int64", False), ("message", 2, "string", False), ("details", 3, "Detail", True)),
     "Detail": (("type_url", 1, "string", False), ("value", 2, "bytes", False)),
-    "ErrorInfo": (("reason", 1, "string", False), ("metadata", 3, "Entry", True)),
+    "ErrorInfo": (("reason", 1, "string", False), ("domain", 2, "string", False), ("metadata", 3, "Entry", True)),
     "Entry": (("key", 1, "string", False), ("value", 2, "string", False)),
     "RetryInfo": (("retry_delay", 1, "Duration", False),),
     "Duration": (("seconds", 1, "int64", False), ("nanos", 2, "int32", False)),

@@ -237,6 +237,11 @@ class SyncHub(Facade[Hub]):
         return self._part.address
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return all addresses of the hub, as last looked up; one, unless it has several members."""
+        return self._part.addresses
+
+    @property
     def connected(self) -> bool:
         """Return whether there is a connection now; without one, the next RPC or an open watch reconnects."""
         return self._part.connected

@@ -81,7 +81,7 @@ def _api() -> ModuleType | None:
 
 
 def _server(address: str) -> dict[str, str | int]:
-    host, _, port = address.removeprefix("unix:").rpartition(":")
+    host, _, port = address.removeprefix("unix:").removeprefix("dns:///").rpartition(":")
     number = whole_text(port, LAST_PORT)
     if address.startswith("unix:") or number is None:
         return {"server.address": address.removeprefix("unix:")}

@@ -64,6 +64,7 @@ async def follow(
     request.resume_token, request.allow_batches = resume_token or "", True
     async with contextlib.aclosing(listen(link, lambda: link.stream(method, request))) as responses:
         async for response in responses:
+            link.saw(response.resume_token)
             for step in response.batch or (response,):
                 request.resume_token = step.resume_token or request.resume_token
                 seen = event(step)

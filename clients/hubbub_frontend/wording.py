@@ -1,7 +1,7 @@
 """Records in words, the same on the command line and on screens."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +33,11 @@ DELIVERED = {
 }
 
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
+
+def place(address: str, addresses: Sequence[str]) -> str:
+    """Return where the hub is reached, and of how many addresses that is one."""
+    return f"{address}, one of {len(addresses)} addresses" if len(addresses) > 1 else address
 
 
 def relative(moment: datetime | None) -> str:

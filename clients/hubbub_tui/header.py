@@ -30,6 +30,8 @@ class Header(Part, Static):
         text = Text(no_wrap=True, overflow="ellipsis")
         roomy = self.size.width >= ROOMY
         text.append(" Hubbub ", style="bold reverse").append(f" {line(app.hub.address, 40)} ")
+        if roomy and len(app.hub.addresses) > 1:
+            text.append(f"(one of {len(app.hub.addresses)}) ")
         if not app.hub.connected:
             text.append("● lost, reconnecting", style="bold red")
         elif app.boards.refusal:

@@ -63,6 +63,7 @@ class Refusal(Exception):
     metadata: dict[str, str] = field(default_factory=dict)
     violations: tuple[tuple[str, str], ...] = ()
     retry_after_s: float | None = None
+    domain: str = "hubbub"
 
     def status(self) -> Any:
         return rpc_status.to_status(self._status())
@@ -72,7 +73,7 @@ class Refusal(Exception):
         return self._status().SerializeToString()
 
     def _status(self) -> status_pb2.Status:
-        parts = [error_details_pb2.ErrorInfo(reason=self.reason, domain="hubbub", metadata=self.metadata)]
+        parts = [error_details_pb2.ErrorInfo(reason=self.reason, domain=self.domain, metadata=self.metadata)]
         if self.violations:
             each = error_details_pb2.BadRequest.FieldViolation
             parts.append(
@@ -238,6 +239,16 @@ async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await scripted.start()
     yield scripted
     await scripted.stop()
+
+
+@pytest.fixture
+async def two(hub: ScriptedHub, tmp_path: Path) -> AsyncIterator[tuple[ScriptedHub, ScriptedHub]]:
+    """Two hubs, which a test has be members of one."""
+    (tmp_path / "other").mkdir()
+    other = ScriptedHub(tmp_path / "other")
+    await other.start()
+    yield hub, other
+    await other.stop()
 
 
 @pytest.fixture

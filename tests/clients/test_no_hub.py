@@ -18,7 +18,7 @@ async def test_who_is_not_patient_looks_for_a_hub_once(
 ) -> None:
     looks: list[Where] = []
     monkeypatch.delenv("HUBBUB_ADDRESS", raising=False)
-    monkeypatch.setattr(link, "discover", lambda where: (looks.append(where), discovery.discover(where))[1])
+    monkeypatch.setattr(link, "discover_all", lambda where: (looks.append(where), discovery.discover_all(where))[1])
     with anyio.fail_after(60), pytest.raises(Unavailable, match="hub"):
         async with hubbub_client.connect(address, data_dir=tmp_path, connect_timeout_s=600, patient=False):
             pass

@@ -26,6 +26,7 @@ from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_bridge import McpService
 from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
+from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
@@ -95,7 +96,7 @@ async def serve(
     around = (tracing(hub.tracer, "grpc"), oversight.over, *within)
     carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit)
     server = grpc.aio.server(
-        interceptors=[Authentication(gate, oversight)],
+        interceptors=[Authentication(gate, oversight), Revisions(hub.store)],
         options=_options(max_message_bytes),
         maximum_concurrent_rpcs=MAX_RPCS,
     )

@@ -476,6 +476,11 @@ class StreamCallsResponse(_message.Message):
         def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
     STEPS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    revision: _builtins.str
+    """The newest revision that the hub has, as the metadata `hubbub-revision` of other RPCs has it; empty unless the
+    caller has sent that metadata.
+    """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamCallsResponse.Step]:
         """The steps, in order. Several come together only up to 64 KiB."""
@@ -484,10 +489,11 @@ class StreamCallsResponse(_message.Message):
         self,
         *,
         steps: _abc.Iterable[Global___StreamCallsResponse.Step] | None = ...,
+        revision: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

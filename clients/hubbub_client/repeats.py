@@ -1,0 +1,59 @@
+"""Which requests the library sends again by itself, and after which failures: those that surely do nothing twice."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hubbub_client.errors import ConnectionLost, HubbubError
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+BEHIND: Final = "BEHIND"
+# The hub says with these that it has not carried out a call.
+NOT_CALLED = frozenset(("NOT_OWNER", "OWNER_CHANGING", "MOVED"))
+# One member says these of itself, so another one may do.
+OF_MEMBER = frozenset((*NOT_CALLED, BEHIND, "SHUTTING_DOWN", "STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"))
+# These are the same at all members.
+_EVERYWHERE = frozenset(("OWNER_CHANGING", "MOVED"))
+# The longest pause that a member may ask for, seconds.
+LONGEST_PAUSE_S = 2.0
+
+# Requests that change something only the first time: the hub knows them again by an id that the client made.
+_SETTLED: Mapping[str, Callable[[Any], bool]] = {
+    "AnswerPendingRequestRequest": lambda it: bool(it.answer_id),
+    "ClaimPendingRequestRequest": lambda it: bool(it.claim_id),
+    "RenewClaimRequest": lambda _: True,
+}
+_CALLS = frozenset(("CallMethodRequest", "StartCallRequest"))
+
+
+def may_repeat(request: "Message", error: HubbubError, *, several: bool) -> bool:
+    """Return whether a request that failed may be sent again; `several`: to another address of the hub."""
+    if isinstance(error, ConnectionLost):
+        return not error.sent or _is_harmless(request)
+    if not several or error.reason not in OF_MEMBER:
+        return False
+    if error.reason == BEHIND or _is_harmless(request):  # a member that is behind has not begun
+        return True
+    return error.reason in NOT_CALLED and _has_call_id(request)
+
+
+def pause_s(error: HubbubError) -> float:
+    """Return how long to wait before a repeat: as a member asks, and not at all for another that was only lost."""
+    return 0.0 if isinstance(error, ConnectionLost) else min(error.retry_after_s or 0.0, LONGEST_PAUSE_S)
+
+
+def is_away(error: HubbubError) -> bool:
+    """Return whether the next request is for another address."""
+    return isinstance(error, ConnectionLost) or error.reason in OF_MEMBER - _EVERYWHERE
+
+
+def _is_harmless(request: "Message") -> bool:
+    """Return whether a request changes nothing at the hub (AIP-131, AIP-132), or nothing the second time."""
+    name = request.DESCRIPTOR.name
+    settled = _SETTLED.get(name)
+    return name.startswith(("Get", "List")) if settled is None else settled(request)
+
+
+def _has_call_id(request: Any) -> bool:
+    return request.DESCRIPTOR.name in _CALLS and bool(request.spec.call_id)

@@ -1,0 +1,63 @@
+"""Walks the addresses of a hub to the first that answers; the next one is tried beside one that is slow."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from grpc import aio
+
+from hubbub_client.channel import is_ready, is_refused
+from hubbub_client.discovery import Endpoint
+
+# After this time without an answer the next address is tried as well.
+STAGGER_S = 0.25
+# How long the last address has, before all are looked up again.
+ROUND_S = 1.0
+POLL_S = 0.005
+
+
+class Walk:
+    """One walk over endpoints in order; `channel_to` returns the channel to one."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], channel_to: Callable[[Endpoint], aio.Channel]) -> None:
+        self._untried = deque(endpoints)
+        self._channel_to = channel_to
+        self._tried: list[tuple[Endpoint, aio.Channel]] = []
+
+    async def run(self, wanted: Callable[[], bool], *, patient: bool) -> Endpoint | None:
+        """Return the first endpoint that is connected; None if none is in this round.
+
+        If not `patient`, the round is over once all have `refused`.
+        """
+        clock = asyncio.get_running_loop()
+        since = clock.time() - STAGGER_S
+        while wanted():
+            waited_s = clock.time() - since
+            if self._untried and (waited_s >= STAGGER_S or is_refused(self._tried[-1][1])):
+                since, endpoint = clock.time(), self._untried.popleft()
+                self._tried.append((endpoint, self._channel_to(endpoint)))
+            # Polled, since a wait for a channel's next state cannot be cancelled.
+            found = next((each for each, channel in self._tried if is_ready(channel, connect=True)), None)
+            if found is not None:
+                return found
+            if not self._untried and (waited_s >= ROUND_S or (self.refused and not patient)):
+                break
+            await asyncio.sleep(POLL_S)
+        return None
+
+    @property
+    def refused(self) -> bool:
+        """Return whether all endpoints were tried in vain."""
+        return not self._untried and all(is_refused(channel) for _, channel in self._tried)
+
+
+def following(endpoints: Sequence[Endpoint], at: str | None, left: str | None) -> Sequence[Endpoint]:
+    """Return endpoints in the order to try them: from the address in use, else from the one after that left last."""
+    addresses = [each.address for each in endpoints]
+    if at in addresses:
+        start = addresses.index(at)
+    elif left in addresses:
+        start = addresses.index(left) + 1
+    else:
+        start = 0
+    return [*endpoints[start:], *endpoints[:start]]

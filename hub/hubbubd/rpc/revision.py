@@ -1,0 +1,124 @@
+"""Read your writes across members: a caller says which revision it has seen, and is shown nothing older.
+
+The metadata `hubbub-revision` has it both ways: the history (the id of the store), a space, and the number. A dash says
+that the caller has seen nothing yet. Whoever sends it is told the newest revision at the end of each unary RPC, and in
+each message of a stream of calls; the resume tokens of watches have it anyway. Whoever does not send it pays nothing.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+import anyio
+import grpc
+
+from hubbub.v1 import call_pb2
+from hubbubd import bounds
+from hubbubd.errors import HubError, InvalidArgument, Unavailable
+from hubbubd.rpc import status
+from hubbubd.rpc.interceptors import CALL_STREAM
+from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.store import Store
+
+KEY: Final = "hubbub-revision"
+NOTHING: Final = "-"
+BEHIND_S: Final = 2.0
+"""Seconds for which an RPC waits until this member has the revision that its caller has seen."""
+AGAIN_S: Final = 0.5
+"""Seconds after which a caller may ask a member again that was behind."""
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class Revisions(grpc.aio.ServerInterceptor):
+    """Delays RPCs of callers that have seen more than this member, and tells callers what it has."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """Return the RPC's own handler, or for a caller with a revision one around it."""
+        handler = await continuation(handler_call_details)
+        for key, value in handler_call_details.invocation_metadata:
+            if key == KEY and handler is not None:
+                path = handler_call_details.method
+                rule = RULES.get(path)
+                known = rule is not None and rule.reach is not Reach.OPEN  # nobody else may make the hub wait
+                return self._around(handler, str(value), path == CALL_STREAM) if known else handler
+        return handler
+
+    def _around(self, handler: Any, seen: str, carries_calls: bool) -> Any:
+        sides = handler.request_streaming, handler.response_streaming
+        kind = "_".join("stream" if streams else "unary" for streams in sides)
+        behaviour = getattr(handler, kind)
+
+        async def serve(asked: Any, context: status.Context) -> Any:
+            telling = _Telling(context, self._newest, carries_calls=carries_calls)
+            try:
+                await self._wait_for(seen)
+            except HubError as exc:
+                await status.abort(cast("status.Context", telling), exc)
+            response = await behaviour(asked, telling)
+            context.set_trailing_metadata(telling.also)
+            return response
+
+        make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(serve, handler.request_deserializer, handler.response_serializer)
+
+    def _newest(self) -> str:
+        return f"{self._store.id} {self._store.revision}"
+
+    async def _wait_for(self, seen: str) -> None:
+        """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
+        if seen == NOTHING:
+            return
+        history, _, number = seen.partition(" ")
+        revision = bounds.whole_text(number)
+        if revision is None:
+            raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
+        if history != self._store.id or self._store.revision >= revision:  # of another history it says nothing
+            return
+        there = anyio.Event()
+        stop = self._store.listen(lambda commit: there.set() if commit.revision >= revision else None)
+        try:
+            with anyio.move_on_after(BEHIND_S):
+                await there.wait()
+        finally:
+            stop()
+        if self._store.revision < revision:
+            raise Unavailable(
+                f"this member has revision {self._store.revision}, its caller has seen {revision}; nothing was done",
+                reason="BEHIND",
+                metadata={"revision": str(self._store.revision)},
+                retry_after_s=AGAIN_S,
+            )
+
+
+class _Telling:
+    """The context of an RPC; tells the caller the newest revision, errors included."""
+
+    def __init__(self, context: status.Context, newest: Callable[[], str], *, carries_calls: bool) -> None:
+        self._context = context
+        self._newest = newest
+        self._carries_calls = carries_calls
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    @property
+    def also(self) -> Metadata:
+        """The metadata at the end."""
+        return ((KEY, self._newest()),)
+
+    async def write(self, response: bytes) -> None:
+        """Send one response of a stream."""
+        if self._carries_calls:  # serialized messages one after the other are one message
+            response += call_pb2.StreamCallsResponse(revision=self._newest()).SerializeToString()
+        await self._context.write(response)
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Metadata = ()) -> None:
+        """End the RPC with a status."""
+        await self._context.abort(code, details, (*trailing_metadata, *self.also))
