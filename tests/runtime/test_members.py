@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
-from hubbubd.runtime.records import EventKind, gone
+from hubbubd.errors import Unavailable
+from hubbubd.runtime.ownership import Sole
+from hubbubd.runtime.records import EventKind, Stored, WatcherLimit, gone
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
@@ -230,7 +232,58 @@ async def test_a_record_that_cannot_be_read_is_as_good_as_deleted_until_it_is_wr
     assert not mine.ledger.defects()
 
 
-class Nobody:
+async def test_what_returned_to_what_it_was_while_one_looked_away_is_told_to_whoever_saw_it_change(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    await theirs.put(Note("a", text="as it was"))
+    members[0].held = True
+    await theirs.put(Note("a", text="changed"))
+    token = (await after(theirs, watching, "")).token
+    await theirs.put(Note("a", text="as it was"))
+    members[0].release()
+    watch = await after(mine, watching, token)
+    assert [event.record for event in watch.events] == [Note("a", text="as it was")]
+
+
+async def test_what_others_commit_between_reading_the_store_and_following_it_is_known(
+    members: tuple[Member, Member],
+) -> None:
+    mine, theirs = members
+    read = await Stored.read(mine, WatcherLimit(1))
+    async with opened(theirs) as other:
+        await other.put(Note("a"))
+        notes = Notes(mine, read)
+        assert notes.table.get("a") == Note("a")
+        await other.put(Note("a", text="newer"))
+        assert notes.table.get("a").text == "newer"
+    await notes.ledger.aclose()
+
+
+async def test_a_record_may_be_made_where_one_is_that_nobody_can_read(store: SqliteStore, two: Two) -> None:
+    mine, theirs = two
+    await store.commit([Write("note/a", b"{}")])
+    await mine.ledger.commit([mine.table.new("a", Note("a"))])
+    assert theirs.table.get("a") == Note("a")
+
+
+async def test_a_hub_that_ends_gives_a_token_from_ahead_back(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    members[0].held = True
+    await theirs.put(Note("a"))
+    token = (await after(theirs, watching, "")).token
+    watch = watching(mine.watch(token=token))
+    await settle(AHEAD_S / 2)
+    mine.table.feed.close()
+    await watch.ended.wait()
+    assert watch.events == []
+    assert isinstance(watch.error, Unavailable)
+    assert watch.error.metadata["resume_token"] == token
+
+
+class Nobody(Sole):
     """The ownership of a hub without servers."""
 
     def owns(self, server: str) -> bool:

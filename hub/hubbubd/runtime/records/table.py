@@ -5,7 +5,7 @@ A table changes nothing by itself: the ledger applies what has become durable, a
 What waits are steps, not states. When the store has something else than they were made from, they are made again.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -20,7 +20,7 @@ from hubbubd.runtime.records import mending
 from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
-from hubbubd.store import Snapshot, Store
+from hubbubd.store import Commit, Snapshot, Store
 
 T = TypeVar("T")
 
@@ -52,6 +52,20 @@ def _adapter(record_type: type[T]) -> TypeAdapter[T]:
     return TypeAdapter(record_type)
 
 
+def _joined(first: Step[T], then: Step[T]) -> Step[T] | None:
+    """Return one step for two changes `partial(how, before, after)` of which the second goes on where the first ended.
+
+    None if they are not.
+    """
+    if not (isinstance(first, partial) and isinstance(then, partial)) or first.func is not then.func:
+        return None
+    match first.args, then.args:
+        case (before, between), (known, after) if between is known is not None:
+            return cast("Step[T]", partial(cast("Any", first).func, before, after))
+        case _:
+            return None
+
+
 class _Row(NamedTuple, Generic[T]):
     """A record, the revision of its last change, and that of the last change visible to watchers."""
 
@@ -65,7 +79,7 @@ class Change(Generic[T]):
     """A record's next state; None deletes it. Made by a table.
 
     `expected` is the revision of the record that it was planned from, ABSENT for a new one. `upto` is the number of the
-    newest step that it may contain.
+    newest step that it may contain. One that is `foreign` was made by another member, and may be several in one.
     """
 
     table: "Table[T]"
@@ -73,6 +87,7 @@ class Change(Generic[T]):
     record: T | None
     expected: int
     upto: int = 0
+    foreign: bool = False
 
     @property
     def key(self) -> str:
@@ -96,12 +111,28 @@ class Stored:
     snapshot: Snapshot
     oldest: int
     door: WatcherLimit
+    _since: list[Commit]
+    _stop_listening: Callable[[], None]
 
     @classmethod
     async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
-        """Read everything. Nothing may be committed before a ledger follows the store. Raises StoreError."""
-        snapshot = await store.snapshot("")
-        return cls(store.id, snapshot, (await store.stats()).compacted_revision, door)
+        """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
+        since: list[Commit] = []
+        stop_listening = store.listen(since.append)
+        try:
+            snapshot = await store.snapshot("")
+            oldest = (await store.stats()).compacted_revision
+        except BaseException:
+            stop_listening()
+            raise
+        return cls(store.id, snapshot, oldest, door, since, stop_listening)
+
+    def hand_over(self, listener: Callable[[Commit], None]) -> None:
+        """Call the listener, which follows the store from now on, with what was committed since this was read."""
+        self._stop_listening()
+        for commit in self._since:
+            if commit.revision > self.snapshot.revision:
+                listener(commit)
 
 
 class Table(Generic[T]):
@@ -139,7 +170,9 @@ class Table(Generic[T]):
         self._deleted: OrderedDict[str, int] = OrderedDict()
         self._later: OrderedDict[str, _Waiting[T]] = OrderedDict()
         self._newest_step = 0
-        self._committing: dict[int, str] = {}
+        self._committing = Counter[str]()
+        self._unsure = set[str]()
+        """Ids of records of which a commit may still happen that was given up."""
         self._load(stored.snapshot)
 
     def get(self, record_id: str) -> T:
@@ -176,14 +209,17 @@ class Table(Generic[T]):
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """Return a change of the record as it is now: it holds only if that is so until then (compare-and-swap)."""
+        """Return a change of the record as it is now: it holds only if that is so until then (compare-and-swap).
+
+        It is to be committed at once, as the steps made since then are not in it.
+        """
         row = self._rows.get(record_id)
         expected = self._unreadable.get(record_id, ABSENT) if row is None else row.revision
         return Change(self, record_id, record, expected, self._newest_step)
 
     def new(self, record_id: str, record: T) -> Change[T]:
         """Return the making of a record: it holds only if there is none under this id."""
-        return Change(self, record_id, record, ABSENT)
+        return Change(self, record_id, record, self._unreadable.get(record_id, ABSENT))
 
     def step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
         """Return the change that a step makes of the record as it is now; none if it has nothing to do."""
@@ -251,7 +287,8 @@ class Table(Generic[T]):
     def foreign(self, revision: int, record_id: str, value: bytes | None) -> Change[T]:
         """Return what another member has written, to be applied. One that cannot be read is as good as deleted."""
         self.defects.pop(record_id, None)
-        return Change(self, record_id, None if value is None else self._read(revision, record_id, value), revision)
+        record = None if value is None else self._read(revision, record_id, value)
+        return Change(self, record_id, record, revision, foreign=True)
 
     def each(self, action: Callable[[T], None]) -> None:
         """Call `action` for each record; a failure is logged and does not affect the others."""
@@ -271,8 +308,10 @@ class Table(Generic[T]):
             if self._unreadable.get(change.id) != revision:
                 self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
+            self._unsure.discard(change.id)
             last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
-            self._put(revision, change, last_news)
+            # Whoever watched at another member may have seen what came between the two states.
+            self._put(revision, change, None if change.foreign else last_news)
             self.written(change)
             if row is None and change.record is None:
                 continue  # made and deleted since this hub looked last
@@ -341,31 +380,39 @@ class Table(Generic[T]):
         if after is before:
             return False
         self._newest_step += 1
-        waiting = self._later.get(record_id)
-        if waiting is None:
-            self._later[record_id] = _Waiting([(self._newest_step, step)], after)
-        else:
-            waiting.steps.append((self._newest_step, step))
-            waiting.record = after
-            if len(waiting.steps) > STEPS:
-                row = self._rows.get(record_id)
-                joined = partial(carried_over, None if row is None else row.record, after)
-                waiting.steps = [(self._newest_step, joined)]
+        waiting = self._later.setdefault(record_id, _Waiting([], after))
+        waiting.record = after
+        waiting.steps.append((self._newest_step, step))
+        if record_id not in self._committing:  # else the commit under way contains some of the steps, and not the last
+            self._join(record_id, waiting)
         self._by_age.put(record_id, after)
         return True
 
-    def waiting(self) -> list[Change[T]]:
-        """Return the changes that wait, except of records whose newer state a commit is carrying."""
-        carried = set(self._committing.values())
-        return [self.change(id_, waiting.record) for id_, waiting in self._later.items() if id_ not in carried]
+    def _join(self, record_id: str, waiting: _Waiting[T]) -> None:
+        """Join the last step with the one before it, or all of them, so that few states of a record are kept."""
+        sure = len(waiting.steps) > 1 and record_id not in self._unsure
+        if sure and (joined := _joined(waiting.steps[-2][1], waiting.steps[-1][1])) is not None:
+            waiting.steps[-2:] = [(waiting.steps[-1][0], joined)]
+        elif len(waiting.steps) > STEPS:
+            row = self._rows.get(record_id)
+            whole = partial(carried_over, None if row is None else row.record, waiting.record)
+            waiting.steps[:] = [(waiting.steps[-1][0], whole)]
+
+    def waiting(self) -> list[str]:
+        """Return the ids of the records with steps that wait, but not of those whose newer state a commit carries."""
+        return [record_id for record_id in self._later if record_id not in self._committing]
 
     def begin(self, change: Change[T]) -> None:
         """Register a commit's change."""
-        self._committing[id(change)] = change.id
+        self._committing[change.id] += 1
 
-    def conclude(self, change: Change[T]) -> None:
-        """Unregister a commit's change, whatever the outcome."""
-        del self._committing[id(change)]
+    def conclude(self, change: Change[T], *, sure: bool = True) -> None:
+        """Unregister a commit's change, whatever the outcome; it is not `sure` if the commit may still happen."""
+        if not sure:
+            self._unsure.add(change.id)
+        self._committing[change.id] -= 1
+        if not self._committing[change.id]:
+            del self._committing[change.id]
 
     def written(self, change: Change[T]) -> None:
         """Forget the steps that a durable change contains, and make the others again from it."""
