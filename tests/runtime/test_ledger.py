@@ -190,7 +190,7 @@ async def test_what_follows_from_a_commit_finds_all_of_it_in_every_table(world: 
     tables = [Table(stored, "note", Note), Table(stored, "copy", Note)]
     ledger, found = Ledger(world.store, tables, stored), list[Note | None]()
     for table, other in (tables, reversed(tables)):
-        table.follow(lambda _, now, other=other: found.append(other.record(now.id)))
+        table.follow(lambda _before, _now, other=other: found.append(other.record("a")))
     await ledger.commit([table.new("a", Note("a")) for table in tables])
     assert found == [Note("a"), Note("a")]
     await ledger.aclose()

@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
-from hubbubd.errors import Unavailable
+from hubbubd.errors import HubError, Unavailable
+from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Sole
 from hubbubd.runtime.records import EventKind, Stored, WatcherLimit, gone
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.telemetry import metrics
 
-from .conftest import FORM, World, question, server, settle, until
+from .conftest import FORM, World, question, server, settle, spec, until
 from .foreign import Member
 from .model import View, bounded
 from .notes import Note, Notes, Start, after, opened, seen
+from .test_measures import Seen
 from .virtual_time import VirtualTimeLoop
 
 Two = tuple[Notes, Notes]
@@ -265,6 +268,9 @@ async def test_a_record_may_be_made_where_one_is_that_nobody_can_read(store: Sql
     await store.commit([Write("note/a", b"{}")])
     await mine.ledger.commit([mine.table.new("a", Note("a"))])
     assert theirs.table.get("a") == Note("a")
+    await mine.delete("a")
+    await theirs.put(Note("a", text="made anew"))
+    assert mine.table.get("a").text == "made anew"
 
 
 async def test_a_hub_that_ends_gives_a_token_from_ahead_back(
@@ -288,6 +294,47 @@ class Nobody(Sole):
 
     def owns(self, server: str) -> bool:
         return False
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"), [(("t", "t"), "TOKEN_EXISTS"), (("t", "u"), "TOO_MANY_TOKENS")], ids=["name", "limit"]
+)
+async def test_of_two_tokens_that_members_make_at_once_the_second_meets_the_first(
+    members: tuple[Member, Member], names: tuple[str, str], reason: str
+) -> None:
+    worlds = [World(member, ownership=Nobody(), settings={"max_tokens": 1}) for member in members]
+    made, refused = list[str](), list[str]()
+
+    async def create(hub: Hub, name: str) -> None:
+        try:
+            token, _ = await hub.tokens.create(name, [], by="me", ttl_s=None, may_name_others=False)
+            made.append(token.id)
+        except HubError as exc:
+            refused.append(exc.reason)
+
+    async with worlds[0].hub() as here, worlds[1].hub() as there:
+        async with anyio.create_task_group() as tasks:
+            for hub, name in zip((here, there), names, strict=True):
+                tasks.start_soon(create, hub, name)
+        assert refused == [reason]
+        assert [token.id for token in here.tokens.all()] == [token.id for token in there.tokens.all()] == made
+
+
+async def test_what_is_counted_is_counted_by_the_member_whose_server_it_is(members: tuple[Member, Member]) -> None:
+    seen = Seen(), Seen()
+    owner = World(members[0], meter=seen[0].meter)
+    other = World(members[1], meter=seen[1].meter, ownership=Nobody())
+    async with other.hub() as there, owner.hub(server()) as here:
+        await until(lambda: owner.peer.links)
+        await here.calls.call(spec(), "ann")
+        asked = owner.peer.link.ask("elicitation/create", FORM)
+        request = await question(there)
+        assert [each.value(metrics.PENDING, kind="elicitation_form") for each in seen] == [1, 1]
+        await there.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id="a", claim_id=None)
+        await asked.answered()
+        await settle()
+    assert [each.summed(metrics.QUEUE_WAIT)[0] for each in seen] == [1, 0]
+    assert [each.summed(metrics.TIME_TO_ANSWER)[0] for each in seen] == [1, 0]
 
 
 async def test_a_question_that_one_hub_is_asked_is_answered_at_another(members: tuple[Member, Member]) -> None:
