@@ -14,7 +14,7 @@ from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Sole
-from hubbubd.runtime.records import EventKind, Stored, WatcherLimit, gone
+from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, gone
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
@@ -23,7 +23,7 @@ from hubbubd.telemetry import metrics
 from .conftest import FORM, World, question, server, settle, spec, until
 from .foreign import Member
 from .model import View, bounded
-from .notes import Note, Notes, Start, after, opened, seen
+from .notes import Colour, Note, Notes, Start, after, opened, seen
 from .test_measures import Seen
 from .virtual_time import VirtualTimeLoop
 
@@ -247,6 +247,25 @@ async def test_what_returned_to_what_it_was_while_one_looked_away_is_told_to_who
     members[0].release()
     watch = await after(mine, watching, token)
     assert [event.record for event in watch.events] == [Note("a", text="as it was")]
+
+
+async def test_what_watchers_do_not_see_of_a_record_is_told_to_nobody_whoever_changes_it(
+    members: tuple[Member, Member], watching: Start
+) -> None:
+    ledgers = list[Ledger]()
+    tables = list[Table[Note]]()
+    for member in members:
+        stored = await Stored.read(member, WatcherLimit(1))
+        tables.append(Table(stored, "note", Note, parts={"text": len}))
+        ledgers.append(Ledger(member, [tables[-1]], stored))
+    watches = [watching(table.feed.watch(Colour())) for table in tables]
+    for text in ("abc", "abd", "ab"):
+        await ledgers[0].change(tables[0], "a", lambda _, text=text: Note("a", text=text))
+        await settle()
+    for watch in watches:
+        assert [event.record.text for event in watch.events if event.record is not None] == ["abc", "ab"]
+    for ledger in ledgers:
+        await ledger.aclose()
 
 
 async def test_what_others_commit_between_reading_the_store_and_following_it_is_known(

@@ -200,3 +200,28 @@ async def test_a_commit_that_was_given_up_and_happens_is_gone_on_from() -> None:
         assert "red" in await stored(notes)
         assert notes.table.get("a").colour == "red"
     await inner.close()
+
+
+async def test_what_a_commit_is_carrying_is_not_tried_a_second_time_meanwhile(world: World, notes: Notes) -> None:
+    world.store.delay_s = 1
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(notes.put, Note("a", text="committed"))
+        await settle(0.1)
+        add(notes, ", and more")
+    await settle(5)
+    assert [len(writes) for writes in world.store.commits] == [1, 1]
+    assert "committed, and more" in await stored(notes)
+
+
+async def test_a_step_that_does_not_fit_what_another_wrote_is_dropped_alone(world: World, notes: Notes) -> None:
+    def picky(there: Note | None) -> Note:
+        if there is not None:
+            raise ValueError("there must be none")
+        return Note("a", text="mine")
+
+    notes.ledger.later(notes.table, "a", picky)
+    add(notes, ", and more")
+    await world.store.inner.commit([Write("note/a", b'{"id":"a","text":"theirs"}')])
+    assert notes.table.get("a").text == "theirs, and more"
+    await settle()
+    assert "theirs, and more" in await stored(notes)
