@@ -1,5 +1,6 @@
 """Write-behind: of what waits nothing is lost, however much it is, and nothing keeps the rest waiting."""
 
+import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
@@ -8,12 +9,17 @@ from functools import partial
 import anyio
 import pytest
 
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox import RequestState
+from hubbubd.errors import Unavailable
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.records.table import STEPS
-from hubbubd.store import Guard, OutcomeUnknown, Write
+from hubbubd.store import Guard, Write
 from hubbubd.store.sqlite import SqliteStore
 
-from .conftest import FailingStore, World, settle
+from .conftest import FORM, FailingStore, World, server, settle, spec, until
+from .foreign import Late
 from .notes import Note, Notes, opened
 
 MANY = STEPS + 50
@@ -80,6 +86,17 @@ async def test_a_value_that_returns_to_what_it_was_during_a_commit_is_what_it_wa
     painter.paint("red")
     await settle(5)
     assert notes.table.get("a").colour == "red"
+    assert "red" in await stored(notes)
+
+
+async def test_a_value_that_returns_to_what_it_was_while_a_commit_sets_out_is_what_it_was(notes: Notes) -> None:
+    await notes.put(Note("a"))
+    painter = Painter(notes)
+    painter.paint("blue")
+    asyncio.get_running_loop().call_soon(painter.paint, "red")
+    await notes.ledger.transact(lambda: (None, notes.table.queued("a")))
+    assert notes.table.get("a").colour == "red"
+    await settle()
     assert "red" in await stored(notes)
 
 
@@ -164,41 +181,35 @@ async def test_what_can_never_be_written_is_dropped_and_keeps_nothing_else_waiti
     assert notes.table.record("half \ud83d of a pair") is None
 
 
-class Late(FailingStore):
-    """Says once that it does not know, and commits a second later all the same."""
-
-    def __init__(self, inner: SqliteStore) -> None:
-        super().__init__(inner)
-        self.unsure = False
-
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
-        if not self.unsure:
-            return await super().commit(writes, guards)
-        self.unsure = False
-
-        async def soon() -> None:
-            await anyio.sleep(0.5)
-            await self.inner.commit(writes, guards)
-
-        self.soon = soon
-        raise OutcomeUnknown("no answer yet")
-
-
 async def test_a_commit_that_was_given_up_and_happens_is_gone_on_from() -> None:
     inner = await SqliteStore.open(":memory:")
     store = Late(inner)
-    async with opened(store) as notes, anyio.create_task_group() as tasks:
+    async with opened(store) as notes:
         await notes.put(Note("a"))
         painter = Painter(notes)
         painter.paint("blue")
         store.unsure = True
         await settle(0.1)
-        tasks.start_soon(store.soon)
         painter.paint("green")
         painter.paint("red")
+        await store.soon()
         await settle(5)
         assert "red" in await stored(notes)
         assert notes.table.get("a").colour == "red"
+    await inner.close()
+
+
+async def test_whoever_waits_for_a_commit_that_was_given_up_hears_that_nobody_knows() -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Late(inner)
+    async with opened(store) as notes:
+        store.unsure = True
+        with pytest.raises(Unavailable) as refused:
+            await notes.put(Note("a"))
+        assert refused.value.reason == "OUTCOME_UNKNOWN"
+        assert not notes.ledger.health.well
+        await store.soon()
+        assert notes.table.get("a") == Note("a")
     await inner.close()
 
 
@@ -225,3 +236,46 @@ async def test_a_step_that_does_not_fit_what_another_wrote_is_dropped_alone(worl
     assert notes.table.get("a").text == "theirs, and more"
     await settle()
     assert "theirs, and more" in await stored(notes)
+
+
+@pytest.mark.parametrize("happens", [True, False])
+async def test_a_call_that_nobody_knows_whether_it_was_kept_is_not_sent_and_ends(happens: bool) -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Late(inner)
+    world = World(store)
+    async with world.hub(server()) as hub:
+        await settle()
+        store.unsure = True
+        with pytest.raises(Unavailable) as refused:
+            await hub.calls.start(spec(call_id="c"), "ann")
+        assert refused.value.reason == "OUTCOME_UNKNOWN"
+        if happens:
+            await store.soon()
+        await settle(5)
+        call = hub.calls.get("c")
+        assert (call.state, call.fault and call.fault.code) == (CallState.FAILED, "OUTCOME_UNKNOWN")
+        await store.soon()  # too late
+        assert (await hub.calls.start(spec(call_id="c"), "ann")).state is CallState.FAILED
+        assert [sent.method for sent in world.peer.sent if sent.method == "tools/call"] == []
+    await inner.close()
+
+
+@pytest.mark.parametrize("happens", [True, False])
+async def test_a_question_that_nobody_knows_whether_it_was_kept_is_asked_nobody(happens: bool) -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Late(inner)
+    world = World(store)
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await settle()
+        store.unsure = True
+        asked = world.peer.link.ask("elicitation/create", FORM)
+        await until(lambda: asked.error)
+        if happens:
+            await store.soon()
+        await settle(5)
+        await store.soon()  # too late
+        (request,) = hub.inbox.select(RequestFilter())
+        assert request.state is RequestState.WITHDRAWN
+        assert request.reason == "no answer yet"
+    await inner.close()

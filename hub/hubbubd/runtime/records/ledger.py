@@ -14,14 +14,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import anyio
 import structlog
 
-from hubbubd.errors import Aborted, Unavailable
+from hubbubd.errors import Aborted, Unavailable, UnknownOutcome
 from hubbubd.runtime.records.health import RETRY_S, Health
 from hubbubd.runtime.records.table import Change, Step, Stored, Table
 from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Store, StoreUnavailable, Write
@@ -80,16 +79,18 @@ class Ledger:
         """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
 
         They contain the steps that waited for the same records when they were made. However this ends, cancellation
-        included, the commit has concluded by then: the records show whether it held.
+        included, the commit has concluded by then: the records show whether it held. But after UnknownOutcome, which is
+        an Unavailable, they may show it later.
         """
         if not changes:
             return
         hook = COMMIT_HOOK.get()
         also = hook.change() if hook is not None else None
-        # A copy, as concurrent commits of the context may carry it: tables tell changes apart by identity.
-        carried = [*changes, replace(also)] if also is not None else changes
         try:
-            await self._carry(carried, hook)
+            await self._carry(changes if also is None else [*changes, also], hook)
+        except OutcomeUnknown as exc:
+            self.health.failed(exc)
+            raise UnknownOutcome(str(exc)) from exc
         except StoreUnavailable as exc:
             self.health.failed(exc)
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
