@@ -7,7 +7,7 @@ What waits are steps, not states. When the store has something else than they we
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -111,8 +111,8 @@ class Stored:
     snapshot: Snapshot
     oldest: int
     door: WatcherLimit
-    _since: list[Commit]
-    _stop_listening: Callable[[], None]
+    _since: list[Commit] = field(default_factory=list[Commit])
+    _stop_listening: Callable[[], None] = lambda: None
 
     @classmethod
     async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
