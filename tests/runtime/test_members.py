@@ -179,6 +179,8 @@ async def test_a_cut_is_told_with_the_newest_state_of_each_record(
 ) -> None:
     mine, theirs = two
     watch = await after(mine, watching, "")
+    followed: list[Note | None] = []
+    mine.table.follow(lambda _, now: followed.append(now))
     members[0].held = True
     await theirs.put(Note("a", text="older"), Note("b"))
     await theirs.put(Note("made and deleted"))
@@ -189,6 +191,17 @@ async def test_a_cut_is_told_with_the_newest_state_of_each_record(
     await settle()
     assert seen(watch) == ["b", "a"]
     assert mine.table.get("a").text == "newest"
+    assert followed == [Note("b"), Note("a", text="newest")]
+
+
+async def test_what_was_deleted_and_made_again_is_told_once_to_whoever_resumes(two: Two, watching: Start) -> None:
+    mine, theirs = two
+    await theirs.put(Note("a"))
+    token = (await after(mine, watching, "")).token
+    await theirs.delete("a")
+    await theirs.put(Note("a", text="again"))
+    watch = await after(mine, watching, token)
+    assert [event.record for event in watch.events] == [Note("a", text="again")]
 
 
 async def test_a_token_from_a_member_that_is_ahead_waits_until_this_one_has_caught_up(

@@ -100,17 +100,30 @@ async def test_a_value_that_returns_to_what_it_was_while_a_commit_sets_out_is_wh
     assert "red" in await stored(notes)
 
 
-async def test_a_flush_that_is_broken_off_loses_nothing_either(world: World, notes: Notes) -> None:
-    await notes.put(Note("a"))
-    painter = Painter(notes)
-    painter.paint("blue")
-    world.store.delay_s = 1
-    with anyio.move_on_after(0.03):
-        await notes.ledger.flush()
-    painter.paint("green")
-    painter.paint("red")
-    await settle(5)
-    assert "red" in await stored(notes)
+class Stubborn(FailingStore):
+    """Finishes a commit although its caller is cancelled, as a store does once it has begun."""
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+        return await asyncio.shield(asyncio.ensure_future(super().commit(writes, guards)))
+
+
+async def test_a_flush_that_is_broken_off_loses_nothing_either() -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Stubborn(inner)
+    async with opened(store) as notes:
+        await notes.put(Note("a"))
+        painter = Painter(notes)
+        painter.paint("blue")
+        store.delay_s = 1
+        flushing = asyncio.create_task(notes.ledger.flush())
+        await settle(0.03)
+        flushing.cancel()
+        await settle(0.01)
+        painter.paint("green")
+        painter.paint("red")
+        await settle(5)
+        assert "red" in await stored(notes)
+    await inner.close()
 
 
 async def test_while_the_store_is_away_few_states_of_a_record_are_kept(world: World, notes: Notes) -> None:

@@ -128,11 +128,10 @@ class Stored:
         return cls(store.id, snapshot, oldest, door, since, stop_listening)
 
     def hand_over(self, listener: Callable[[Commit], None]) -> None:
-        """Call the listener, which follows the store from now on, with what was committed since this was read."""
+        """Call the listener, which follows the store from now on, with what it has missed."""
         self._stop_listening()
         for commit in self._since:
-            if commit.revision > self.snapshot.revision:
-                listener(commit)
+            listener(commit)
 
 
 class Table(Generic[T]):
