@@ -295,10 +295,12 @@ async def test_what_others_commit_between_reading_the_store_and_following_it_is_
     await notes.ledger.aclose()
 
 
-async def test_a_record_may_be_made_where_one_is_that_nobody_can_read(store: SqliteStore, two: Two) -> None:
+@pytest.mark.parametrize("new", [True, False], ids=["as a new one", "whatever it was"])
+async def test_a_record_may_be_made_where_one_is_that_nobody_can_read(store: SqliteStore, two: Two, new: bool) -> None:
     mine, theirs = two
     await store.commit([Write("note/a", b"{}")])
-    await mine.ledger.commit([mine.table.new("a", Note("a"))])
+    make = mine.table.new if new else mine.table.change
+    await mine.ledger.commit([make("a", Note("a"))])
     assert theirs.table.get("a") == Note("a")
     await mine.delete("a")
     await theirs.put(Note("a", text="made anew"))

@@ -14,7 +14,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.frozen import carried_over
-from hubbubd.runtime.records.table import STEPS
+from hubbubd.runtime.records.steps import FEW, STEPS
 from hubbubd.store import Guard, Write
 from hubbubd.store.sqlite import SqliteStore
 
@@ -48,6 +48,11 @@ class Painter:
         self._notes = notes
         self.note = notes.table.get("a")
 
+    def paint_often(self) -> None:
+        """Paints it so often that the changes are joined."""
+        for number in range(2 * FEW):
+            self.paint(f"{number}")
+
     def paint(self, colour: str) -> None:
         before, self.note = self.note, replace(self.note, colour=colour)
         self._notes.ledger.later(self._notes.table, "a", partial(carried_over, before, self.note))
@@ -72,7 +77,7 @@ async def test_of_many_additions_during_the_commit_that_makes_the_record_none_is
     assert "x" * (STEPS - 1 + MANY) in await stored(notes)
 
 
-@pytest.mark.parametrize("times", [1, MANY])
+@pytest.mark.parametrize("times", [1, 2 * FEW, MANY])
 async def test_a_value_that_returns_to_what_it_was_during_a_commit_is_what_it_was(
     world: World, notes: Notes, times: int
 ) -> None:
@@ -93,6 +98,7 @@ async def test_a_value_that_returns_to_what_it_was_while_a_commit_sets_out_is_wh
     await notes.put(Note("a"))
     painter = Painter(notes)
     painter.paint("blue")
+    asyncio.get_running_loop().call_soon(painter.paint_often)
     asyncio.get_running_loop().call_soon(painter.paint, "red")
     await notes.ledger.transact(lambda: (None, notes.table.queued("a")))
     assert notes.table.get("a").colour == "red"
@@ -119,7 +125,7 @@ async def test_a_flush_that_is_broken_off_loses_nothing_either() -> None:
         await settle(0.03)
         flushing.cancel()
         await settle(0.01)
-        painter.paint("green")
+        painter.paint_often()
         painter.paint("red")
         await settle(5)
         assert "red" in await stored(notes)
@@ -133,7 +139,7 @@ async def test_while_the_store_is_away_few_states_of_a_record_are_kept(world: Wo
     for number in range(MANY):
         painter.paint(f"{number}")
         states.append(weakref.ref(painter.note))
-    assert sum(state() is not None for state in states) < 5
+    assert sum(state() is not None for state in states) < 2 * FEW
     await settle(5)
     world.store.failures = 0
     await settle(5)
@@ -203,7 +209,7 @@ async def test_a_commit_that_was_given_up_and_happens_is_gone_on_from() -> None:
         painter.paint("blue")
         store.unsure = True
         await settle(0.1)
-        painter.paint("green")
+        painter.paint_often()
         painter.paint("red")
         await store.soon()
         await settle(5)

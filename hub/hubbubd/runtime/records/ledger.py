@@ -22,7 +22,8 @@ import structlog
 
 from hubbubd.errors import Aborted, Unavailable, UnknownOutcome
 from hubbubd.runtime.records.health import RETRY_S, Health
-from hubbubd.runtime.records.table import Change, Step, Stored, Table
+from hubbubd.runtime.records.steps import Step
+from hubbubd.runtime.records.table import Change, Stored, Table
 from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Store, StoreUnavailable, Write
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter

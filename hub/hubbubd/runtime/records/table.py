@@ -5,7 +5,7 @@ A table changes nothing by itself: the ledger applies what has become durable, a
 What waits are steps, not states. When the store has something else than they were made from, they are made again.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
@@ -15,11 +15,11 @@ import structlog
 from pydantic import TypeAdapter
 
 from hubbubd.errors import NotFound
-from hubbubd.frozen import carried_over
 from hubbubd.runtime.records import mending
 from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
+from hubbubd.runtime.records.steps import FEW, Step, Waiting
 from hubbubd.store import Commit, Snapshot, Store
 
 T = TypeVar("T")
@@ -27,43 +27,16 @@ T = TypeVar("T")
 DELETIONS = 10_000
 """How many tombstones a table remembers for resuming watchers."""
 
-STEPS = 256
-"""How many steps wait for a record; more are joined into one, which changes the same fields."""
-
 ABSENT: Final = 0
 """The revision of a record that does not exist."""
 
-Step = Callable[[T | None], T | None]
-"""Returns what becomes of a record; the same object if there is nothing to do, None if it is deleted. Has no effects.
-
-It may be asked more than once, each time for what is there by then.
-"""
-
 log = structlog.get_logger(__name__)
-
-
-def gone(_: object) -> None:
-    """Delete the record, whatever has become of it."""
 
 
 @cache
 def _adapter(record_type: type[T]) -> TypeAdapter[T]:
     """Return pydantic's codec of a record type. Cached, since building it takes milliseconds."""
     return TypeAdapter(record_type)
-
-
-def _joined(first: Step[T], then: Step[T]) -> Step[T] | None:
-    """Return one step for two changes `partial(how, before, after)` of which the second goes on where the first ended.
-
-    None if they are not.
-    """
-    if not (isinstance(first, partial) and isinstance(then, partial)) or first.func is not then.func:
-        return None
-    match first.args, then.args:
-        case (before, between), (known, after) if between is known is not None:
-            return cast("Step[T]", partial(cast("Any", first).func, before, after))
-        case _:
-            return None
 
 
 class _Row(NamedTuple, Generic[T]):
@@ -93,14 +66,6 @@ class Change(Generic[T]):
     def key(self) -> str:
         """The record's key in the store."""
         return self.table.prefix + self.id
-
-
-@dataclass(slots=True)
-class _Waiting(Generic[T]):
-    """The steps that wait for a record, each with its number, and what they make of it."""
-
-    steps: list[tuple[int, Step[T]]]
-    record: T | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +132,9 @@ class Table(Generic[T]):
         self._rows: OrderedDict[str, _Row[T]] = OrderedDict()
         self._by_age = ByAge()
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        self._later: OrderedDict[str, _Waiting[T]] = OrderedDict()
+        self._later: OrderedDict[str, Waiting[T]] = OrderedDict()
         self._newest_step = 0
-        self._committing = Counter[str]()
+        self._committing: dict[str, int] = {}
         self._unsure = set[str]()
         """Ids of records of which a commit may still happen that was given up."""
         self._load(stored.snapshot)
@@ -379,23 +344,18 @@ class Table(Generic[T]):
         if after is before:
             return False
         self._newest_step += 1
-        waiting = self._later.setdefault(record_id, _Waiting([], after))
-        waiting.record = after
-        waiting.steps.append((self._newest_step, step))
-        if record_id not in self._committing:  # else the commit under way contains some of the steps, and not the last
-            self._join(record_id, waiting)
+        waiting = self._later.get(record_id)
+        if waiting is None:
+            self._later[record_id] = Waiting([(self._newest_step, step)], after)
+        else:
+            waiting.record = after
+            waiting.steps.append((self._newest_step, step))
+            # A commit that is under way contains some of the steps, and not the last.
+            if len(waiting.steps) > FEW and record_id not in self._committing:
+                row = self._rows.get(record_id)
+                waiting.join(None if row is None else row.record, sure=record_id not in self._unsure)
         self._by_age.put(record_id, after)
         return True
-
-    def _join(self, record_id: str, waiting: _Waiting[T]) -> None:
-        """Join the last step with the one before it, or all of them, so that few states of a record are kept."""
-        sure = len(waiting.steps) > 1 and record_id not in self._unsure
-        if sure and (joined := _joined(waiting.steps[-2][1], waiting.steps[-1][1])) is not None:
-            waiting.steps[-2:] = [(waiting.steps[-1][0], joined)]
-        elif len(waiting.steps) > STEPS:
-            row = self._rows.get(record_id)
-            whole = partial(carried_over, None if row is None else row.record, waiting.record)
-            waiting.steps[:] = [(waiting.steps[-1][0], whole)]
 
     def waiting(self) -> list[str]:
         """Return the ids of the records with steps that wait, but not of those whose newer state a commit carries."""
@@ -403,15 +363,15 @@ class Table(Generic[T]):
 
     def begin(self, change: Change[T]) -> None:
         """Register a commit's change."""
-        self._committing[change.id] += 1
+        self._committing[change.id] = self._committing.get(change.id, 0) + 1
 
     def conclude(self, change: Change[T], *, sure: bool = True) -> None:
         """Unregister a commit's change, whatever the outcome; it is not `sure` if the commit may still happen."""
         if not sure:
             self._unsure.add(change.id)
-        self._committing[change.id] -= 1
-        if not self._committing[change.id]:
-            del self._committing[change.id]
+        others = self._committing.pop(change.id) - 1
+        if others:
+            self._committing[change.id] = others
 
     def written(self, change: Change[T]) -> None:
         """Forget the steps that a durable change contains, and make the others again from it."""
