@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import HubError, Unavailable
@@ -20,6 +21,7 @@ from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry import metrics
 
+from .agents import Agent
 from .conftest import FORM, World, question, server, settle, spec, until
 from .foreign import Member
 from .model import View, bounded
@@ -383,6 +385,26 @@ async def test_a_question_that_one_hub_is_asked_is_answered_at_another(members: 
         assert (await asked.answered())["content"] == {"name": "x"}
         await settle()
         assert there.inbox.get(request.id).delivery is Delivery.DELIVERED
+
+
+async def test_a_question_goes_to_a_worker_of_one_member_alone(members: tuple[Member, Member]) -> None:
+    owner, other = World(members[0]), World(members[1], ownership=Nobody())
+    async with other.hub() as there, owner.hub(server()) as here, anyio.create_task_group() as tasks:
+        await until(lambda: owner.peer.links)
+        asked = owner.peer.link.ask("elicitation/create", FORM)
+        request = await question(there)
+        agents = [(Agent("anna"), here), (Agent("bert"), there)]
+        for agent, hub in agents:
+            tasks.start_soon(agent.run, hub, RequestFilter(), 1)
+        await until(lambda: any(agent.given for agent, _ in agents))
+        await settle(5)
+        ((agent, hub),) = [each for each in agents if each[0].given]
+        claim = here.inbox.get(request.id).claim
+        assert claim is not None
+        assert claim.by == agent.name
+        await agent.answer(hub, request.id)
+        assert (await asked.answered())["content"] == {"name": "x"}
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_hub_lets_time_pass_for_the_requests_of_its_own_servers_alone(members: tuple[Member, Member]) -> None:
