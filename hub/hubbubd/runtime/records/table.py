@@ -7,7 +7,7 @@ What waits are steps, not states. When the store has something else than they we
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -60,6 +60,7 @@ class Change(Generic[T]):
     record: T | None
     expected: int
     upto: int = 0
+    _: KW_ONLY
     foreign: bool = False
 
     @property
@@ -76,8 +77,9 @@ class Stored:
     snapshot: Snapshot
     oldest: int
     door: WatcherLimit
-    _since: list[Commit] = field(default_factory=list[Commit])
-    _stop_listening: Callable[[], None] = lambda: None
+    _: KW_ONLY
+    since: list[Commit] = field(default_factory=list[Commit])
+    stop_listening: Callable[[], None] = lambda: None
 
     @classmethod
     async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
@@ -90,12 +92,12 @@ class Stored:
         except BaseException:
             stop_listening()
             raise
-        return cls(store.id, snapshot, oldest, door, since, stop_listening)
+        return cls(store.id, snapshot, oldest, door, since=since, stop_listening=stop_listening)
 
     def hand_over(self, listener: Callable[[Commit], None]) -> None:
         """Call the listener, which follows the store from now on, with what it has missed."""
-        self._stop_listening()
-        for commit in self._since:
+        self.stop_listening()
+        for commit in self.since:
             listener(commit)
 
 
