@@ -63,7 +63,7 @@ async def store(directory: Path, *, commits: int, calls: int) -> list[Figure]:
     opened = await SqliteStore.open(path)
     stored = await Stored.read(opened, WatcherLimit(1))
     table = Table(stored, "call", Call)
-    ledger = Ledger(opened, [table], stored.door)
+    ledger = Ledger(opened, [table], stored)
     durable_s: list[float] = []
     for number in range(commits):
         began = perf_counter()

@@ -187,6 +187,12 @@ class Unavailable(HubError):
     reason = "UNAVAILABLE"
 
 
+class UnknownOutcome(Unavailable):
+    """The change may have been made, or may be yet; the records will show."""
+
+    reason = "OUTCOME_UNKNOWN"
+
+
 class Aborted(HubError):
     """Lost a race inside the hub; retrying helps."""
 

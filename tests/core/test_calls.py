@@ -17,7 +17,9 @@ from hubbubd.core.calls import (
     Rounds,
     complete,
     fail,
+    goes_on,
     move,
+    never_made,
     obstacle,
     taken_up,
 )
@@ -97,6 +99,32 @@ def test_an_ended_call_takes_neither_a_result_nor_a_fault() -> None:
         complete(ended, b"{}", 2.0)
     with pytest.raises(IllegalTransition):
         fail(ended, ABORTED, 2.0)
+
+
+BEGUN = move(a_call(), IN_PROGRESS, 1)
+ANOTHER = replace(a_call(), created_at=9.0)
+OVER = complete(move(a_call(), IN_PROGRESS, 1), b"{}", 2)
+
+
+@pytest.mark.parametrize(
+    ("there", "becomes"),
+    [
+        (a_call(), BEGUN),
+        (replace(a_call(), defect="theirs"), replace(BEGUN, defect="theirs")),
+        (OVER, OVER),
+        (ANOTHER, ANOTHER),
+        (None, None),
+    ],
+    ids=["as it was", "changed meanwhile", "ended meanwhile", "another call of its id", "deleted"],
+)
+def test_a_call_goes_on_from_what_is_recorded_but_never_from_an_end(there: Call | None, becomes: Call | None) -> None:
+    assert goes_on(a_call(), BEGUN, there) == becomes
+
+
+@pytest.mark.parametrize("there", [None, a_call(), ANOTHER], ids=["not recorded", "recorded", "another call of its id"])
+def test_a_call_that_was_given_up_while_it_was_made_has_failed(there: Call | None) -> None:
+    failed = fail(a_call(), LOST, 5)
+    assert never_made(a_call(), failed, there) == (ANOTHER if there is ANOTHER else failed)
 
 
 def test_a_repeated_call_is_the_same_only_if_it_asks_the_same_of_the_same_server() -> None:

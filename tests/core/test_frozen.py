@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from hubbubd.frozen import replaced
+from hubbubd.frozen import carried_over, replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +25,36 @@ def test_a_copy_differs_only_in_what_was_changed() -> None:
 def test_a_field_that_there_is_not_is_refused() -> None:
     with pytest.raises(TypeError, match="Leaf has no size"):
         replaced(Leaf(colour="green"), size=3)
+
+
+GREEN, RED = Leaf(colour="green"), Leaf(colour="red")
+THEIRS = Leaf(colour="green", tree="oak")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "there", "becomes"),
+    [
+        (GREEN, RED, GREEN, RED),
+        (GREEN, RED, THEIRS, Leaf(colour="red", tree="oak")),
+        (GREEN, RED, RED, RED),
+        (GREEN, RED, None, None),
+        (GREEN, None, THEIRS, None),
+        (None, RED, None, RED),
+        (None, RED, THEIRS, THEIRS),
+        (None, None, THEIRS, None),
+    ],
+    ids=[
+        "as it was",
+        "changed meanwhile",
+        "changed alike",
+        "gone: stays gone",
+        "deleted whatever it is",
+        "new",
+        "new where another is",
+        "deleted though new",
+    ],
+)
+def test_a_change_is_carried_over_to_what_is_there(
+    before: Leaf | None, after: Leaf | None, there: Leaf | None, becomes: Leaf | None
+) -> None:
+    assert carried_over(before, after, there) == becomes

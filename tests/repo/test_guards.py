@@ -58,7 +58,10 @@ def test_nothing_but_the_ledger_commits() -> None:
     for path in HUB.rglob("*.py"):
         for node in ast.walk(tree(path)):
             match node:
-                case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="store"), attr="commit")):
+                case (
+                    ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr="commit"))
+                    | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="commit"))
+                ) if name.strip("_") == "store":
                     callers.add(str(path.relative_to(HUB)))
                 case _:
                     pass

@@ -3,9 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from hubbubd.store import Commit, Conflict, Guard, Write
+from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Write
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FailingStore
@@ -131,3 +132,23 @@ class Member(FailingStore):
 
     def _is_own(self, write: Write) -> bool:
         return write.ref is not None and write.ref[0] == self._name
+
+
+class Late(FailingStore):
+    """Says once, when `unsure`, that it does not know, and commits when `soon` is awaited, if that still can be."""
+
+    def __init__(self, inner: SqliteStore) -> None:
+        super().__init__(inner)
+        self.unsure = False
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+        if not self.unsure:
+            return await super().commit(writes, guards)
+        self.unsure = False
+
+        async def soon() -> None:
+            with suppress(Conflict):
+                await self.inner.commit(writes, guards)
+
+        self.soon = soon
+        raise OutcomeUnknown("no answer yet")

@@ -196,8 +196,13 @@ class InboxStory(HubModel):
                 each.lose(now)
 
     def expired_at(self, each: Asked) -> float:
-        """When the hub came to it: at the deadline, or once the store took it again."""
-        return max(each.deadline, self.hub.inbox.get(each.id).deadline or 0, self.able_since)
+        """When the hub came to it: at the deadline, or soon after the store took it again, each request by itself."""
+        record = self.hub.inbox.get(each.id)
+        latest = max(each.deadline, record.deadline or 0, self.able_since)
+        if record.state is not RequestState.EXPIRED or record.closed_at is None:
+            return latest
+        assert each.deadline <= record.closed_at <= latest + SAME_MOMENT_S
+        return record.closed_at
 
     def withdrawn_or_expired(self, each: Asked) -> None:
         """When the deadline came and the asker went while neither could be written, either may be first."""

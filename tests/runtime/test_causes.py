@@ -8,13 +8,14 @@ from typing import Any
 import anyio
 import pytest
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestState
 from hubbubd.errors import HubError, PeerError, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
-from .conftest import FORM, World, open_requests, question, server, settle, spec, until, update
+from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until, update
 from .peer import LOST, REFUSED, Outcome, Question, Sent, never
 from .task_server import TaskServer
 from .true_states import check_causes
@@ -284,3 +285,31 @@ async def test_a_request_of_a_task_that_outlives_its_call_says_so_after_a_restar
         assert hub.inbox.get(request.id).cause_ended
         assert asking.caller is not None
         asking.caller.cancel()
+
+
+@pytest.mark.parametrize(
+    ("away_s", "delivery"), [(200.3, Delivery.DELIVERED), (200.8, Delivery.LATE)], ids=["question first", "call first"]
+)
+async def test_what_expired_while_the_store_was_away_is_late_if_its_call_ended_before_it_was_sent(
+    world: World, away_s: float, delivery: Delivery
+) -> None:
+    async def asks(_: Sent) -> Outcome:
+        sampling = {"method": "sampling/createMessage", "params": SAMPLING}
+        return {"resultType": "input_required", "inputRequests": {"a": sampling}, "requestState": "s"}
+
+    world.peer.era, world.peer.behaviour = Era.STATELESS, asks
+    async with world.hub(server(answer_timeout_s=100, ping_interval_s=0)) as hub:
+        await until(lambda: world.peer.links)
+        call = await hub.calls.start(spec(), "me")
+        begun = asyncio.get_running_loop().time()
+        await settle(0.5)
+        asked = world.peer.link.ask("elicitation/create", FORM)
+        await settle()
+        world.store.failures = 10**9
+        await settle(begun + away_s - asyncio.get_running_loop().time())
+        world.store.failures = 0
+        assert (await asked.answered())["action"] == "cancel"
+        await settle(2)
+        (plain,) = [each for each in hub.inbox.select(RequestFilter()) if each.origin is Origin.PLAIN]
+        assert (hub.calls.get(call.id).state.ended, plain.state) == (True, RequestState.EXPIRED)
+        assert plain.delivery is delivery

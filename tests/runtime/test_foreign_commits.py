@@ -275,6 +275,31 @@ async def test_a_token_that_another_member_revoked_is_not_made_again_by_its_use(
         assert await store.value(f"token/{other.id}") is None
 
 
+async def test_a_later_use_of_a_token_that_another_member_noted_stays(world: World, store: SharedStore) -> None:
+    async with world.hub() as hub:
+        token, secret = await hub.tokens.create("t", [], by="me", ttl_s=None, may_name_others=False)
+        store.instead["token"] = lambda value: value | {"last_used_at": token.created_at + 1000}
+        store.shared = True
+        await hub.tokens.principal(secret)
+        await settle()
+        assert hub.tokens.all()[0].last_used_at == token.created_at + 1000
+
+
+async def test_an_end_of_a_task_that_another_member_recorded_is_final(world: World, store: SharedStore) -> None:
+    tasks = TaskServer(world, Era.HANDSHAKE)
+    async with world.hub(server()) as hub:
+        call = await started(hub)
+        await settle()
+        store.instead["task"] = lambda value: value | {"status": "cancelled"}
+        store.shared = True
+        tasks.end(result=RESULT)
+        await ended(hub, call)
+        await settle()
+        assert the_task(hub).status is TaskStatus.CANCELLED
+        assert the_task(hub).result is None
+        assert hub.calls.get(call.id).state.ended
+
+
 async def test_refusals_are_counted_and_changes_get_their_outcome(world: World, store: SharedStore) -> None:
     async with world.hub() as hub:
         attempt = Attempt(principal="ann", action="GetCall")

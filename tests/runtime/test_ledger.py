@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.records import Change, gone
+from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit, gone
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK
 from hubbubd.store import Conflict
@@ -183,6 +183,17 @@ async def test_deleting_what_was_never_written_leaves_nothing_waiting(world: Wor
     await settle()
     assert not notes.table.behind
     assert not list(notes.table)
+
+
+async def test_what_follows_from_a_commit_finds_all_of_it_in_every_table(world: World) -> None:
+    stored = await Stored.read(world.store, WatcherLimit(1))
+    tables = [Table(stored, "note", Note), Table(stored, "copy", Note)]
+    ledger, found = Ledger(world.store, tables, stored), list[Note | None]()
+    for table, other in (tables, reversed(tables)):
+        table.follow(lambda _before, _now, other=other: found.append(other.record("a")))
+    await ledger.commit([table.new("a", Note("a")) for table in tables])
+    assert found == [Note("a"), Note("a")]
+    await ledger.aclose()
 
 
 async def test_a_follower_that_fails_keeps_nothing_from_the_others(notes: Notes) -> None:

@@ -9,18 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.errors import HubError, Unavailable
+from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Sole
-from hubbubd.runtime.records import EventKind, gone
+from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, gone
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.telemetry import metrics
 
-from .conftest import FORM, World, question, server, settle, until
+from .agents import Agent
+from .conftest import FORM, World, question, server, settle, spec, until
 from .foreign import Member
 from .model import View, bounded
-from .notes import Note, Notes, Start, after, opened, seen
+from .notes import Colour, Note, Notes, Start, after, opened, seen
+from .test_measures import Seen
 from .virtual_time import VirtualTimeLoop
 
 Two = tuple[Notes, Notes]
@@ -175,6 +181,8 @@ async def test_a_cut_is_told_with_the_newest_state_of_each_record(
 ) -> None:
     mine, theirs = two
     watch = await after(mine, watching, "")
+    followed: list[Note | None] = []
+    mine.table.follow(lambda _, now: followed.append(now))
     members[0].held = True
     await theirs.put(Note("a", text="older"), Note("b"))
     await theirs.put(Note("made and deleted"))
@@ -185,6 +193,17 @@ async def test_a_cut_is_told_with_the_newest_state_of_each_record(
     await settle()
     assert seen(watch) == ["b", "a"]
     assert mine.table.get("a").text == "newest"
+    assert followed == [Note("b"), Note("a", text="newest")]
+
+
+async def test_what_was_deleted_and_made_again_is_told_once_to_whoever_resumes(two: Two, watching: Start) -> None:
+    mine, theirs = two
+    await theirs.put(Note("a"))
+    token = (await after(mine, watching, "")).token
+    await theirs.delete("a")
+    await theirs.put(Note("a", text="again"))
+    watch = await after(mine, watching, token)
+    assert [event.record for event in watch.events] == [Note("a", text="again")]
 
 
 async def test_a_token_from_a_member_that_is_ahead_waits_until_this_one_has_caught_up(
@@ -231,11 +250,127 @@ async def test_a_record_that_cannot_be_read_is_as_good_as_deleted_until_it_is_wr
     assert not mine.ledger.defects()
 
 
+async def test_what_returned_to_what_it_was_while_one_looked_away_is_told_to_whoever_saw_it_change(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    await theirs.put(Note("a", text="as it was"))
+    members[0].held = True
+    await theirs.put(Note("a", text="changed"))
+    token = (await after(theirs, watching, "")).token
+    await theirs.put(Note("a", text="as it was"))
+    members[0].release()
+    watch = await after(mine, watching, token)
+    assert [event.record for event in watch.events] == [Note("a", text="as it was")]
+
+
+async def test_what_watchers_do_not_see_of_a_record_is_told_to_nobody_whoever_changes_it(
+    members: tuple[Member, Member], watching: Start
+) -> None:
+    ledgers = list[Ledger]()
+    tables = list[Table[Note]]()
+    for member in members:
+        stored = await Stored.read(member, WatcherLimit(1))
+        tables.append(Table(stored, "note", Note, parts={"text": len}))
+        ledgers.append(Ledger(member, [tables[-1]], stored))
+    watches = [watching(table.feed.watch(Colour())) for table in tables]
+    for text in ("abc", "abd", "ab"):
+        await ledgers[0].change(tables[0], "a", lambda _, text=text: Note("a", text=text))
+        await settle()
+    for watch in watches:
+        assert [event.record.text for event in watch.events if event.record is not None] == ["abc", "ab"]
+    for ledger in ledgers:
+        await ledger.aclose()
+
+
+async def test_what_others_commit_between_reading_the_store_and_following_it_is_known(
+    members: tuple[Member, Member],
+) -> None:
+    mine, theirs = members
+    read = await Stored.read(mine, WatcherLimit(1))
+    async with opened(theirs) as other:
+        await other.put(Note("a"))
+        notes = Notes(mine, read)
+        assert notes.table.get("a") == Note("a")
+        await other.put(Note("a", text="newer"))
+        assert notes.table.get("a").text == "newer"
+    await notes.ledger.aclose()
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["as a new one", "whatever it was"])
+async def test_a_record_may_be_made_where_one_is_that_nobody_can_read(store: SqliteStore, two: Two, new: bool) -> None:
+    mine, theirs = two
+    await store.commit([Write("note/a", b"{}")])
+    make = mine.table.new if new else mine.table.change
+    await mine.ledger.commit([make("a", Note("a"))])
+    assert theirs.table.get("a") == Note("a")
+    await mine.delete("a")
+    await theirs.put(Note("a", text="made anew"))
+    assert mine.table.get("a").text == "made anew"
+
+
+async def test_a_hub_that_ends_gives_a_token_from_ahead_back(
+    members: tuple[Member, Member], two: Two, watching: Start
+) -> None:
+    mine, theirs = two
+    members[0].held = True
+    await theirs.put(Note("a"))
+    token = (await after(theirs, watching, "")).token
+    watch = watching(mine.watch(token=token))
+    await settle(AHEAD_S / 2)
+    mine.table.feed.close()
+    await watch.ended.wait()
+    assert watch.events == []
+    assert isinstance(watch.error, Unavailable)
+    assert watch.error.metadata["resume_token"] == token
+
+
 class Nobody(Sole):
     """The ownership of a hub without servers."""
 
     def owns(self, server: str) -> bool:
         return False
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"), [(("t", "t"), "TOKEN_EXISTS"), (("t", "u"), "TOO_MANY_TOKENS")], ids=["name", "limit"]
+)
+async def test_of_two_tokens_that_members_make_at_once_the_second_meets_the_first(
+    members: tuple[Member, Member], names: tuple[str, str], reason: str
+) -> None:
+    worlds = [World(member, ownership=Nobody(), settings={"max_tokens": 1}) for member in members]
+    made, refused = list[str](), list[str]()
+
+    async def create(hub: Hub, name: str) -> None:
+        try:
+            token, _ = await hub.tokens.create(name, [], by="me", ttl_s=None, may_name_others=False)
+            made.append(token.id)
+        except HubError as exc:
+            refused.append(exc.reason)
+
+    async with worlds[0].hub() as here, worlds[1].hub() as there:
+        async with anyio.create_task_group() as tasks:
+            for hub, name in zip((here, there), names, strict=True):
+                tasks.start_soon(create, hub, name)
+        assert refused == [reason]
+        assert [token.id for token in here.tokens.all()] == [token.id for token in there.tokens.all()] == made
+
+
+async def test_what_is_counted_is_counted_by_the_member_whose_server_it_is(members: tuple[Member, Member]) -> None:
+    seen = Seen(), Seen()
+    owner = World(members[0], meter=seen[0].meter)
+    other = World(members[1], meter=seen[1].meter, ownership=Nobody())
+    async with other.hub() as there, owner.hub(server()) as here:
+        await until(lambda: owner.peer.links)
+        await here.calls.call(spec(), "ann")
+        asked = owner.peer.link.ask("elicitation/create", FORM)
+        request = await question(there)
+        assert [each.value(metrics.PENDING, kind="elicitation_form") for each in seen] == [1, 1]
+        await there.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id="a", claim_id=None)
+        await asked.answered()
+        await settle()
+    assert [each.summed(metrics.QUEUE_WAIT)[0] for each in seen] == [1, 0]
+    assert [each.summed(metrics.TIME_TO_ANSWER)[0] for each in seen] == [1, 0]
 
 
 async def test_a_question_that_one_hub_is_asked_is_answered_at_another(members: tuple[Member, Member]) -> None:
@@ -250,6 +385,26 @@ async def test_a_question_that_one_hub_is_asked_is_answered_at_another(members: 
         assert (await asked.answered())["content"] == {"name": "x"}
         await settle()
         assert there.inbox.get(request.id).delivery is Delivery.DELIVERED
+
+
+async def test_a_question_goes_to_a_worker_of_one_member_alone(members: tuple[Member, Member]) -> None:
+    owner, other = World(members[0]), World(members[1], ownership=Nobody())
+    async with other.hub() as there, owner.hub(server()) as here, anyio.create_task_group() as tasks:
+        await until(lambda: owner.peer.links)
+        asked = owner.peer.link.ask("elicitation/create", FORM)
+        request = await question(there)
+        agents = [(Agent("anna"), here), (Agent("bert"), there)]
+        for agent, hub in agents:
+            tasks.start_soon(agent.run, hub, RequestFilter(), 1)
+        await until(lambda: any(agent.given for agent, _ in agents))
+        await settle(5)
+        ((agent, hub),) = [each for each in agents if each[0].given]
+        claim = here.inbox.get(request.id).claim
+        assert claim is not None
+        assert claim.by == agent.name
+        await agent.answer(hub, request.id)
+        assert (await asked.answered())["content"] == {"name": "x"}
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_hub_lets_time_pass_for_the_requests_of_its_own_servers_alone(members: tuple[Member, Member]) -> None:

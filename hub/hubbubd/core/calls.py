@@ -137,6 +137,11 @@ def goes_on(before: Call | None, after: Call, there: Call | None) -> Call | None
     return carried_over(before, after, there)
 
 
+def never_made(before: Call, failed: Call, there: Call | None) -> Call | None:
+    """Return what is recorded of a call that was given up while it was made: failed, whether it is recorded or not."""
+    return failed if there is None else goes_on(before, failed, there)
+
+
 def complete(call: Call, result: bytes, now: float) -> Call:
     """Return the call completed with its result. Raises IllegalTransition."""
     return move(call, CallState.COMPLETED, now, result=result)

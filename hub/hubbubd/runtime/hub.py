@@ -224,7 +224,7 @@ class Hub:
             log_levels=log_levels,
             catalog=catalog,
             retention=retention_of(ground, audit),
-            tokens=Tokens(ledger, tables.tokens, clock, max_tokens=ground.settings.max_tokens),
+            tokens=Tokens(ledger, tables.tokens, tables.minted, clock, max_tokens=ground.settings.max_tokens),
             audit=audit,
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),

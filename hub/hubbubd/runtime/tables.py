@@ -9,7 +9,7 @@ from hubbubd.core.catalog import CatalogEntries, CatalogList
 from hubbubd.core.inbox import PendingRequest, Shown
 from hubbubd.core.server import Lease, ServerRecord
 from hubbubd.core.tasks import Task
-from hubbubd.runtime.oversight import Token, Upkeep
+from hubbubd.runtime.oversight import Minted, Token, Upkeep
 from hubbubd.runtime.ownership import Ownership, Sole
 from hubbubd.runtime.records import Mending, Stored, Table
 
@@ -55,6 +55,7 @@ class Tables:
         self.entries = Table(stored, "catalog_entries", CatalogEntries)
         self.upkeep = Table(stored, "upkeep", Upkeep)
         self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
+        self.minted = Table(stored, "minted", Minted)
         self.audit = Table(stored, "audit", AuditEntry)
         self.leases = Table(stored, "lease", Lease, Mending(vital=frozenset({"server", "member", "life"})))
 

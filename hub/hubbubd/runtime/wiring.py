@@ -63,8 +63,9 @@ class Ground:
 async def remember(store: Store, settings: HubSettings, meter: Meter, ownership: Ownership) -> tuple[Ledger, Tables]:
     """Load the store into tables, and return them with the ledger that keeps them."""
     door = WatcherLimit(settings.max_watchers)
-    tables = Tables(await Stored.read(store, door), ownership)
-    return Ledger(store, tables.all(), door, meter), tables
+    stored = await Stored.read(store, door)
+    tables = Tables(stored, ownership)
+    return Ledger(store, tables.all(), stored, meter), tables
 
 
 def retention_of(ground: Ground, audit: Audit) -> Retention:

@@ -15,7 +15,7 @@ from hubbubd.core.call_faults import of_hub, of_server, reused
 from hubbubd.core.calls import Call
 from hubbubd.core.tasks import created
 from hubbubd.core.tool_policy import denied, shown
-from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UpstreamError
+from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UnknownOutcome, UpstreamError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
@@ -96,7 +96,10 @@ class CallExchange:
             except HubError as exc:
                 active.refusal = exc
         if active.refusal is not None:
-            queue.leave(active, core.fail(active.call, of_hub(active.refusal), self._clock.now()))
+            failed = core.fail(active.call, of_hub(active.refusal), self._clock.now())
+            if isinstance(active.refusal, UnknownOutcome):  # it must not wait in the records for ever
+                self._ledger.later(self._table, failed.id, partial(core.never_made, active.call, failed))
+            queue.leave(active, failed)
             active.ended.set()
         active.admitted.set()
         return active.refusal is None

@@ -19,7 +19,7 @@ from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
-from hubbubd.errors import HubError, ResourceExhausted
+from hubbubd.errors import HubError, ResourceExhausted, UnknownOutcome
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.inbox.shown import ShownTo
@@ -266,6 +266,11 @@ class Inbox:
         try:
             with self.as_workers_take_them(self.reserved.claimed(requests)) as opened:
                 await self._ledger.transact(lambda: (None, [*also(), *(self._table.new(r.id, r) for r in opened)]))
+        except UnknownOutcome as exc:  # they must not be opened later, when nobody waits for them
+            why, now = exc.message, self._clock.now()
+            for r in requests:
+                self._ledger.later(self._table, r.id, lambda there, r=r: core.withdraw(there or r, why, now))
+            raise
         finally:
             for request in requests:
                 self._opened(request)

@@ -108,6 +108,8 @@ class Work:
         self._door = door
         self._workers: OrderedDict[Worker, None] = OrderedDict()  # least recently assigned first: ties are fair
         self._holders: dict[str, Worker] = {}
+        self._claims: dict[str, str] = {}
+        """By request, the id of the claim that its worker has or is about to have."""
         self._unclaimed = {request.id for request in table if _is_free(request)}  # few beside all that ever were
         self._closed = False
         inbox.as_workers_take_them = self._taken
@@ -178,12 +180,12 @@ class Work:
         worker = self._idlest(self._able(request))
         if worker is None:
             return request
-        claim_id, now = f"claim_{secrets.token_hex(12)}", self._clock.now()
+        claim_id, now = _new_claim(), self._clock.now()
         try:
             claimed = core.claim(request, claim_id, worker.principal, MAX_CLAIM_S, now, worker=True)
         except FailedPrecondition:  # its deadline has passed already
             return request
-        self._hold(worker, request.id)
+        self._hold(worker, request.id, claim_id)
         return claimed
 
     def _offer(self, request: PendingRequest) -> None:
@@ -206,19 +208,20 @@ class Work:
             self._give(worker, next(iter(worker.candidates)))
 
     def _give(self, worker: Worker, request_id: str) -> None:
-        self._hold(worker, request_id)
-        self._background.start_soon(self._assign, worker, request_id)
+        claim_id = _new_claim()
+        self._hold(worker, request_id, claim_id)
+        self._background.start_soon(self._assign, worker, request_id, claim_id)
 
-    def _hold(self, worker: Worker, request_id: str) -> None:
+    def _hold(self, worker: Worker, request_id: str, claim_id: str) -> None:
         """Note that a request's claim is being committed for a worker."""
         self._no_candidate(request_id)
         worker.held[request_id] = None
-        self._holders[request_id] = worker
+        self._holders[request_id], self._claims[request_id] = worker, claim_id
         self._workers.move_to_end(worker)
 
-    async def _assign(self, worker: Worker, request_id: str) -> None:
+    async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
         try:
-            await self._inbox.claim(request_id, worker.principal, MAX_CLAIM_S, worker=True)
+            await self._inbox.claim(request_id, worker.principal, MAX_CLAIM_S, claim_id=claim_id, worker=True)
         except HubError:
             await self._not_assigned(worker, request_id)
 
@@ -286,8 +289,8 @@ class Work:
             self._no_candidate(request.id)
             if holder is not None and held is not None and held.id != after.claim.id:
                 self._over(holder, request)
-            elif holder is not None and held is None and after.claim.worker:  # else a person was faster
-                self._assigned(holder, after, after.claim)
+            elif holder is not None and held is None and after.claim.id == self._claims[request.id]:
+                self._assigned(holder, after, after.claim)  # else a person was faster, or a worker of another member
 
     def _over(self, worker: Worker, request: PendingRequest) -> None:
         announced = worker.held.get(request.id) is not None
@@ -328,7 +331,12 @@ class Work:
         worker = self._holders.pop(request_id, None)
         if worker is not None:
             worker.held.pop(request_id, None)
+            del self._claims[request_id]
         self._alarms.clear(Due.WORK, request_id)
+
+
+def _new_claim() -> str:
+    return f"claim_{secrets.token_hex(12)}"
 
 
 def _is_free(request: PendingRequest) -> bool:

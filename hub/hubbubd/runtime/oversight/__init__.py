@@ -4,7 +4,7 @@ from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, Introduction, OpenRequest
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
 from hubbubd.runtime.oversight.retention import Retention, Upkeep
-from hubbubd.runtime.oversight.tokens import Token, Tokens
+from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
 
 __all__ = [
     "Attempt",
@@ -13,6 +13,7 @@ __all__ = [
     "ConnectedHosts",
     "HostFilter",
     "Introduction",
+    "Minted",
     "OpenRequest",
     "Quota",
     "Quotas",

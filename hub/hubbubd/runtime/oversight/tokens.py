@@ -11,8 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-import anyio
+from typing import Any
 
 from hubbubd.bounds import Moment
 from hubbubd.clock import Clock
@@ -21,6 +20,9 @@ from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthent
 from hubbubd.runtime.records import Change, Ledger, Table, gone
 
 PREFIX = "hbt_"
+MINTED = "minted"
+"""Id of the only record of its noun."""
+
 USED_S = 60.0
 """Resolution of `last_used_at`, in seconds."""
 
@@ -47,15 +49,27 @@ class Token:
         return f"token:{self.id}"
 
 
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """The newest token, by id. Every creation changes this one record, so that each sees all those before it.
+
+    So names are unique and the limit holds for all who share the store.
+    """
+
+    newest: str
+
+
 class Tokens:
     """The tokens of a hub; implements `rpc.auth.Authenticator`."""
 
-    def __init__(self, ledger: Ledger, table: Table[Token], clock: Clock, *, max_tokens: int) -> None:
+    def __init__(
+        self, ledger: Ledger, table: Table[Token], minted: Table[Minted], clock: Clock, *, max_tokens: int
+    ) -> None:
         self.max_tokens = max_tokens
         self._ledger = ledger
         self._table = table
+        self._minted = minted
         self._clock = clock
-        self._making = anyio.Lock()
         self._known: dict[str, tuple[Token, Principal]] = {}
         self._revoked: set[str] = set()
         self._listeners: list[Callable[[str], None]] = []
@@ -84,7 +98,7 @@ class Tokens:
         token_id = secrets.token_hex(6)
         text = f"{PREFIX}{token_id}_{secrets.token_urlsafe(32)}"
 
-        def plan() -> tuple[Token, Sequence[Change[Token]]]:
+        def plan() -> tuple[Token, Sequence[Change[Any]]]:
             now = self._clock.now()
             token = Token(
                 id=token_id,
@@ -97,10 +111,10 @@ class Tokens:
                 expires_at=None if ttl_s is None else now + ttl_s,
             )
             replaced = [self._table.change(old.id, None) for old in self._replaced(name, now)]
-            return token, [*replaced, self._table.new(token_id, token)]
+            minted = self._minted.change(MINTED, Minted(token_id))
+            return token, [*replaced, self._table.new(token_id, token), minted]
 
-        async with self._making:
-            return await self._ledger.transact(plan), text
+        return await self._ledger.transact(plan), text
 
     def _replaced(self, name: str, now: float) -> list[Token]:
         """Return the expired tokens that a new one of this name replaces. Raises AlreadyExists, ResourceExhausted."""

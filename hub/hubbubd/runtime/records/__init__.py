@@ -6,7 +6,8 @@ from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import Place
 from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
-from hubbubd.runtime.records.table import Change, Step, Stored, Table, gone
+from hubbubd.runtime.records.steps import Step, gone
+from hubbubd.runtime.records.table import Change, Stored, Table
 
 __all__ = [
     "BOOKMARK_S",

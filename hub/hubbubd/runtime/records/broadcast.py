@@ -362,6 +362,7 @@ class Feed(Generic[T]):
     async def _events(self, watcher: _Watcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
         with self._joined(watcher, chosen) as group:
             if await self._caught_up(token):
+                watcher.pulse.require_open(resume_token=token)
                 watcher.forget()  # it is part of what was missed
             for missed in self._missed(group, token):
                 watcher.missed.extend(missed)

@@ -14,18 +14,17 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import anyio
 import structlog
 
-from hubbubd.errors import Aborted, Unavailable
-from hubbubd.runtime.records.broadcast import WatcherLimit
+from hubbubd.errors import Aborted, Unavailable, UnknownOutcome
 from hubbubd.runtime.records.health import RETRY_S, Health
-from hubbubd.runtime.records.table import Change, Step, Table
-from hubbubd.store import Commit, Conflict, Guard, Store, StoreUnavailable, Write
+from hubbubd.runtime.records.steps import Step
+from hubbubd.runtime.records.table import Change, Stored, Table
+from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Store, StoreUnavailable, Write
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter
 
@@ -37,6 +36,9 @@ LATER_S = 0.05
 
 ATTEMPTS = 100
 """How often what lost to another commit is made again."""
+
+TOGETHER = 2
+"""How often write-behind is tried in one commit before it is divided."""
 
 log = structlog.get_logger(__name__)
 
@@ -59,9 +61,10 @@ COMMIT_HOOK: ContextVar[CommitHook | None] = ContextVar("hubbub_commit_hook", de
 class Ledger:
     """All tables over one store. Follows the store from its construction on."""
 
-    def __init__(self, store: Store, tables: Sequence[Table[Any]], door: WatcherLimit, meter: Meter = OFF) -> None:
+    def __init__(self, store: Store, tables: Sequence[Table[Any]], stored: Stored, meter: Meter = OFF) -> None:
+        """`stored` is what the tables were loaded from."""
         self.store = store
-        self.door = door
+        self.door = stored.door
         self._meter = meter
         self._tables = tables
         self._by_noun = {table.noun: table for table in tables}
@@ -71,35 +74,45 @@ class Ledger:
         self._written = anyio.Event()
         self.health = Health(store)
         self._stop_listening = store.listen(self._applied)
+        stored.hand_over(self._applied)
 
     async def commit(self, changes: Sequence[Change[Any]]) -> None:
         """Make all changes durable, or none. Raises Conflict when a record's revision has changed, and Unavailable.
 
         They contain the steps that waited for the same records when they were made. However this ends, cancellation
-        included, the commit has concluded by then: the records show whether it held.
+        included, the commit has concluded by then: the records show whether it held. But after UnknownOutcome, which is
+        an Unavailable, they may show it later.
         """
         if not changes:
             return
         hook = COMMIT_HOOK.get()
         also = hook.change() if hook is not None else None
-        # A copy, as concurrent commits of the context may carry it: tables tell changes apart by identity.
-        carried = [*changes, replace(also)] if also is not None else changes
         try:
-            await _to_its_end(self._carry(carried, hook))
+            await self._carry(changes if also is None else [*changes, also], hook)
+        except OutcomeUnknown as exc:
+            self.health.failed(exc)
+            raise UnknownOutcome(str(exc)) from exc
         except StoreUnavailable as exc:
             self.health.failed(exc)
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
 
     async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
-        for change in changes:
+        for change in changes:  # at once: a step that is made from here on is none of those that the changes contain
             change.table.begin(change)
+        await _to_its_end(self._carried(changes, hook))
+
+    async def _carried(self, changes: Sequence[Change[Any]], hook: CommitHook | None) -> None:
+        sure = True
         try:
             await self._durable(changes)
             if hook is not None:
                 hook.committed()
+        except OutcomeUnknown:
+            sure = False
+            raise
         finally:
             for change in changes:
-                change.table.conclude(change)
+                change.table.conclude(change, sure=sure)
             if any(change.table.behind for change in changes):
                 self._due.set()
 
@@ -161,21 +174,39 @@ class Ledger:
                 self._due.set()
 
     async def flush(self) -> bool:
-        """Write what waits now; return False if that failed and it still waits."""
+        """Write what waits now; return False if some of it failed and still waits.
+
+        All is one commit. When that loses to others twice, or something in it cannot be written at all, each half is
+        written by itself, so that one record keeps no others waiting.
+        """
         async with self._flushing:
-            for _ in range(ATTEMPTS):
-                waiting = [change for table in self._tables for change in table.waiting()]
-                if not waiting:
-                    return True
-                try:
-                    await self._carry(waiting)
-                except Conflict:
-                    continue
-                except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
-                    self.health.failed(exc)
-                    return False
+            waiting = [(table, record_id) for table in self._tables for record_id in table.waiting()]
+            try:
+                return await self._flush(waiting)
+            except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
+                self.health.failed(exc)
+                return False
+
+    async def _flush(self, waiting: Sequence[tuple[Table[Any], str]]) -> bool:
+        for _ in range(TOGETHER if len(waiting) > 1 else ATTEMPTS):
+            changes = [change for table, record_id in waiting for change in table.queued(record_id)]
+            if not changes:
                 return True
+            try:
+                await self._carry(changes)
+            except Conflict:
+                continue
+            except ValueError:
+                if len(waiting) > 1:
+                    break
+                log.exception("change dropped: it cannot be written", key=changes[0].key)
+                changes[0].table.written(changes[0])
+            return True
+        if len(waiting) <= 1:
             return False
+        half = len(waiting) // 2
+        halves = [await self._flush(part) for part in (waiting[:half], waiting[half:])]
+        return all(halves)
 
     async def aclose(self) -> None:
         """Wait for commits under way, then stop following the store. Writes nothing by itself; `flush` does."""

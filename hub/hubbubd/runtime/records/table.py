@@ -7,7 +7,7 @@ What waits are steps, not states. When the store has something else than they we
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cache, partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
@@ -15,35 +15,22 @@ import structlog
 from pydantic import TypeAdapter
 
 from hubbubd.errors import NotFound
-from hubbubd.frozen import carried_over
 from hubbubd.runtime.records import mending
 from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
-from hubbubd.store import Snapshot, Store
+from hubbubd.runtime.records.steps import FEW, Step, Waiting
+from hubbubd.store import Commit, Snapshot, Store
 
 T = TypeVar("T")
 
 DELETIONS = 10_000
 """How many tombstones a table remembers for resuming watchers."""
 
-STEPS = 256
-"""How many steps wait for a record; more are joined into one, which changes the same fields."""
-
 ABSENT: Final = 0
 """The revision of a record that does not exist."""
 
-Step = Callable[[T | None], T | None]
-"""Returns what becomes of a record; the same object if there is nothing to do, None if it is deleted. Has no effects.
-
-It may be asked more than once, each time for what is there by then.
-"""
-
 log = structlog.get_logger(__name__)
-
-
-def gone(_: object) -> None:
-    """Delete the record, whatever has become of it."""
 
 
 @cache
@@ -65,7 +52,7 @@ class Change(Generic[T]):
     """A record's next state; None deletes it. Made by a table.
 
     `expected` is the revision of the record that it was planned from, ABSENT for a new one. `upto` is the number of the
-    newest step that it may contain.
+    newest step that it may contain. One that is `foreign` was made by another member, and may be several in one.
     """
 
     table: "Table[T]"
@@ -73,19 +60,13 @@ class Change(Generic[T]):
     record: T | None
     expected: int
     upto: int = 0
+    _: KW_ONLY
+    foreign: bool = False
 
     @property
     def key(self) -> str:
         """The record's key in the store."""
         return self.table.prefix + self.id
-
-
-@dataclass(slots=True)
-class _Waiting(Generic[T]):
-    """The steps that wait for a record, each with its number, and what they make of it."""
-
-    steps: list[tuple[int, Step[T]]]
-    record: T | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +77,28 @@ class Stored:
     snapshot: Snapshot
     oldest: int
     door: WatcherLimit
+    _: KW_ONLY
+    since: list[Commit] = field(default_factory=list[Commit])
+    stop_listening: Callable[[], None] = lambda: None
 
     @classmethod
     async def read(cls, store: Store, door: WatcherLimit) -> "Stored":
-        """Read everything. Nothing may be committed before a ledger follows the store. Raises StoreError."""
-        snapshot = await store.snapshot("")
-        return cls(store.id, snapshot, (await store.stats()).compacted_revision, door)
+        """Read everything, and note what others commit until a ledger follows the store. Raises StoreError."""
+        since: list[Commit] = []
+        stop_listening = store.listen(since.append)
+        try:
+            snapshot = await store.snapshot("")
+            oldest = (await store.stats()).compacted_revision
+        except BaseException:
+            stop_listening()
+            raise
+        return cls(store.id, snapshot, oldest, door, since=since, stop_listening=stop_listening)
+
+    def hand_over(self, listener: Callable[[Commit], None]) -> None:
+        """Call the listener, which follows the store from now on, with what it has missed."""
+        self.stop_listening()
+        for commit in self.since:
+            listener(commit)
 
 
 class Table(Generic[T]):
@@ -137,9 +134,11 @@ class Table(Generic[T]):
         self._rows: OrderedDict[str, _Row[T]] = OrderedDict()
         self._by_age = ByAge()
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        self._later: OrderedDict[str, _Waiting[T]] = OrderedDict()
+        self._later: OrderedDict[str, Waiting[T]] = OrderedDict()
         self._newest_step = 0
-        self._committing: dict[int, str] = {}
+        self._committing: dict[str, int] = {}
+        self._unsure = set[str]()
+        """Ids of records of which a commit may still happen that was given up."""
         self._load(stored.snapshot)
 
     def get(self, record_id: str) -> T:
@@ -176,14 +175,17 @@ class Table(Generic[T]):
         return (record for record in records if record is not None and chosen(record))
 
     def change(self, record_id: str, record: T | None) -> Change[T]:
-        """Return a change of the record as it is now: it holds only if that is so until then (compare-and-swap)."""
+        """Return a change of the record as it is now: it holds only if that is so until then (compare-and-swap).
+
+        It is to be committed at once, as the steps made since then are not in it.
+        """
         row = self._rows.get(record_id)
         expected = self._unreadable.get(record_id, ABSENT) if row is None else row.revision
         return Change(self, record_id, record, expected, self._newest_step)
 
     def new(self, record_id: str, record: T) -> Change[T]:
         """Return the making of a record: it holds only if there is none under this id."""
-        return Change(self, record_id, record, ABSENT)
+        return Change(self, record_id, record, self._unreadable.get(record_id, ABSENT))
 
     def step(self, record_id: str, step: Step[T]) -> list[Change[T]]:
         """Return the change that a step makes of the record as it is now; none if it has nothing to do."""
@@ -251,7 +253,8 @@ class Table(Generic[T]):
     def foreign(self, revision: int, record_id: str, value: bytes | None) -> Change[T]:
         """Return what another member has written, to be applied. One that cannot be read is as good as deleted."""
         self.defects.pop(record_id, None)
-        return Change(self, record_id, None if value is None else self._read(revision, record_id, value), revision)
+        record = None if value is None else self._read(revision, record_id, value)
+        return Change(self, record_id, record, revision, foreign=True)
 
     def each(self, action: Callable[[T], None]) -> None:
         """Call `action` for each record; a failure is logged and does not affect the others."""
@@ -271,8 +274,10 @@ class Table(Generic[T]):
             if self._unreadable.get(change.id) != revision:
                 self._unreadable.pop(change.id, None)
             self._deleted.pop(change.id, None)
+            self._unsure.discard(change.id)
             last_news = row.news if row is not None and self._looks_the_same(row.record, change.record) else None
-            self._put(revision, change, last_news)
+            # Whoever watched at another member may have seen what came between the two states.
+            self._put(revision, change, None if change.foreign else last_news)
             self.written(change)
             if row is None and change.record is None:
                 continue  # made and deleted since this hub looked last
@@ -343,29 +348,32 @@ class Table(Generic[T]):
         self._newest_step += 1
         waiting = self._later.get(record_id)
         if waiting is None:
-            self._later[record_id] = _Waiting([(self._newest_step, step)], after)
+            self._later[record_id] = Waiting([(self._newest_step, step)], after)
         else:
-            waiting.steps.append((self._newest_step, step))
             waiting.record = after
-            if len(waiting.steps) > STEPS:
+            waiting.steps.append((self._newest_step, step))
+            # A commit that is under way contains some of the steps, and not the last.
+            if len(waiting.steps) > FEW and record_id not in self._committing:
                 row = self._rows.get(record_id)
-                joined = partial(carried_over, None if row is None else row.record, after)
-                waiting.steps = [(self._newest_step, joined)]
+                waiting.join(None if row is None else row.record, sure=record_id not in self._unsure)
         self._by_age.put(record_id, after)
         return True
 
-    def waiting(self) -> list[Change[T]]:
-        """Return the changes that wait, except of records whose newer state a commit is carrying."""
-        carried = set(self._committing.values())
-        return [self.change(id_, waiting.record) for id_, waiting in self._later.items() if id_ not in carried]
+    def waiting(self) -> list[str]:
+        """Return the ids of the records with steps that wait, but not of those whose newer state a commit carries."""
+        return [record_id for record_id in self._later if record_id not in self._committing]
 
     def begin(self, change: Change[T]) -> None:
         """Register a commit's change."""
-        self._committing[id(change)] = change.id
+        self._committing[change.id] = self._committing.get(change.id, 0) + 1
 
-    def conclude(self, change: Change[T]) -> None:
-        """Unregister a commit's change, whatever the outcome."""
-        del self._committing[id(change)]
+    def conclude(self, change: Change[T], *, sure: bool = True) -> None:
+        """Unregister a commit's change, whatever the outcome; it is not `sure` if the commit may still happen."""
+        if not sure:
+            self._unsure.add(change.id)
+        others = self._committing.pop(change.id) - 1
+        if others:
+            self._committing[change.id] = others
 
     def written(self, change: Change[T]) -> None:
         """Forget the steps that a durable change contains, and make the others again from it."""

@@ -36,7 +36,10 @@ OUTCOMES: Mapping[object, str] = {"accept": "accepted", "decline": "declined", "
 
 
 class Measures:
-    """Metrics that follow servers, calls and pending requests; inactive while the meter is off."""
+    """Metrics that follow servers, calls and pending requests; inactive while the meter is off.
+
+    Gauges show all there is, at each member. What is counted or timed is so once, where its server is.
+    """
 
     def __init__(
         self,
@@ -78,11 +81,10 @@ class Measures:
         for request in sorted(requests, key=lambda r: r.created_at):
             self._count_open(None, request)
         servers.follow(self._follow_server)
-        # What there is, each member of a fleet shows; what happens is counted once, where the server is.
         calls.follow(self._count_queued)
-        calls.act(self._follow_call)
+        calls.act(self._started)
         requests.follow(self._count_open)
-        requests.act(self._follow_request)
+        requests.act(self._closed)
         self._observe()
 
     def _observe(self) -> None:
@@ -159,7 +161,7 @@ class Measures:
 
     # Calls
 
-    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+    def _started(self, before: Call | None, after: Call | None) -> None:
         if after is not None and after.started_at is not None and (before is None or before.started_at is None):
             self._meter.record(metrics.QUEUE_WAIT, max(after.started_at - after.created_at, 0.0))
 
@@ -168,7 +170,7 @@ class Measures:
 
     # Pending requests
 
-    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+    def _closed(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
         if after is None or _is_open(after) or not _is_open(before):
             return
         if after.state is RequestState.EXPIRED:
