@@ -143,7 +143,9 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
             async with offered.metrics(hub_settings, meter) as metrics:
-                surroundings = Surroundings(local, clock, tracer, meter, metrics, signals)
+                surroundings = Surroundings(
+                    local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
+                )
                 while await _live(settings, load, surroundings):
                     log.warning("this member of the fleet starts anew: others have taken its servers")
                     settings = load()
@@ -153,7 +155,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     closing.start_soon(to_thread.run_sync, close)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What outlives a life of a member of a fleet; a hub without one has a single life."""
 

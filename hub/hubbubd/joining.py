@@ -10,8 +10,7 @@ import structlog
 
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
-from hubbubd.rpc.fleet import FleetPort
-from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
