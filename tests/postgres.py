@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -141,16 +141,18 @@ class Proxy:
                 each.transport.abort()
 
         async def out() -> None:
-            while data := await reader.read(65536):
-                back.write(data)
+            with suppress(ConnectionError):
+                while data := await reader.read(65536):
+                    back.write(data)
 
         async def home() -> None:
-            while data := await there.read(65536):
-                if self._eats(data):
-                    return
-                while self.silent:
-                    await asyncio.sleep(0.01)
-                writer.write(data)
+            with suppress(ConnectionError):
+                while data := await there.read(65536):
+                    if self._eats(data):
+                        return
+                    while self.silent:
+                        await asyncio.sleep(0.01)
+                    writer.write(data)
 
         try:
             await asyncio.wait([asyncio.create_task(out()), asyncio.create_task(home())], return_when="FIRST_COMPLETED")
