@@ -193,7 +193,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
         ):
             hub.configuration.on_adopted(_adopt)
             listening.start_soon(_reload_on_hangup, hub.configuration)
-            await _serve_api(hub, hub_settings, around, joining)
+            await _serve_api(hub, hub_settings, around, joining, vault)
             listening.cancel_scope.cancel()
             return joining is not None and joining.fleet.lost.is_set()
     raise AssertionError
@@ -234,7 +234,9 @@ def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Ca
     return load_again
 
 
-async def _serve_api(hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None") -> None:
+async def _serve_api(
+    hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None", vault: Vault
+) -> None:
     """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
 
     A member of a fleet that was declared gone is not drained: its servers are with others.
@@ -244,7 +246,10 @@ async def _serve_api(hub: Hub, settings: HubSettings, around: Surroundings, join
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
     hurry = anyio.Event()
-    keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+    if joining is None:
+        keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+    else:
+        keys = await joining.keys(vault, hub.clock)
     handles = Handles(keys, hub.clock)
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.follow)

@@ -155,9 +155,9 @@ class Forwarding:
         return await self._opened(asked, here)
 
     async def _sent(self, asked: Asked, owner: Owner) -> bytes:
-        """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
-        stub = await self._peers.reach(owner)
+        """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.begun(owner)
+        stub = await self._peers.reach(owner)
         with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
@@ -216,7 +216,7 @@ class Forwarding:
         return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
 
     async def responses(self, stub: "FleetServiceAsyncStub", asked: Asked, owner: Owner) -> AsyncGenerator[bytes, None]:
-        """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
+        """Yield the responses of an RPC at another member. Raises HubError, and Elsewhere before the first."""
         request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
         stream = stub.ForwardStream(request, timeout=_timeout())
         try:
