@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -172,6 +172,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
         joining = _joining(hub_settings, membership)
         permit = joining.fleet.permit if joining is not None else None
         async with (
+            joining.living() if joining is not None else nullcontext(),
             _vault(hub_settings, joining) as vault,
             Hub.open(
                 store,

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+import anyio
 import structlog
 
 from hubbubd.config.fleet import FleetSettings
@@ -41,6 +42,16 @@ class Joining:
         """Serve the other members, and yield what forwards to them."""
         async with self.port.serving(hub, life=self.membership.life) as forwarding:
             yield forwarding
+
+    @asynccontextmanager
+    async def living(self) -> AsyncGenerator[None]:
+        """Say that this member lives, during the block."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.fleet.beat)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
 
     @asynccontextmanager
     async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:

@@ -184,8 +184,8 @@ def calls_of(
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
 
     def absent(server: str) -> HubError:
-        known = tables.servers.record(server) is not None and not ground.ownership.owns(server)
-        return changing(server) if known else NotFound("server", server)
+        known = tables.servers.record(server) is not None
+        return changing(server) if known and ground.ownership.me else NotFound("server", server)
 
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)
