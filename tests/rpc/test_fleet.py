@@ -83,6 +83,21 @@ async def test_a_call_at_another_member_is_made_by_the_owner(two: Two) -> None:
     assert not ingress.peer.sent
 
 
+async def test_who_started_a_call_finds_it_where_it_was_asked_for(two: Two, until: Until) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    ingress.store.held = True
+    starting = asyncio.create_task(ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
+    await until(lambda: bool(owner.peer.sent))
+    before = ingress.store.revision
+    assert not starting.done()
+    ingress.store.held = False
+    ingress.store.release()
+    started = await starting
+    assert ingress.store.revision > before
+    assert (await ingress.api(RPCS["GetCall"], call_pb2.GetCallRequest(id=started.call.id))).call.id == started.call.id
+
+
 def test_of_each_forwarded_rpc_it_is_known_whose_server_it_is_about() -> None:
     assert {path for path, rule in RULES.items() if rule.at is not At.HERE} == set(subjects._FINDERS)
 
