@@ -1,6 +1,6 @@
 """Constructors of the hub's parts, called by `Hub._wire`: which part gets which others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from hubbubd.clock import Clock
@@ -68,6 +68,11 @@ async def remember(store: Store, settings: HubSettings, meter: Meter, ownership:
     return Ledger(store, tables.all(), stored, meter), tables
 
 
+def catalog_of(ground: Ground, elsewhere: Callable[[], Collection[str]]) -> Catalog:
+    tables = ground.tables
+    return Catalog(ground.ledger, tables.lists, tables.entries, ground.clock, ground.background, elsewhere=elsewhere)
+
+
 def retention_of(ground: Ground, audit: Audit) -> Retention:
     tables = ground.tables
     return Retention(
@@ -92,6 +97,7 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
         alarms=ground.alarms,
         background=ground.background,
         door=ground.ledger.door,
+        in_fleet=bool(ground.ownership.me),
     )
 
 
@@ -223,6 +229,7 @@ def calls_of(
         quota=quotas.calls,
         spans=spans,
         absent=absent,
+        kept_if_named=bool(ground.ownership.me),
     )
 
 

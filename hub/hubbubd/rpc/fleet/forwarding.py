@@ -158,9 +158,9 @@ class Forwarding:
         return await self._opened(asked, here)
 
     async def _sent(self, asked: Asked, owner: Owner) -> bytes:
-        """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
-        stub = await self._peers.reach(owner)
+        """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.begun(owner)
+        stub = await self._peers.reach(owner)
         with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
@@ -222,14 +222,16 @@ class Forwarding:
         return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
 
     async def responses(self, stub: "FleetServiceAsyncStub", asked: Asked, owner: Owner) -> AsyncGenerator[bytes, None]:
-        """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
+        """Yield the responses of an RPC at another member. Raises HubError, and Elsewhere before the first."""
         request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
         stream = stub.ForwardStream(request, timeout=_timeout())
+        begun = False
         try:
             with _told(asked.server, owner):
                 while (step := await _read(stream)) is not EOF:
                     if step.HasField("failed"):
-                        raise _failure(step.failed)
+                        raise _failure(step.failed, nothing_done=not begun)
+                    begun = True
                     yield step.response
         finally:
             stream.cancel()
@@ -282,10 +284,10 @@ async def _read(stream: Any) -> Any:
         return await stream.read()
 
 
-def _failure(failed: bytes) -> Exception:
-    """Return the error with which the owner has answered."""
+def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
+    """Return the error with which the owner has answered; `nothing_done` says that it may have meant somebody else."""
     error = status.passed(Status.FromString(failed))
-    return Elsewhere() if error.reason in _ELSEWHERE else error
+    return Elsewhere() if nothing_done and error.reason in _ELSEWHERE else error
 
 
 def _timeout() -> float | None:
