@@ -30,7 +30,7 @@ DECLARE
 BEGIN
   INSERT INTO public.leases_noted (revision, server, member, life, at, robbed) VALUES (
     NEW.revision, substr(NEW.key, 7), member, life, extract(epoch FROM clock_timestamp()),
-    TG_OP = 'UPDATE' AND OLD.value IS NOT NULL AND member <> '' AND public.holder_lives(OLD.value)
+    TG_OP = 'UPDATE' AND OLD.value <> NEW.value AND member <> '' AND public.holder_lives(OLD.value)
   );
   RETURN NULL;
 END

@@ -111,7 +111,9 @@ class Storm:
                 await member.terminate()
         del noted
 
-    def _begin(self, people: list[Person], watches: dict[str, Seen], tasks: TaskGroup, begun: anyio.CancelScope) -> None:
+    def _begin(
+        self, people: list[Person], watches: dict[str, Seen], tasks: TaskGroup, begun: anyio.CancelScope
+    ) -> None:
         """Sets everybody to work: callers until they are told to stop, the others to the end."""
 
         async def callers() -> None:

@@ -15,6 +15,7 @@ from hubbub.v1 import call_pb2
 from hubbubd import bounds
 from hubbubd.errors import HubError, InvalidArgument, Unavailable
 from hubbubd.rpc import status
+from hubbubd.rpc.context import amend, current
 from hubbubd.rpc.interceptors import CALL_STREAM
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.store import Store
@@ -69,7 +70,7 @@ class Revisions(grpc.aio.ServerInterceptor):
         return make(serve, handler.request_deserializer, handler.response_serializer)
 
     def _newest(self) -> str:
-        return newest(self._store)
+        return f"{self._store.id} {max(self._store.revision, current().known)}"
 
     async def _wait_for(self, seen: str) -> None:
         """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
@@ -110,12 +111,16 @@ async def caught_up(store: Store, revision: int) -> None:
 
 
 async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] | None) -> None:
-    """Wait until a member has what another one has told in the metadata at the end, as `caught_up`."""
+    """Wait until a member has what another one has told in the metadata at the end, as `caught_up`.
+
+    If it does not come in time, the caller is told of that revision, and finds it at a member that has it.
+    """
     for key, value in told or ():
         history, _, number = str(value).partition(" ")
         revision = bounds.whole_text(number) if key == KEY and history == store.id else None
         if revision is not None:
             await caught_up(store, revision)
+            amend(known=max(current().known, revision))
 
 
 class _Telling:
