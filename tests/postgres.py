@@ -42,14 +42,40 @@ class Postgres:
         options = f"-p {self.port} -k {self.data} -c listen_addresses=127.0.0.1"
         self._control("start", "-w", "-l", f"{self.data}.log", "-o", options)
 
+    def psql(self, statement: str) -> str:
+        """Run one statement; what it returns, a line per row."""
+        assert self.programs
+        return _run(self.programs / "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement)
+
+    def standby(self, port: int, name: str) -> "Postgres":
+        """Start a standby beside it, which follows it and has no standby of its own."""
+        assert self.programs
+        assert self.data
+        data = self.data.with_name(name)
+        copy = (self.programs / "pg_basebackup", "-d", self.url, "-D", data, "-R", "-X", "stream", "-c", "fast")
+        _run(*copy, "--no-sync")
+        with (data / "postgresql.auto.conf").open("a") as settings:
+            settings.write("synchronous_standby_names = ''\n")
+        url = self.url.replace(f":{self.port}/", f":{port}/")
+        made = Postgres(url, self.host, port, self.programs, data)
+        made.start()
+        return made
+
+    def promote(self) -> None:
+        """Make a standby the server that takes writes."""
+        self._control("promote", "-w")
+
     def _control(self, *words: str) -> None:
         assert self.programs
-        _run(self.programs / "pg_ctl", "-D", str(self.data), *words)
+        _run(self.programs / "pg_ctl", "-D", str(self.data), *words, quiet=True)
 
 
-def _run(*words: str | Path) -> None:
+def _run(*words: str | Path, quiet: bool = False) -> str:
+    """Run a program, and return what it prints; nothing if it is `quiet`, as one is that leaves a server behind."""
     as_nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
-    subprocess.run([*as_nobody, *words], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S, cwd="/")
+    out = subprocess.DEVNULL if quiet else subprocess.PIPE
+    done = subprocess.run([*as_nobody, *words], check=True, stdout=out, timeout=LIMIT_S, cwd="/", text=True)
+    return (done.stdout or "").strip()
 
 
 @contextmanager

@@ -159,7 +159,7 @@ class Storm:
         for person in people:
             person.hasty = True
         with anyio.fail_after(LIMIT_S):
-            await self._answer_all(people)
+            await answer_all(people)
             fetched = await self._fetch_all(client)
         requests, calls, tasks = await client.inbox.list(), await client.calls.list(), await client.tasks.list()
         judge(self.memory, requests, calls, self.journal)
@@ -168,20 +168,7 @@ class Storm:
             if request is None or value != request.answer:
                 self.memory.wrong(f"task {task_id}: its result is {value}, its answer {request}")
         for name, records in (("inbox", requests), ("calls", calls), ("tasks", tasks)):
-            await self._compare(name, watches[name], {record.id: record for record in records})
-
-    async def _answer_all(self, people: list[Person]) -> None:
-        """Answers what is open until nothing waits any more."""
-        client = people[0].client
-        async with anyio.create_task_group() as answers:
-            while True:
-                for request in await client.inbox.list(states=["open"]):
-                    for person in people:
-                        person.consider(request, answers)
-                unfinished = await client.calls.list(states=["queued", "in_progress", "waiting_input"])
-                if not unfinished and not await client.inbox.list(states=["open"]):
-                    return
-                await anyio.sleep(0.1)
+            await compare(self.memory, name, watches[name], {record.id: record for record in records})
 
     async def _fetch_all(self, client: Any) -> dict[str, Any]:
         """The results of all receiver tasks as their server sees them, without what is added for the wire."""
@@ -196,20 +183,6 @@ class Storm:
         for lost in self.memory.tasks - set(found):
             self.memory.wrong(f"task {lost}: was seen and is gone")
         return found
-
-    async def _compare(self, name: str, seen: Seen, held: dict[str, Any]) -> None:
-        """A watch over all restarts must come to hold just what the list does."""
-        with anyio.move_on_after(LIMIT_S):
-            while {k: v.to_json() for k, v in seen.records.items()} != {k: v.to_json() for k, v in held.items()}:
-                await anyio.sleep(POLL_S)
-        differing = [
-            key
-            for key in seen.records.keys() | held.keys()
-            if key not in held or key not in seen.records or seen.records[key].to_json() != held[key].to_json()
-        ]
-        self.memory.counts[f"records seen by the watch of {name}"] = len(seen.records)
-        if differing or seen.resets:
-            self.memory.wrong(f"the watch of {name} was reset {seen.resets} times and differs in {differing}")
 
     async def _person(self, stack: AsyncExitStack, name: str) -> Person:
         client = await stack.enter_async_context(
@@ -255,6 +228,35 @@ class Storm:
         config = self.directory / "hub.toml"
         config.write_text(toml({"hub": plenty, "servers": servers}))
         return config
+
+
+async def answer_all(people: list[Person]) -> None:
+    """Answers what is open until nothing waits any more."""
+    client = people[0].client
+    async with anyio.create_task_group() as answers:
+        while True:
+            for request in await client.inbox.list(states=["open"]):
+                for person in people:
+                    person.consider(request, answers)
+            unfinished = await client.calls.list(states=["queued", "in_progress", "waiting_input"])
+            if not unfinished and not await client.inbox.list(states=["open"]):
+                return
+            await anyio.sleep(0.1)
+
+
+async def compare(memory: Memory, name: str, seen: Seen, held: dict[str, Any]) -> None:
+    """A watch over all restarts must come to hold just what the list does."""
+    with anyio.move_on_after(LIMIT_S):
+        while {k: v.to_json() for k, v in seen.records.items()} != {k: v.to_json() for k, v in held.items()}:
+            await anyio.sleep(POLL_S)
+    differing = [
+        key
+        for key in seen.records.keys() | held.keys()
+        if key not in held or key not in seen.records or seen.records[key].to_json() != held[key].to_json()
+    ]
+    memory.counts[f"records seen by the watch of {name}"] = len(seen.records)
+    if differing or seen.resets:
+        memory.wrong(f"the watch of {name} was reset {seen.resets} times and differs in {differing}")
 
 
 async def listening(port: int) -> None:

@@ -78,6 +78,7 @@ class Memory:
     tasks: set[str] = field(default_factory=set[str])
     violations: list[str] = field(default_factory=list[str])
     counts: Counter[str] = field(default_factory=Counter[str])
+    lasting: tuple[str, ...] = LASTING
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def attempt(self, request_id: str, person: str, number: bool, now: float) -> Attempt:
@@ -171,7 +172,7 @@ def _judge_servers(memory: Memory, held: dict[str, Any], journal: Path) -> None:
             memory.wrong(f"{noted['server']} received {value!r}, which was not accepted: {request}")
     for request in held.values():
         # A plain answer is delivered when the transport has it; one of these only when the server has replied.
-        replied = request.delivery == "delivered" and request.state == "answered" and request.server in LASTING
+        replied = request.delivery == "delivered" and request.state == "answered" and request.server in memory.lasting
         if replied and value_of(request.answer) not in received:
             memory.wrong(f"{request.id}: is said to be delivered and was not received")
     memory.counts["answers received by servers"] = sum(received.values())
@@ -195,7 +196,7 @@ def _judge_calls(memory: Memory, held: dict[str, Any], requests: dict[str, Any])
         else:
             memory.counts[f"calls {call.state}"] += 1
     for request in requests.values():
-        if request.server in LASTING:
+        if request.server in memory.lasting:
             call = held[request.call_id]
             told = (call.result or {}).get("content") or [{"text": ""}]
             memory.counts["answers found in the result of their call"] += 1

@@ -18,7 +18,10 @@ PAUSE_S = 0.1
 OPEN_CALLS = 4
 """Calls that one person has under way at once."""
 
-CALLS: tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...] = (
+Calls = tuple[tuple[str, str, Callable[[], dict[str, Any]]], ...]
+"""Servers, their tools, and what makes arguments."""
+
+CALLS: Calls = (
     ("asking", "ask", dict),
     ("plain", "ask", dict),
     ("tasks", "start", lambda: {"kind": "elicitation", "ttl": 3_600_000}),
@@ -38,12 +41,13 @@ def ended_call(error: HubbubError) -> bool:
 class Person:
     """One frontend with a connection of its own."""
 
-    def __init__(self, name: str, client: hubbub_client.Hub, memory: Memory, seed: str) -> None:
+    def __init__(self, name: str, client: hubbub_client.Hub, memory: Memory, seed: str, calls: Calls = CALLS) -> None:
         self.name = name
         self.client = client
         self.memory = memory
         self.random = random.Random(f"{seed}/{name}")
         self.hasty = False
+        self._calls = calls
         self._answering: set[str] = set()
 
     # Calls
@@ -54,7 +58,7 @@ class Person:
         async with anyio.create_task_group() as calls:
             while True:
                 await places.acquire()
-                server, tool, arguments = self.random.choice(CALLS)
+                server, tool, arguments = self.random.choice(self._calls)
                 calls.start_soon(self._call, places, server, tool, arguments())
                 await anyio.sleep(self.random.uniform(0, PAUSE_S))
 
@@ -68,9 +72,15 @@ class Person:
         else:
             self.memory.calls[call_id].acknowledged = True
             if waits:
-                self.memory.calls[call_id].result = (await handle.wait()).result
+                await self._wait(handle)
         finally:
             places.release()
+
+    async def _wait(self, handle: hubbub_client.CallHandle[Any]) -> None:
+        try:
+            self.memory.calls[handle.id].result = (await handle.wait()).result
+        except NotFound as error:
+            self.memory.wrong(f"{handle.id}: was acknowledged, and {self.name} is told: {error} at {time.time() % 86400:.3f} {self.client._link._endpoint} {self.client._link._seen.metadata()}")
 
     async def _persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Tries until the hub itself says yes or no; the id makes that one call. Raises what it says."""

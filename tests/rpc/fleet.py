@@ -22,7 +22,7 @@ from hubbubd.telemetry.meter import OFF as UNMEASURED
 from hubbubd.telemetry.meter import Meter
 
 from ..runtime.conftest import World, server
-from ..runtime.foreign import Member as Shared
+from ..runtime.foreign import Follower
 from ..runtime.noted import Noted
 from ..runtime.peer import Peer
 from .conftest import Caller, gate, settled
@@ -88,6 +88,12 @@ class Member:
         return Owner(self.name, 1, self.port.address)
 
     @property
+    def store(self) -> Follower:
+        """The store as it has it."""
+        assert isinstance(self.world.store, Follower)
+        return self.world.store
+
+    @property
     def peer(self) -> Peer:
         """Its server `one`."""
         return self.world.peer
@@ -117,7 +123,7 @@ class Fleet:
         await self.stack.enter_async_context(stack)
         port = FleetPort(self.settings_of(name, self.authority), LARGE)
         believed = Believed(name)
-        world = World(Shared(self.store, name), ownership=believed, tracer=Noted() if traced else None, meter=meter)
+        world = World(Follower(self.store, name), ownership=believed, tracer=Noted() if traced else None, meter=meter)
         world.settings |= settings
         for config in servers:
             believed.owners[config.name] = Owner(name, 1, port.address)

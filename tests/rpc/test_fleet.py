@@ -17,6 +17,7 @@ from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import PeerError
+from hubbubd.rpc import revision
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.fleet import forwarding, subjects
 from hubbubd.rpc.permissions import RULES, At
@@ -81,6 +82,38 @@ async def test_a_call_at_another_member_is_made_by_the_owner(two: Two) -> None:
     assert response.call.result == b'{"echo":{"name":"echo"}}'
     assert [sent.method for sent in owner.peer.sent] == ["tools/call"]
     assert not ingress.peer.sent
+
+
+async def test_who_started_a_call_finds_it_where_it_was_asked_for(two: Two, until: Until) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    ingress.store.held = True
+    starting = asyncio.create_task(ingress.api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
+    await until(lambda: bool(owner.peer.sent))
+    before = ingress.store.revision
+    assert not starting.done()
+    ingress.store.held = False
+    ingress.store.release()
+    started = await starting
+    assert ingress.store.revision > before
+    assert (await ingress.api(RPCS["GetCall"], call_pb2.GetCallRequest(id=started.call.id))).call.id == started.call.id
+
+
+async def test_a_member_that_hears_nothing_tells_the_caller_what_the_owner_has(
+    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revision, "BEHIND_S", 0.1)
+    ingress, owner = two
+    owner.peer.behaviour = never
+    ingress.store.held = True
+    asked = (*AUTHORIZED, (revision.KEY, revision.NOTHING))
+    start = ingress.api.channel.unary_unary("/hubbub.v1.CallService/StartCall")
+    starting = start(call_pb2.StartCallRequest(spec=spec()).SerializeToString(), metadata=asked)
+    await starting
+    history, number = dict(await starting.trailing_metadata())[revision.KEY].split()
+    assert history == owner.store.id
+    assert ingress.store.revision < int(number) <= owner.store.revision
+    ingress.store.release()
 
 
 def test_of_each_forwarded_rpc_it_is_known_whose_server_it_is_about() -> None:

@@ -20,39 +20,17 @@ from hubbubd.config import HubSettings
 from hubbubd.rpc import revision
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
-from hubbubd.store import Commit
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from ..clients.frozen import proxy
-from ..runtime.foreign import Member
+from ..runtime.foreign import Follower
 from .conftest import LIMIT_S, TOKEN, Refusal, explain, gate, settled
 
 CREDENTIALS = ("authorization", f"Bearer {TOKEN}")
 OF_ALL: Any = admin_pb2.ListTokensRequest().SerializeToString()
 LIST = "/hubbub.v1.AdminService/ListTokens"
-
-
-class Follower(Member):
-    """A member that knows which revision it was told of."""
-
-    def __init__(self, inner: SqliteStore, name: str) -> None:
-        super().__init__(inner, name)
-        self._told = inner.revision
-        self.listen(self._note)
-
-    def _note(self, commit: Commit) -> None:
-        self._told = commit.revision
-
-    @property
-    def revision(self) -> int:
-        return self._told
-
-    @property
-    def waiting(self) -> int:
-        """How many are told of commits beside the hub itself."""
-        return len(self._listeners)
 
 
 @dataclass

@@ -134,6 +134,27 @@ class Member(FailingStore):
         return write.ref is not None and write.ref[0] == self._name
 
 
+class Follower(Member):
+    """A member that knows which revision it was told of."""
+
+    def __init__(self, inner: SqliteStore, name: str) -> None:
+        super().__init__(inner, name)
+        self._told = inner.revision
+        self.listen(self._note)
+
+    def _note(self, commit: Commit) -> None:
+        self._told = commit.revision
+
+    @property
+    def revision(self) -> int:
+        return self._told
+
+    @property
+    def waiting(self) -> int:
+        """How many are told of commits beside the hub itself."""
+        return len(self._listeners)
+
+
 class Late(FailingStore):
     """Says once, when `unsure`, that it does not know, and commits when `soon` is awaited, if that still can be."""
 

@@ -5,7 +5,7 @@ that the caller has seen nothing yet. Whoever sends it is told the newest revisi
 each message of a stream of calls; the resume tokens of watches have it anyway. Whoever does not send it pays nothing.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, cast
 
 import anyio
@@ -15,6 +15,7 @@ from hubbub.v1 import call_pb2
 from hubbubd import bounds
 from hubbubd.errors import HubError, InvalidArgument, Unavailable
 from hubbubd.rpc import status
+from hubbubd.rpc.context import amend, current
 from hubbubd.rpc.interceptors import CALL_STREAM
 from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.store import Store
@@ -69,7 +70,7 @@ class Revisions(grpc.aio.ServerInterceptor):
         return make(serve, handler.request_deserializer, handler.response_serializer)
 
     def _newest(self) -> str:
-        return f"{self._store.id} {self._store.revision}"
+        return f"{self._store.id} {max(self._store.revision, current().known)}"
 
     async def _wait_for(self, seen: str) -> None:
         """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
@@ -79,15 +80,9 @@ class Revisions(grpc.aio.ServerInterceptor):
         revision = bounds.whole_text(number)
         if revision is None:
             raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
-        if history != self._store.id or self._store.revision >= revision:  # of another history it says nothing
+        if history != self._store.id:  # of another history it says nothing
             return
-        there = anyio.Event()
-        stop = self._store.listen(lambda commit: there.set() if commit.revision >= revision else None)
-        try:
-            with anyio.move_on_after(BEHIND_S):
-                await there.wait()
-        finally:
-            stop()
+        await caught_up(self._store, revision)
         if self._store.revision < revision:
             raise Unavailable(
                 f"this member has revision {self._store.revision}, its caller has seen {revision}; nothing was done",
@@ -95,6 +90,37 @@ class Revisions(grpc.aio.ServerInterceptor):
                 metadata={"revision": str(self._store.revision)},
                 retry_after_s=AGAIN_S,
             )
+
+
+def newest(store: Store) -> str:
+    """Return what says which revision a store has."""
+    return f"{store.id} {store.revision}"
+
+
+async def caught_up(store: Store, revision: int) -> None:
+    """Wait until a member has a revision, BEHIND_S at most."""
+    if store.revision >= revision:
+        return
+    there = anyio.Event()
+    stop = store.listen(lambda commit: there.set() if commit.revision >= revision else None)
+    try:
+        with anyio.move_on_after(BEHIND_S):
+            await there.wait()
+    finally:
+        stop()
+
+
+async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] | None) -> None:
+    """Wait until a member has what another one has told in the metadata at the end, as `caught_up`.
+
+    If it does not come in time, the caller is told of that revision, and finds it at a member that has it.
+    """
+    for key, value in told or ():
+        history, _, number = str(value).partition(" ")
+        revision = bounds.whole_text(number) if key == KEY and history == store.id else None
+        if revision is not None:
+            await caught_up(store, revision)
+            amend(known=max(current().known, revision))
 
 
 class _Telling:

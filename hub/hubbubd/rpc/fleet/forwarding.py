@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.core.access import Principal
 from hubbubd.errors import Category, Fault, HubError, Unavailable, UpstreamError
-from hubbubd.rpc import status
+from hubbubd.rpc import revision, status
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.live import LiveElsewhere
@@ -50,6 +50,9 @@ EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
+
+# Whoever made a call has its result, and is not to wait for its record as well.
+_READ_LATER = frozenset({"/hubbub.v1.CallService/CallMethod"})
 
 _ELSEWHERE = frozenset({"NOT_OWNER", "MOVED"})
 
@@ -161,7 +164,10 @@ class Forwarding:
         with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
-                response = await stub.Forward(request, timeout=_timeout())
+                forward = stub.Forward(request, timeout=_timeout())
+                response = await forward
+                if asked.path not in _READ_LATER:
+                    await revision.caught_up_with(self._hub.store, await forward.trailing_metadata())
         if response.HasField("failed"):
             raise _failure(response.failed)
         return response.response

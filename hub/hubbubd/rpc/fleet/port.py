@@ -62,7 +62,9 @@ class FleetPort:
         offered = servicers(hub, RpcSettings(self._max_message_bytes, ()))
         known = {rpc.path: rpc for each in offered for rpc in rpcs(*each, self._max_message_bytes)}
         live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
-        service = FleetService(known, hub.calls.live, hub.ownership, changes, name=self._settings.name, life=life)
+        service = FleetService(
+            known, hub.calls.live, hub.ownership, changes, hub.store, name=self._settings.name, life=life
+        )
         self._server.add_generic_rpc_handlers([service.handler()])
         await self._server.start()
         self._started = True

@@ -10,7 +10,7 @@ import grpc
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd import __version__
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
-from hubbubd.rpc import status
+from hubbubd.rpc import revision, status
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.opening import enter
@@ -19,6 +19,7 @@ from hubbubd.rpc.methods import Rpc
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.calls import LiveCalls
 from hubbubd.runtime.ownership import Ownership
+from hubbubd.store import Store
 
 SERVICE = pb.DESCRIPTOR.services_by_name["FleetService"]
 
@@ -35,6 +36,7 @@ class FleetService:
         calls: LiveCalls,
         ownership: Ownership,
         changes: Changes,
+        store: Store,
         *,
         name: str,
         life: int,
@@ -44,6 +46,7 @@ class FleetService:
         self._calls = calls
         self._ownership = ownership
         self._changes = changes
+        self._store = store
         self._name = name
         self._life = life
 
@@ -69,9 +72,12 @@ class FleetService:
             await status.abort(context, exc)
         try:
             response = await rpc.serve(rpc.parse(request.request))
-            return pb.ForwardResponse(response=response.SerializeToString())
+            outcome = pb.ForwardResponse(response=response.SerializeToString())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
-            return pb.ForwardResponse(failed=status.status_of(exc).SerializeToString())
+            outcome = pb.ForwardResponse(failed=status.status_of(exc).SerializeToString())
+        # The caller is not to hear of it before its own member has what was committed for it.
+        context.set_trailing_metadata(((revision.KEY, revision.newest(self._store)),))
+        return outcome
 
     async def _forward_stream(self, request: pb.ForwardStreamRequest, context: status.Context) -> None:
         try:

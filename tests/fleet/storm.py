@@ -1,0 +1,219 @@
+"""Kills, stops and cuts off the members of a fleet under load, and its database too, and checks that it keeps its word.
+
+    python -m tests.fleet.storm --kills 200 --stops 50 --partitions 50 --restarts 20 --failovers 20 [--seed N]
+
+or `make fleet`. The seed decides what happens in which order, and to whom. Exits with 1 when something acknowledged was
+lost, accepted or delivered twice, or when two members acted on one server.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from anyio.abc import TaskGroup
+
+import hubbub_client
+
+from ..e2e.conftest import child, environment
+from ..e2e.crash import answer_all, compare, listening, report
+from ..e2e.crash_model import Memory, Seen, judge
+from ..e2e.crash_people import Calls, Person, follow
+from ..ports import reserved
+from . import history
+from .databases import databases
+from .history import History
+from .members import NAMES, Members, members
+from .torment import Torment
+
+SCRIPTS = Path(__file__).parents[1] / "peers"
+MODULES = {"plain": "asking_server", "mrtr": "mrtr_server", "ext": "ext_tasks_server"}
+SERVERS = {f"{kind}{number}": module for kind, module in MODULES.items() for number in ("1", "2")}
+LASTING = tuple(name for name in SERVERS if not name.startswith("plain"))
+TOOLS = {"plain": ("ask",), "mrtr": ("three_forms", "two_rounds"), "ext": ("greet",)}
+CALLS: Calls = tuple((name, tool, dict) for name in SERVERS for tool in TOOLS[name[:-1]])
+PEOPLE = ("ann", "bob", "cyd", "dee", "eve", "fay")
+LIMIT_S = 120
+ROUND_S = 60
+"""Of one kill, stop, partition, restart or failover, until all members are well again; more is a fault."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often what happens."""
+
+    kills: int = 0
+    stops: int = 0
+    partitions: int = 0
+    restarts: int = 0
+    failovers: int = 0
+
+    def order(self, chance: random.Random) -> list[str]:
+        """All of it, in any order."""
+        rounds = [each.name for each in fields(self) for _ in range(getattr(self, each.name))]
+        chance.shuffle(rounds)
+        return rounds
+
+
+@dataclass
+class Storm:
+    """A fleet of three, with servers that ask, people who call and answer, and what befalls it."""
+
+    directory: Path
+    seed: int
+    lease_ttl_s: float
+    memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
+
+    @property
+    def journal(self) -> Path:
+        """The answers that servers have received."""
+        return self.directory / "journal.jsonl"
+
+    @property
+    def frames(self) -> Path:
+        """The requests that servers have received, and from whom."""
+        return self.directory / "frames.jsonl"
+
+    async def run(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Everything that is planned, and then all that was begun to its end."""
+        chance = random.Random(self.seed)
+        async with AsyncExitStack() as stack:
+            both = stack.enter_context(databases())
+            servers = await self._servers(stack)
+            fleet = await stack.enter_async_context(
+                members(self.directory, both, servers, lease_ttl_s=self.lease_ttl_s)
+            )
+            noted = History(f"{both.primary.url.replace('127.0.0.1', '127.0.0.1')}")
+            torment = Torment(fleet, both, chance, self.memory, self.lease_ttl_s)
+            await torment.begin(stack)
+            people = [await self._person(stack, fleet, number, name) for number, name in enumerate(PEOPLE)]
+            watches = {"inbox": Seen(), "calls": Seen(), "tasks": Seen()}
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            begun = anyio.CancelScope()
+            self._begin(people, watches, tasks, begun)
+            for number, what in enumerate(plan.order(chance), 1):
+                await anyio.sleep(chance.uniform(0.2, 1.0))
+                with anyio.fail_after(ROUND_S):
+                    took = await getattr(torment, what)()
+                self.memory.counts[what] += 1
+                say(f"{number:4} {what}: {took}")
+            await self._finish(people, begun, watches, torment)
+            tasks.cancel_scope.cancel()
+            for member in fleet.all.values():
+                await member.terminate()
+        del noted
+
+    def _begin(
+        self, people: list[Person], watches: dict[str, Seen], tasks: TaskGroup, begun: anyio.CancelScope
+    ) -> None:
+        """Sets everybody to work: callers until they are told to stop, the others to the end."""
+
+        async def callers() -> None:
+            with begun:
+                async with anyio.create_task_group() as calling:
+                    for person in people:
+                        calling.start_soon(person.call_forever)
+
+        for name, seen in watches.items():
+            tasks.start_soon(follow, getattr(people[0].client, name).watch(), seen)
+        for person in people:
+            tasks.start_soon(person.answer_forever)
+            tasks.start_soon(person.look_again_forever)
+        tasks.start_soon(callers)
+
+    async def _finish(
+        self, people: list[Person], begun: anyio.CancelScope, watches: dict[str, Seen], torment: Torment
+    ) -> None:
+        """Lets everything end that was begun, and judges."""
+        begun.cancel()
+        client = people[0].client
+        for person in people:
+            person.hasty = True
+        with anyio.fail_after(LIMIT_S):
+            await answer_all(people)
+        requests, calls, tasks = await client.inbox.list(), await client.calls.list(), await client.tasks.list()
+        judge(self.memory, requests, calls, self.journal)
+        self._judge_plain({request.id: request for request in requests})
+        for name, records in (("inbox", requests), ("calls", calls), ("tasks", tasks)):
+            await compare(self.memory, name, watches[name], {record.id: record for record in records})
+        held = await torment.history.held()
+        for wrong in history.judge(held, history.frames(self.frames), self.memory.counts):
+            self.memory.wrong(wrong)
+        torment.tell()
+
+    def _judge_plain(self, held: dict[str, Any]) -> None:
+        """A plain answer reaches its server once at most; one in rounds may come again, as its value shows."""
+        import json
+        from collections import Counter
+
+        from ..e2e.crash_model import value_of
+
+        received = Counter(value_of(json.loads(line)["answer"]) for line in self.journal.read_text().splitlines())
+        for value, attempt in self.memory.attempts.items():
+            request = held.get(attempt.request_id)
+            if request is not None and request.server.startswith("plain") and received[value] > 1:
+                self.memory.wrong(f"{request.id}: its plain answer {value!r} was delivered {received[value]} times")
+
+    async def _person(self, stack: AsyncExitStack, fleet: Members, number: int, name: str) -> Person:
+        """Each second one knows all members, from a different one on; the others know two."""
+        client = await stack.enter_async_context(
+            hubbub_client.connect(self._addresses(fleet, number), fleet.token, name=name, connect_timeout_s=1)
+        )
+        return Person(name, client, self.memory, str(self.seed), CALLS)
+
+    def _addresses(self, fleet: Members, number: int) -> str:
+        turned = NAMES[number % len(NAMES) :] + NAMES[: number % len(NAMES)]
+        return fleet.address(*(turned if number % 2 else turned[:2]))
+
+    async def _servers(self, stack: AsyncExitStack) -> dict[str, Any]:
+        """The MCP servers, which stay up; their entries in each member's file."""
+        entries: dict[str, Any] = {}
+        log = stack.enter_context((self.directory / "peers.log").open("ab"))
+        for name, module in SERVERS.items():
+            port = stack.enter_context(reserved())
+            env = environment() | {
+                **{"PORT": str(port), "SERVER": name},
+                **{"JOURNAL": str(self.journal), "FRAMES": str(self.frames)},
+            }
+            command = [sys.executable, str(SCRIPTS / "framed_server.py"), module]
+            await stack.enter_async_context(child(command, env=env, stdout=log, stderr=log))
+            legacy = {"protocol": "2025-11-25"} if name.startswith("plain") else {}
+            entries[name] = {
+                **{"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Member": "${MEMBER}"}},
+                **{"max_in_flight": 4, "auto_reject_on_timeout": False},
+                **legacy,
+            }
+        for entry in entries.values():
+            await listening(int(entry["url"].split(":")[2].split("/")[0]))
+        return entries
+
+
+async def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for each in fields(Plan):
+        parser.add_argument(f"--{each.name}", type=int, default=0)
+    parser.add_argument("--ttl", type=float, default=2.0, help="lease_ttl_s of the members, in seconds")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--keep", type=Path, help="a directory for logs, which stays")
+    options = parser.parse_args()
+    plan = Plan(**{each.name: getattr(options, each.name) for each in fields(Plan)})
+    began = monotonic()
+    with tempfile.TemporaryDirectory(prefix="hubbub-fleet-") as directory:
+        storm = Storm(options.keep or Path(directory), options.seed, options.ttl)
+        print(f"seed {options.seed}", flush=True)
+        await storm.run(plan, lambda line: print(f"{monotonic() - began:6.0f} s  {line}", flush=True))
+    print(report(storm.memory))
+    return 1 if storm.memory.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main))

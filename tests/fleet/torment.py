@@ -1,0 +1,207 @@
+"""What befalls a fleet: each method is one kill, stop, partition, restart or failover, until all members serve again."""
+
+import random
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import anyio
+import asyncpg
+from anyio import to_thread
+
+import hubbub_client
+from hubbub_client import HubbubError
+
+from ..e2e.crash_model import Memory
+from .databases import Databases
+from .history import Held, History
+from .members import NAMES, Member, Members
+
+PROBES = {"plain": ("count", {"steps": 0}), "mrtr": ("echo", {"text": "there"})}
+"""Calls that ask nobody, by the kind of their server."""
+POLL_S = 0.05
+CALL_S = 5.0
+"""How long a probing call may take before another one is made."""
+LONG = 3.0
+"""Leases' times for which a member is stopped or cut off."""
+AT_ONCE = 0.3
+"""How often a killed member is started again at once, as by a supervisor."""
+AWAY_EVERY = 2
+"""Which restarts of the database have it away for two leases' times."""
+
+
+@dataclass
+class Torment:
+    """The fleet, and how long it took to be well again, in seconds."""
+
+    fleet: Members
+    databases: Databases
+    chance: random.Random
+    memory: Memory
+    lease_ttl_s: float
+    took_s: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    clients: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def history(self) -> History:
+        """Of the database that takes writes now."""
+        return History(self.databases.primary.url)
+
+    async def begin(self, stack: AsyncExitStack) -> None:
+        """Notes leases from now on, and waits until all servers are with somebody."""
+        await self.history.begin()
+        for name in NAMES:
+            self.clients[name] = await stack.enter_async_context(
+                hubbub_client.connect(self.fleet.address(name), self.fleet.token, connect_timeout_s=1)
+            )
+        with anyio.fail_after(60):
+            await self._all_serve()
+
+    # What befalls it
+
+    async def kills(self) -> str:
+        """Kills a member, and starts it again: at once, or when its servers are with others."""
+        victim, servers = await self._victim()
+        at_once = self.chance.random() < AT_ONCE
+        begun = monotonic()
+        await victim.kill()
+        async with anyio.create_task_group() as starting:
+            if at_once:
+                starting.start_soon(victim.start)
+            await self._answered(servers, [name for name in NAMES if at_once or name != victim.name])
+            self._note("restart after a kill" if at_once else "takeover after a kill", begun, bool(servers))
+            if not at_once:
+                starting.start_soon(victim.start)
+        await self._all_serve()
+        return f"{victim.name} with {servers}, {'at once' if at_once else 'later'}, {monotonic() - begun:.1f} s"
+
+    async def stops(self) -> str:
+        """Has a member stand still, and go on when its servers are with others."""
+        victim, servers = await self._victim()
+        begun = monotonic()
+        victim.stop()
+        try:
+            async with anyio.create_task_group() as together:
+                together.start_soon(anyio.sleep, LONG * self.lease_ttl_s * self.chance.uniform(1, 1.2))
+                await self._answered(servers, [name for name in NAMES if name != victim.name])
+                self._note("takeover after a stop", begun, bool(servers))
+        finally:
+            victim.wake()
+        return f"{victim.name} with {servers}, {await self._back(victim, 'a stop')}"
+
+    async def partitions(self) -> str:
+        """Cuts a member off from the database, all from each other, or both."""
+        victim, servers = await self._victim()
+        kind = self.chance.choice(("database", "members", "both"))
+        gates = [] if kind == "members" else list(victim.to_databases)
+        gates += [] if kind == "database" else [member.to_itself for member in self.fleet.all.values()]
+        begun = monotonic()
+        for gate in gates:
+            gate.shut()
+        try:
+            async with anyio.create_task_group() as together:
+                together.start_soon(anyio.sleep, LONG * self.lease_ttl_s * self.chance.uniform(1, 1.2))
+                if kind == "database":
+                    await self._answered(servers, [name for name in NAMES if name != victim.name])
+                    self._note("takeover after a partition", begun, bool(servers))
+        finally:
+            for gate in gates:
+                gate.open()
+        self.memory.counts[f"partitions: {kind}"] += 1
+        return f"{victim.name} with {servers} from {kind}, {await self._back(victim, 'a partition')}"
+
+    async def restarts(self) -> str:
+        """Restarts the database as after a crash; nobody is to lose a server by that."""
+        long = self.memory.counts["restarts"] % AWAY_EVERY == AWAY_EVERY - 1
+        before = await self.history.held()
+        begun = monotonic()
+        await to_thread.run_sync(self.databases.restart, 2 * self.lease_ttl_s if long else 0.0)
+        await self._all_serve()
+        self._note("until all serve after a restart of the database", begun, True)
+        for change in taken_over(await self.history.held(), before[-1].revision):
+            self.memory.wrong(f"a restart of the database, away {'long' if long else 'shortly'}: {change}")
+        return f"{monotonic() - begun:.1f} s"
+
+    async def failovers(self) -> str:
+        """Starts a synchronous standby, kills the database, and has the standby take over."""
+        standby = await to_thread.run_sync(self.databases.stand_by)
+        await anyio.sleep(self.chance.uniform(0.2, 1))
+        begun = monotonic()
+        await to_thread.run_sync(self.databases.fail_over, standby)
+        await self._all_serve()
+        self._note("until all serve after a failover", begun, True)
+        return f"{monotonic() - begun:.1f} s"
+
+    # How it is
+
+    def tell(self) -> None:
+        """Puts how long it took among the counts."""
+        for what, took in self.took_s.items():
+            ordered = sorted(took)
+            p50, p95 = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.95))
+            name = f"times {what}: p50 {p50:.1f} s, p95 {p95:.1f} s, max {ordered[-1]:.1f} s"
+            self.memory.counts[name] = len(took)
+
+    def _note(self, what: str, begun: float, measured: bool) -> None:
+        if measured:
+            self.took_s.setdefault(what, []).append(monotonic() - begun)
+
+    async def _victim(self) -> tuple[Member, list[str]]:
+        """Any member, and what of it can be called without a question."""
+        name = self.chance.choice(NAMES)
+        owners = await self.history.owners()
+        return self.fleet.all[name], [each for each in owners if owners[each] == name and each[:-1] in PROBES]
+
+    async def _back(self, victim: Member, what: str) -> str:
+        begun = monotonic()
+        await self._serves(victim.name)
+        self._note(f"until it serves again after {what}", begun, True)
+        await self._all_serve()
+        return f"served again after {self.took_s[f'until it serves again after {what}'][-1]:.1f} s"
+
+    async def _all_serve(self) -> None:
+        async with anyio.create_task_group() as together:
+            for name in NAMES:
+                together.start_soon(self._serves, name)
+
+    async def _serves(self, name: str) -> None:
+        """Waits until a member takes part, and calls through it are answered."""
+        while True:
+            try:
+                if await self.history.lives(name) is not None:
+                    break
+            except (OSError, asyncpg.PostgresError):
+                pass
+            await anyio.sleep(POLL_S)
+        await self._answered([f"{kind}{number}" for kind in PROBES for number in (1, 2)], [name])
+
+    async def _answered(self, servers: list[str], names: list[str]) -> None:
+        """Waits until each of these servers has answered a call that was made at one of these members."""
+        async with anyio.create_task_group() as together:
+            for server in servers:
+                together.start_soon(self._answers, server, names)
+
+    async def _answers(self, server: str, names: list[str]) -> None:
+        tool, arguments = PROBES[server[:-1]]
+        while True:
+            client = self.clients[self.chance.choice(names)]
+            with anyio.move_on_after(CALL_S):
+                try:
+                    await client.call_tool(server, tool, arguments)
+                    return
+                except HubbubError as error:
+                    self.memory.counts[f"probes refused {error.reason or error.code}"] += 1
+            await anyio.sleep(POLL_S)
+
+
+def taken_over(held: list[Held], after: int) -> list[Held]:
+    """The leases that went from one member to another after a revision, without having been given up."""
+    last: dict[str, Held] = {}
+    found: list[Held] = []
+    for each in held:
+        before = last.get(each.server)
+        if each.revision > after and before and before.member and each.member not in ("", before.member):
+            found.append(each)
+        last[each.server] = each
+    return found
