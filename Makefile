@@ -331,7 +331,7 @@ constraints: $(VENV)/dev.stamp
 	$(PYTHON) -m venv $(VENV)/hashes
 	$(VENV)/hashes/bin/pip install --quiet 'uv==0.13.*'
 	grep -o 'hatchling[^"]*' pyproject.toml | tail -n 1 | \
-	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra telemetry --extra web --quiet \
+	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --extra web --quiet \
 	  --constraint constraints.txt --python-platform linux --python-version 3.12 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --output-file hub/requirements.txt
 

