@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -143,7 +143,9 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
             async with offered.metrics(hub_settings, meter) as metrics:
-                surroundings = Surroundings(local, clock, tracer, meter, metrics, signals)
+                surroundings = Surroundings(
+                    local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
+                )
                 while await _live(settings, load, surroundings):
                     log.warning("this member of the fleet starts anew: others have taken its servers")
                     settings = load()
@@ -153,7 +155,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                     closing.start_soon(to_thread.run_sync, close)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What outlives a life of a member of a fleet; a hub without one has a single life."""
 
@@ -172,6 +174,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
         joining = _joining(hub_settings, membership)
         permit = joining.fleet.permit if joining is not None else None
         async with (
+            joining.living() if joining is not None else nullcontext(),
             _vault(hub_settings, joining) as vault,
             Hub.open(
                 store,
@@ -190,7 +193,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
         ):
             hub.configuration.on_adopted(_adopt)
             listening.start_soon(_reload_on_hangup, hub.configuration)
-            await _serve_api(hub, hub_settings, around, joining)
+            await _serve_api(hub, hub_settings, around, joining, vault)
             listening.cancel_scope.cancel()
             return joining is not None and joining.fleet.lost.is_set()
     raise AssertionError
@@ -231,7 +234,9 @@ def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Ca
     return load_again
 
 
-async def _serve_api(hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None") -> None:
+async def _serve_api(
+    hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None", vault: Vault
+) -> None:
     """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
 
     A member of a fleet that was declared gone is not drained: its servers are with others.
@@ -241,7 +246,10 @@ async def _serve_api(hub: Hub, settings: HubSettings, around: Surroundings, join
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
     hurry = anyio.Event()
-    keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+    if joining is None:
+        keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+    else:
+        keys = await joining.keys(vault, hub.clock)
     handles = Handles(keys, hub.clock)
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.follow)

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ import anyio
 from pydantic import SecretStr
 
 from hubbubd import console
+from hubbubd.clock import elapsed
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.places import OPTION, CopyOrder, DatabasePlace, Place
 from hubbubd.errors import ConfigError
@@ -43,7 +43,7 @@ async def _made(order: CopyOrder, settings: HubSettings) -> Transferred | None:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(end)
-            done = await carry_out(order, settings, progress(time.monotonic))
+            done = await carry_out(order, settings, progress(elapsed))
             tasks.cancel_scope.cancel()
     return done
 
@@ -95,7 +95,7 @@ class _Secrets:
 
     async def all(self) -> dict[str, dict[str, Any]]:
         """As `Vault`."""
-        if not await self._store.exists():
+        if isinstance(self._place, DatabasePlace) and not await self._store.exists():
             return {}
         async with self._opened() as vault:
             return vault.all()

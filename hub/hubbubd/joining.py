@@ -5,18 +5,22 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+import anyio
 import structlog
 
+from hubbubd.clock import Clock
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
-from hubbubd.rpc.fleet import FleetPort
-from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.downstream.shared_keys import SharedKeyRing
+from hubbubd.errors import Unavailable
+from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Membership
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.upstream.ports import Vault
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +47,16 @@ class Joining:
             yield forwarding
 
     @asynccontextmanager
+    async def living(self) -> AsyncGenerator[None]:
+        """Say that this member lives, during the block."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.fleet.beat)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
     async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
         """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
         keys = VaultKeys.load(self.settings.vault_key_file, os.environ)
@@ -51,6 +65,13 @@ class Joining:
             yield vault
         finally:
             await vault.close()
+
+    async def keys(self, vault: Vault, clock: Clock) -> SharedKeyRing:
+        """Return the keys that seal what hosts are given to keep. Raises Unavailable, and StoreError."""
+        try:
+            return await SharedKeyRing.shared(vault, clock)
+        except OSError as exc:
+            raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 
     async def publish(self, address: str) -> None:
         """Tell the others where clients reach this member, and where they do."""

@@ -287,9 +287,9 @@ async def test_a_call_ends_with_the_credential_of_its_caller(two: Two, until: Un
 async def test_the_owner_of_another_machine_is_not_the_owner_of_this_one(two: Two) -> None:
     """Whoever reads the data directory there may start any program there, and not here."""
     ingress, owner = two
-    await owner.api(RPCS["AddServer"], server_pb2.AddServerRequest(spec=spec_of(name="added", command=PEER)))
     for member in two:
         member.believed.hear("added", owner.owner)
+    await owner.api(RPCS["AddServer"], server_pb2.AddServerRequest(spec=spec_of(name="added", command=PEER)))
     change = server_pb2.UpdateServerRequest(spec=spec_of(name="added", command="/bin/true"))
     assert (await ingress.api.refused(RPCS["UpdateServer"], change)).reason == "COMMAND_NOT_ALLOWED"
     await owner.api(RPCS["UpdateServer"], change)

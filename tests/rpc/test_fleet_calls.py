@@ -157,10 +157,10 @@ async def test_what_was_forwarded_goes_no_further(two: Two) -> None:
     """Not even if the server has just been lost."""
     caller, owner = two
     amend(forwarded=True)
-    with pytest.raises(NotFound):
-        await caller.hub.calls.call(spec(), "ann")
-    with pytest.raises((NotFound, FailedPrecondition)):
-        await caller.hub.calls.start(spec(), "ann")
+    for act in (caller.hub.calls.call(spec(), "ann"), caller.hub.calls.start(spec(), "ann")):
+        with pytest.raises(Unavailable) as refused:
+            await act
+        assert refused.value.reason == "OWNER_CHANGING"
     assert not owner.peer.sent
 
 

@@ -73,6 +73,7 @@ CASES: list[tuple[Exception, grpc.StatusCode, str]] = [
     (errors.Unauthenticated("no"), grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
     (errors.ResourceExhausted("full", reason="QUEUE_FULL"), grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL"),
     (errors.Unavailable("later"), grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    (errors.UnknownOutcome("who knows"), grpc.StatusCode.UNAVAILABLE, "OUTCOME_UNKNOWN"),
     (errors.Aborted("again"), grpc.StatusCode.ABORTED, "ABORTED"),
     (fault(Category.CONNECTION), grpc.StatusCode.UNAVAILABLE, "SOME_CODE"),
     (fault(Category.TRANSPORT), grpc.StatusCode.UNAVAILABLE, "SOME_CODE"),

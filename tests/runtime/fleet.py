@@ -179,6 +179,7 @@ class Members:
                 running = self.running[name] = Running(name, hub, store, self)
                 started.append(running)
                 async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(fleet.beat)
                     waiting.start_soon(self._until_lost, fleet, running)
                     await running.ended.wait()
                     waiting.cancel_scope.cancel()

@@ -45,6 +45,9 @@ class Pocket:
         """As `ports.Vault`."""
         self.kept[server] = secrets or {}
 
+    async def refresh(self, *servers: str) -> None:
+        """As `ports.Vault`: nobody else has it."""
+
 
 class Recorder:
     """Implements `ports.Inbound`: keeps what comes and answers as `answer` says."""

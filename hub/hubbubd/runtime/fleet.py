@@ -101,6 +101,7 @@ class Fleet:
         self._free_since: dict[str, float] = {}
         self._kept_until: dict[str, float] = {}
         self._handed_on_at = now()
+        self._position: Callable[[], int] = lambda: 0
         self._listeners: list[Callable[[str], None]] = []
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
@@ -108,6 +109,7 @@ class Fleet:
     def join(self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands) -> None:
         """Follow the leases from now on."""
         self._ledger = ledger
+        self._position = lambda: ledger.store.revision
         self._leases = leases
         self._servers = servers
         self._hands = hands
@@ -201,16 +203,18 @@ class Fleet:
     # At work
 
     async def run(self) -> None:
-        """Beat and scan until this member is found to be gone, or until cancelled."""
+        """Look after the servers until this member is found to be gone, or until cancelled."""
         async with anyio.create_task_group() as self._tasks:
-            tasks = self._tasks
-            tasks.start_soon(self._beat)
-            tasks.start_soon(self._scan)
+            self._tasks.start_soon(self._scan)
             await self.lost.wait()
-            tasks.cancel_scope.cancel()
+            self._tasks.cancel_scope.cancel()
 
-    async def _beat(self) -> None:
-        while True:
+    async def beat(self) -> None:
+        """Say again and again that this member lives, from the opening of the store on, until it is found to be gone.
+
+        What is to be read at the start may take longer than a lease.
+        """
+        while not self.lost.is_set():
             started = self._now()
             held = not self.may_act()
             if await self._certain(self._beaten):
@@ -222,7 +226,7 @@ class Fleet:
             await anyio.sleep(self._membership.lease_ttl_s / BEATS)
 
     async def _beaten(self) -> None:
-        self.ahead_s = await self._membership.beat(self._ledger.store.revision)
+        self.ahead_s = await self._membership.beat(self._position())
 
     async def _scan(self) -> None:
         while True:

@@ -26,6 +26,7 @@ from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLeve
 from hubbubd.runtime.wiring import (
     Ground,
     calls_of,
+    catalog_of,
     configuration_of,
     inbox_of,
     remember,
@@ -177,9 +178,7 @@ class Hub:
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)
         inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
-        catalog = Catalog(
-            ledger, tables.lists, tables.entries, clock, ground.background, elsewhere=lambda: servers.elsewhere()
-        )
+        catalog = catalog_of(ground, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)
         consents = Consents(rounds, clock)

@@ -1,6 +1,6 @@
 """Constructors of the hub's parts, called by `Hub._wire`: which part gets which others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from hubbubd.clock import Clock
@@ -66,6 +66,11 @@ async def remember(store: Store, settings: HubSettings, meter: Meter, ownership:
     stored = await Stored.read(store, door)
     tables = Tables(stored, ownership)
     return Ledger(store, tables.all(), stored, meter), tables
+
+
+def catalog_of(ground: Ground, elsewhere: Callable[[], Collection[str]]) -> Catalog:
+    tables = ground.tables
+    return Catalog(ground.ledger, tables.lists, tables.entries, ground.clock, ground.background, elsewhere=elsewhere)
 
 
 def retention_of(ground: Ground, audit: Audit) -> Retention:
@@ -184,8 +189,8 @@ def calls_of(
     ledger, tables, clock = ground.ledger, ground.tables, ground.clock
 
     def absent(server: str) -> HubError:
-        known = tables.servers.record(server) is not None and not ground.ownership.owns(server)
-        return changing(server) if known else NotFound("server", server)
+        known = tables.servers.record(server) is not None
+        return changing(server) if known and ground.ownership.me else NotFound("server", server)
 
     resumption, support = Resumption(rounds, consents, client_tasks), TaskSupport(catalog)
     spans = SpanRecorder(ground.tracer, ledger, tables.calls, tables.requests, tables.tasks)

@@ -32,7 +32,7 @@ from hubbubd.rpc.fleet.subjects import subject
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.ownership import Owner
+from hubbubd.runtime.ownership import Owner, changing
 from hubbubd.telemetry.metrics import FORWARD
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
 
@@ -45,9 +45,6 @@ log = structlog.get_logger(__name__)
 
 CHANGE_S = 2.0
 """Seconds to wait until this member hears of a server's new owner."""
-
-AGAIN_S = 1.0
-"""Seconds after which a caller may try again what had no owner."""
 
 EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
@@ -139,13 +136,13 @@ class Forwarding:
                     await changed.wait()
             if self._ownership.owns(server):
                 return await here()
-        raise _changing(server)
+        raise changing(server)
 
     async def send(self, asked: Asked) -> bytes:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
 
         async def here() -> bytes:
-            raise _changing(asked.server)  # it has just come to this member
+            raise changing(asked.server)  # it has just come to this member
 
         return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here)
 
@@ -153,14 +150,14 @@ class Forwarding:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
 
         async def here() -> AsyncGenerator[bytes, None]:
-            raise _changing(asked.server)
+            raise changing(asked.server)
 
         return await self._opened(asked, here)
 
     async def _sent(self, asked: Asked, owner: Owner) -> bytes:
-        """Have the owner carry out a unary RPC, and return the response. Raises HubError, Unreached, Elsewhere."""
-        stub = await self._peers.reach(owner)
+        """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.begun(owner)
+        stub = await self._peers.reach(owner)
         with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
@@ -219,7 +216,7 @@ class Forwarding:
         return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
 
     async def responses(self, stub: "FleetServiceAsyncStub", asked: Asked, owner: Owner) -> AsyncGenerator[bytes, None]:
-        """Yield the responses of an RPC at another member. Raises HubError and Elsewhere."""
+        """Yield the responses of an RPC at another member. Raises HubError, and Elsewhere before the first."""
         request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
         stream = stub.ForwardStream(request, timeout=_timeout())
         try:
@@ -296,15 +293,6 @@ async def _after(first: bytes | None, others: AsyncGenerator[bytes, None]) -> As
             yield first
         async for each in others:
             yield each
-
-
-def _changing(server: str) -> Unavailable:
-    return Unavailable(
-        f"{server} has no member that serves it just now; it is being handed on",
-        reason="OWNER_CHANGING",
-        metadata={"server": server},
-        retry_after_s=AGAIN_S,
-    )
 
 
 def _lost(server: str, owner: Owner) -> Unavailable:

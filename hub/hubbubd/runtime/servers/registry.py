@@ -106,7 +106,7 @@ class Servers:
         kept = self._running.get(name)
         if kept is not None:
             return replace(kept.record, counts=kept.queue.counts())
-        return None if self._ownership.owns(name) else self._table.record(name)
+        return self._table.record(name) if self._ownership.me else None
 
     def protocol_version(self, name: str) -> str | None:
         """Return the revision that a server spoke last; None if that is not known."""
@@ -127,8 +127,8 @@ class Servers:
         return {*self._configured, *(record.name for record in self._table)}
 
     def elsewhere(self) -> list[str]:
-        """Return the names of the servers that are not this hub's own, in no particular order."""
-        return [record.name for record in self._table if not self._ownership.owns(record.name)]
+        """Return the names of the servers that other members of a fleet have, or none yet, in no particular order."""
+        return [each.name for each in self._table if each.name not in self._running] if self._ownership.me else []
 
     def watch(self, chosen: ServerFilter, token: str = "") -> Watch[ServerRecord]:
         """Watch the servers: snapshot, then changes; `token` resumes."""

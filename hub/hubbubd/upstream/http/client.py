@@ -167,6 +167,7 @@ class HttpClient:
         tls: ssl.SSLContext,
         hosts: Hosts | None,
         entry: Entry | None,
+        *,
         permit: Permit | None = None,
     ) -> None:
         self._permit = permit

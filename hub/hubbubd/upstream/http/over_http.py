@@ -52,7 +52,7 @@ class OverHttp:
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
         tls = await self._tls_for(config)
         async with self._connections.use(hosts) as session:
-            client = HttpClient(config, session, tls, hosts, access, self._permit)
+            client = HttpClient(config, session, tls, hosts, access, permit=self._permit)
             limit = config.max_message_bytes
             if config.transport == "http":
                 opened = http_transport(url, limit, client, lose, self._openings)
