@@ -15,9 +15,10 @@ from hubbubd.errors import FailedPrecondition
 from hubbubd.rpc.fleet import forwarding, peers
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
+from hubbubd.runtime.servers import EventStep
 
 from ..runtime.peer import never
-from .conftest import Refusal, Until
+from .conftest import Refusal, Until, explain
 from .fleet import Fleet, Member, Wire, fleet, one
 from .test_fleet import CALL, call
 
@@ -163,6 +164,26 @@ async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[M
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stream.read()
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_stream_that_has_begun_is_not_begun_again_elsewhere(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingress, owner = two
+
+    async def tail(*_: object, **__: object) -> AsyncIterator[EventStep]:
+        yield EventStep(None)
+        raise FailedPrecondition("it was handed on", reason="MOVED")
+
+    monkeypatch.setattr(owner.hub.events, "tail", tail)
+    request = event_pb2.TailLogsRequest(server="one").SerializeToString()
+    stream = ingress.api.channel.unary_stream("/hubbub.v1.EventService/TailLogs")(
+        request, metadata=ingress.api.metadata
+    )
+    assert await stream.read() is not grpc.aio.EOF
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stream.read()
+    assert explain(caught.value).reason == "MOVED"
 
 
 async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(

@@ -10,6 +10,7 @@ import pytest
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
+from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import Unavailable
@@ -17,7 +18,7 @@ from hubbubd.members import Standing
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.upstream.ports import Era
 
-from .conftest import FORM, question, server, settle, spec, until
+from .conftest import FORM, open_requests, question, server, settle, spec, until
 from .fleet import TTL_S, Members, Running, members
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, never
@@ -127,6 +128,41 @@ async def test_what_a_dead_member_had_sent_ends_as_it_may_have_been_carried_out(
     assert fault is not None
     assert fault.code == "OWNER_LOST"
     await until(lambda: left.inbox.get(request.id).state is RequestState.WITHDRAWN)
+
+
+async def test_a_call_that_its_caller_has_named_is_known_before_it_is_sent(fleet: Members) -> None:
+    known = list[bool]()
+
+    async def serve(_sent: Sent) -> Outcome:
+        await settle()  # others hear of it
+        known.append(all(each.hub.calls.knows("named") for each in fleet.running.values()))
+        return DONE
+
+    fleet.peers["one"].behaviour = serve
+    await of(fleet, "a", "b")
+    await owner(fleet).hub.calls.call(spec(call_id="named"), "me")
+    assert known == [True]
+
+
+async def test_a_worker_holds_a_question_no_longer_than_its_member_lives(fleet: Members) -> None:
+    fleet.peers["one"].era = Era.STATELESS
+
+    async def serve(_sent: Sent) -> Outcome:
+        return needs(a=ELICIT)
+
+    fleet.peers["one"].behaviour = serve
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    left = another(fleet, has)
+    with has.hub.work.join("agent", RequestFilter(), 1):
+        await has.hub.calls.start(spec(call_id="c"), "me")
+        await until(lambda: open_requests(left.hub) and open_requests(left.hub)[0].claim is not None)
+        await settle(100)
+        assert open_requests(left.hub)[0].claim is not None  # renewed
+        has.kill()
+        died = anyio.current_time()
+        await until(lambda: open_requests(left.hub)[0].claim is None)
+        assert anyio.current_time() - died <= 31
 
 
 async def test_a_claim_outlives_the_member_that_had_the_server(fleet: Members) -> None:

@@ -97,6 +97,7 @@ def work_of(ground: Ground, inbox: Inbox) -> Work:
         alarms=ground.alarms,
         background=ground.background,
         door=ground.ledger.door,
+        in_fleet=bool(ground.ownership.me),
     )
 
 
@@ -228,6 +229,7 @@ def calls_of(
         quota=quotas.calls,
         spans=spans,
         absent=absent,
+        kept_if_named=bool(ground.ownership.me),
     )
 
 

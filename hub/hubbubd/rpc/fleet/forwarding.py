@@ -219,11 +219,13 @@ class Forwarding:
         """Yield the responses of an RPC at another member. Raises HubError, and Elsewhere before the first."""
         request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
         stream = stub.ForwardStream(request, timeout=_timeout())
+        begun = False
         try:
             with _told(asked.server, owner):
                 while (step := await _read(stream)) is not EOF:
                     if step.HasField("failed"):
-                        raise _failure(step.failed)
+                        raise _failure(step.failed, nothing_done=not begun)
+                    begun = True
                     yield step.response
         finally:
             stream.cancel()
@@ -276,10 +278,10 @@ async def _read(stream: Any) -> Any:
         return await stream.read()
 
 
-def _failure(failed: bytes) -> Exception:
-    """Return the error with which the owner has answered."""
+def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
+    """Return the error with which the owner has answered; `nothing_done` says that it may have meant somebody else."""
     error = status.passed(Status.FromString(failed))
-    return Elsewhere() if error.reason in _ELSEWHERE else error
+    return Elsewhere() if nothing_done and error.reason in _ELSEWHERE else error
 
 
 def _timeout() -> float | None:

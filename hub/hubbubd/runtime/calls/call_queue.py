@@ -51,7 +51,8 @@ class ActiveCall:
     """A call under way, valid once `admitted` is set without a `refusal`.
 
     `fault` and `end` say why its work was ended; without them its deadline has passed. `place` is the span of
-    what was sent last. `known_as_sent` says that, after a restart, the call is known to have been sent.
+    what was sent last. With `kept` its record is durable before it is sent, as that of a detached one. `known_as_sent`
+    says that, after a restart, the call is known to have been sent.
     """
 
     call: Call
@@ -66,6 +67,7 @@ class ActiveCall:
     end: End | None = None
     pending: int = 0
     waiters: int = 0
+    kept: bool = False
     resent: bool = False
     known_as_sent: bool = False
     place: Trace | None = None

@@ -89,8 +89,8 @@ class CallExchange:
         )
 
     async def _admit(self, queue: ServerQueue, active: ActiveCall) -> bool:
-        """Commit a detached call before it is sent; return False if the store refused it."""
-        if active.call.detached:
+        """Commit a call that is to be kept before it is sent; return False if the store refused it."""
+        if active.call.detached or active.kept:
             try:
                 await self._ledger.transact(lambda: (None, [self._made(active.call)]))
             except HubError as exc:

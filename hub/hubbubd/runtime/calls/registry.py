@@ -58,8 +58,13 @@ class Calls:
         quota: Quota,
         spans: SpanRecorder,
         absent: Callable[[str], HubError],
+        kept_if_named: bool = False,
     ) -> None:
-        """`absent` returns why a server has no queue."""
+        """`absent` returns why a server has no queue.
+
+        With `kept_if_named` calls are durable before they are sent if their callers have named them.
+        """
+        self._kept_if_named = kept_if_named
         self._ledger = ledger
         self._table = table
         self.live = live
@@ -325,15 +330,15 @@ class Calls:
         elif spec.server in self._leaving:
             raise moved(spec.server)
         else:
-            active = self._enter(queue, call, spec.message)
-        if active is not None and (detached or known is not None):
+            active = self._enter(queue, call, spec.message, kept=bool(spec.call_id) and self._kept_if_named)
+        if active is not None and (detached or active.kept or known is not None):
             while not active.admitted.is_set():  # `_detach` replaces the event
                 await active.admitted.wait()
             if active.refusal is not None:
                 raise active.refusal
         return active.call if active else known or call, active
 
-    def _enter(self, queue: ServerQueue, call: Call, params: dict[str, Any]) -> ActiveCall:
+    def _enter(self, queue: ServerQueue, call: Call, params: dict[str, Any], *, kept: bool) -> ActiveCall:
         if queue.closed:
             raise not_connected(call.server, queue.given_up)
         if (denial := denied(queue.config, call.method, params)) is not None:
@@ -344,7 +349,8 @@ class Calls:
         self._quota.require(call.principal)
         active = queue.enter(self._spans.begun(call, params))
         self._quota.take(call.principal)
-        if not call.detached:
+        active.kept = kept
+        if not call.detached and not kept:
             self._record(None, active.call)
         # Runs in the background, not in the caller's task: a cancelled caller must not break the call off anywhere.
         begin = partial(self._exchange.begin, queue, active, params)

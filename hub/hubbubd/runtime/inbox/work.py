@@ -29,7 +29,10 @@ MAX_CAPACITY = 100
 """The most requests one worker may hold."""
 
 RENEW_S = 60.0
-"""Seconds before a worker's lease expires at which it is renewed."""
+"""Seconds before a worker's lease expires at which it is renewed; at most a third of it."""
+
+FLEET_CLAIM_S = 30.0
+"""Seconds of a worker's lease in a fleet: nobody gives it back for a member that has died."""
 
 RETRY_S = 1.0
 """Seconds before a request is offered again after the store refused the claim."""
@@ -99,7 +102,9 @@ class Work:
         alarms: Alarms,
         background: Background,
         door: WatcherLimit,
+        in_fleet: bool = False,
     ) -> None:
+        self._claim_s = FLEET_CLAIM_S if in_fleet else MAX_CLAIM_S
         self._inbox = inbox
         self._table = table
         self._clock = clock
@@ -182,7 +187,7 @@ class Work:
             return request
         claim_id, now = _new_claim(), self._clock.now()
         try:
-            claimed = core.claim(request, claim_id, worker.principal, MAX_CLAIM_S, now, worker=True)
+            claimed = core.claim(request, claim_id, worker.principal, self._claim_s, now, worker=True)
         except FailedPrecondition:  # its deadline has passed already
             return request
         self._hold(worker, request.id, claim_id)
@@ -221,7 +226,7 @@ class Work:
 
     async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
         try:
-            await self._inbox.claim(request_id, worker.principal, MAX_CLAIM_S, claim_id=claim_id, worker=True)
+            await self._inbox.claim(request_id, worker.principal, self._claim_s, claim_id=claim_id, worker=True)
         except HubError:
             await self._not_assigned(worker, request_id)
 
@@ -249,11 +254,12 @@ class Work:
     def _renew_before(self, request: PendingRequest) -> None:
         claim = request.claim
         if claim is not None and (request.deadline is None or claim.expires_at < request.deadline):
-            self._alarms.set(Due.WORK, request.id, claim.expires_at - RENEW_S, lambda: self._renew(request.id, claim))
+            at = claim.expires_at - min(RENEW_S, self._claim_s / 3)
+            self._alarms.set(Due.WORK, request.id, at, lambda: self._renew(request.id, claim))
 
     async def _renew(self, request_id: str, claim: Claim) -> None:
         with suppress(FailedPrecondition, NotFound):
-            request = await self._inbox.renew(request_id, claim.id, MAX_CLAIM_S)
+            request = await self._inbox.renew(request_id, claim.id, self._claim_s)
             if self._is_held(request_id, claim):  # otherwise the alarm's name may be in use for another claim
                 self._renew_before(request)
 
