@@ -18,7 +18,6 @@ from time import monotonic
 from typing import Any
 
 import anyio
-from anyio import to_thread
 from anyio.abc import TaskGroup
 
 import hubbub_client
@@ -180,15 +179,19 @@ class Storm:
         for name, module in SERVERS.items():
             port = stack.enter_context(reserved())
             env = environment() | {
-                **{"PORT": str(port), "SERVER": name},
-                **{"JOURNAL": str(self.journal), "FRAMES": str(self.frames)},
+                "PORT": str(port),
+                "SERVER": name,
+                "JOURNAL": str(self.journal),
+                "FRAMES": str(self.frames),
             }
             command = [sys.executable, str(SCRIPTS / "framed_server.py"), module]
             await stack.enter_async_context(child(command, env=env, stdout=log, stderr=log))
             legacy = {"protocol": "2025-11-25"} if name.startswith("plain") else {}
             entries[name] = {
-                **{"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Member": "${MEMBER}"}},
-                **{"max_in_flight": 4, "auto_reject_on_timeout": False},
+                "url": f"http://127.0.0.1:{port}/mcp",
+                "headers": {"X-Member": "${MEMBER}"},
+                "max_in_flight": 4,
+                "auto_reject_on_timeout": False,
                 **legacy,
             }
         for entry in entries.values():
