@@ -9,6 +9,7 @@ import structlog
 
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
+from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.fleet.forwarding import Forwarding
 from hubbubd.runtime.fleet import Fleet
@@ -47,6 +48,15 @@ class Joining:
         """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
         keys = VaultKeys.load(self.settings.vault_key_file, os.environ)
         vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
+
+        async def rotate_key() -> tuple[int, int]:
+            try:
+                done = await vault.rotate()
+            except VaultError as exc:
+                raise Unavailable(str(exc), reason="VAULT_UNAVAILABLE") from None
+            return done.done, done.all
+
+        self.fleet.rotate_key = rotate_key
         try:
             yield vault
         finally:
