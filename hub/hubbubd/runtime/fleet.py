@@ -199,8 +199,9 @@ class Fleet:
     async def expel(self, member: Member) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable."""
         gone = await self._membership.expel(member)
-        await self.meet()
-        self.stir()
+        if gone:
+            await self.meet()
+            self.stir()
         return gone
 
     def stir(self) -> None:
