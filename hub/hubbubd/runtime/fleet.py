@@ -18,10 +18,13 @@ from hubbubd.core.ownership import View
 from hubbubd.core.server import NOBODY, Lease
 from hubbubd.errors import Category, Fault, HubError, UpstreamError
 from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet_measures import FleetMeasures
 from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
 from hubbubd.store.membership import Expelled, Membership
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
 
 BEATS = 4
 """Beats in the time of a lease."""
@@ -122,8 +125,11 @@ class Fleet:
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
 
-    def join(self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands) -> None:
+    def join(
+        self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands, meter: Meter = metering.OFF
+    ) -> None:
         """Follow the leases from now on."""
+        self._measures = FleetMeasures(meter, self)
         self._ledger = ledger
         self._leases = leases
         self._servers = servers
@@ -177,6 +183,23 @@ class Fleet:
     def lease(self, server: str) -> Lease | None:
         """Return a server's lease."""
         return self._leases.record(server)
+
+    def owned_count(self) -> int:
+        """Return how many servers this member has."""
+        return len(self._own) - (UPKEEP in self._own)
+
+    def free_count(self) -> int:
+        """Return how many servers nobody has, as of the last look."""
+        return len(self._free_since) - (UPKEEP in self._free_since)
+
+    def remaining_s(self) -> float:
+        """Return for how many seconds this member may act without another beat; negative if it may not."""
+        return self._valid_until - self._now()
+
+    def lag(self) -> int:
+        """Return by how many revisions this member is behind what another one had read at its last beat."""
+        known = self._ledger.store.revision
+        return max(0, *(member.position - known for member in self.members()))
 
     def home(self, server: str) -> str:
         """Return the only member that may have a server; empty if it may be had by others."""
@@ -250,6 +273,7 @@ class Fleet:
             tasks.start_soon(self._beat)
             tasks.start_soon(self._scan)
             await self.lost.wait()
+            self._measures.lost()
             tasks.cancel_scope.cancel()
 
     async def _beat(self) -> None:
@@ -335,12 +359,15 @@ class Fleet:
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
-        store = self._ledger.store.id
+        store, before = self._ledger.store.id, self._leases.record(server)
         lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
+        since = self._free_since.get(server, self._now())
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
             log.info("server taken by another member", server=server)
+        else:
+            self._measures.taken(server, before, max(self._now() - since, 0.0))
 
     async def _hand_on(self) -> None:
         now = self._now()

@@ -11,7 +11,7 @@ from anyio import to_thread
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.errors import ConfigError
-from hubbubd.store import Store
+from hubbubd.store import Store, StoreLocked
 from hubbubd.store.membership import Membership
 from hubbubd.store.opening import claim, look_at
 
@@ -78,7 +78,11 @@ async def released(settings: StoreSettings, data_dir: Path, fleet: FleetSettings
     from hubbubd.store.postgres_release import release
 
     database = Database(settings.url.get_secret_value(), settings.schema_name, settings.password())
-    if await release(database, fleet.name, data_dir, data_dir / FILE):
+    try:
+        done = await release(database, fleet.name, data_dir, data_dir / FILE)
+    except StoreLocked:
+        raise StoreLocked(f"the member {fleet.name} was not declared gone: its process runs ({data_dir})") from None
+    if done:
         return f"the member {fleet.name} was declared gone; others take its servers"
     return f"nothing to release: the member {fleet.name} has left the fleet already"
 
