@@ -130,6 +130,7 @@ class Fleet:
     ) -> None:
         """Follow the leases from now on."""
         self._measures = FleetMeasures(meter, self)
+        ledger.health.require(self.serves)
         self._ledger = ledger
         self._leases = leases
         self._servers = servers
@@ -145,6 +146,12 @@ class Fleet:
     def may_act(self) -> bool:
         """Return whether this member may send anything to its servers now."""
         return self._now() < self._valid_until and not self.lost.is_set()
+
+    def serves(self) -> bool:
+        """Return whether this member is to be given work: it may act, and does not drain."""
+        me = self._members.get(self.me)
+        is_live = me is not None and me.life == self._membership.life and me.standing is Standing.LIVE
+        return is_live and not self._ending and self.may_act()
 
     async def permit(self) -> None:
         """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
@@ -219,6 +226,10 @@ class Fleet:
         self.stir()
         return done
 
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it cannot be seen. Raises StoreUnavailable."""
+        return await self._membership.standbys()
+
     async def expel(self, member: Member) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable."""
         gone = await self._membership.expel(member)
@@ -286,6 +297,7 @@ class Fleet:
                     log.warning("the database is back; this member acts again", member=self.me)
             elif not held and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
+            self._ledger.health.reconsider()
             await anyio.sleep(self._membership.lease_ttl_s / BEATS)
 
     async def _beaten(self) -> None:
@@ -320,6 +332,7 @@ class Fleet:
         await self._tidy()
         await self._take()
         await self._hand_on()
+        self._ledger.health.reconsider()
 
     def names(self) -> set[str]:
         """Return all that may have an owner: the servers, and the upkeep."""
