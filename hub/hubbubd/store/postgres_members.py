@@ -107,6 +107,14 @@ class PostgresMembers:
         """
         return bool(await self._ask(sql.APPOINT, self.name, self.life, member.name, member.life, standing.value))
 
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        [[wanted, seen, there]] = await self._ask(sql.STANDBYS)
+        return None if wanted and not seen else there
+
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
         await self._own(sql.PUBLISH, address, forward)

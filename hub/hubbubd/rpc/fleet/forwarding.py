@@ -33,7 +33,7 @@ from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner, changing
-from hubbubd.telemetry.metrics import FORWARD
+from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ CHANGE_S = 2.0
 
 EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
+
+NOT_REACHED = "NOT_REACHED"
+"""Of a forward that has found no connection; nothing was sent."""
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
@@ -132,8 +135,9 @@ class Forwarding:
             if owner is not None:
                 try:
                     return await send(owner)
-                except Unreached:
-                    pass
+                except Unreached as exc:
+                    if not isinstance(exc, Elsewhere):  # that was counted where it was said
+                        self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             if not last:
                 with anyio.move_on_after(CHANGE_S):
                     await changed.wait()
@@ -253,6 +257,8 @@ class Forwarding:
             raise
         finally:
             meter.record(FORWARD, self._hub.clock.steady() - begun, {"error.type": error} if error else {})
+            if error:
+                meter.count(FORWARD_FAILURES, {"reason": error})
             if trace is not None:
                 about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
                 about |= {"hubbub.member": owner.member, "hubbub.server": server}
