@@ -18,7 +18,7 @@ from hubbubd.runtime.ownership import Owner
 from hubbubd.runtime.servers import EventStep
 
 from ..runtime.peer import never
-from .conftest import Refusal, Until, explain
+from .conftest import LIMIT_S, Refusal, Until, explain
 from .fleet import Fleet, Member, Wire, fleet, one
 from .test_fleet import CALL, call
 
@@ -79,6 +79,36 @@ async def test_a_member_that_hears_of_the_owner_too_late_finds_it_in_the_second_
     ingress.believed.hear("one", owner.owner)
     assert (await waiting).call.result
     assert len(owner.peer.sent) == 1
+
+
+async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
+    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    monkeypatch.setattr(forwarding, "LOOK_S", 30.0)
+    ingress, former, owner = await made.start("a"), await made.start("b"), await made.start("c", one())
+    await until(lambda: bool(owner.peer.links))
+    ingress.believed.hear("one", former.owner)
+    waiting = asyncio.create_task(ingress.api(CALL, call()))
+    await anyio.sleep(0.2)
+    ingress.believed.hear("one", None)
+    await anyio.sleep(0.2)
+    assert not waiting.done()
+    ingress.believed.hear("one", owner.owner)
+    assert (await waiting).call.result
+
+
+async def test_an_address_that_becomes_known_is_used_without_a_change_of_the_owner(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 10 * LIMIT_S)
+    ingress, owner = two
+    ingress.believed.hear("one", NOWHERE)
+    waiting = asyncio.create_task(ingress.api(CALL, call()))
+    await anyio.sleep(0.2)
+    ingress.believed.owners["one"] = owner.owner
+    with anyio.fail_after(LIMIT_S):
+        assert (await waiting).call.result
 
 
 async def test_a_server_that_comes_to_the_member_that_was_asked_is_served_there(

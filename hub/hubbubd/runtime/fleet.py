@@ -166,7 +166,7 @@ class Fleet:
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
         member = self.view().holder(server)
-        if member is None or member.name == self.me or member.standing is Standing.GONE:
+        if member is None or member.name == self.me or not _is_reached(member):
             return None
         return Owner(member.name, member.life, member.forward)
 
@@ -177,7 +177,7 @@ class Fleet:
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
         others = (each for each in self._members.values() if each.name != self.me)
-        return [Owner(each.name, each.life, each.forward) for each in others if each.standing is not Standing.GONE]
+        return [Owner(each.name, each.life, each.forward) for each in others if _is_reached(each)]
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each server whose owner has changed. It must not block."""
@@ -383,6 +383,8 @@ class Fleet:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
             log.info("server taken by another member", server=server)
+        except (HubError, StoreUnavailable) as exc:  # the next look tries again
+            log.warning("server not taken", server=server, error=str(exc))
         else:
             self._measures.taken(server, before, max(self._now() - since, 0.0))
 
@@ -449,3 +451,8 @@ class Fleet:
                 self.stir()
         for listener in self._listeners:
             listener(server)
+
+
+def _is_reached(member: Member) -> bool:
+    """Return whether others reach a member: it says where as soon as it serves."""
+    return member.standing is not Standing.GONE and bool(member.forward)

@@ -46,6 +46,9 @@ log = structlog.get_logger(__name__)
 CHANGE_S = 2.0
 """Seconds to wait until this member hears of a server's new owner."""
 
+LOOK_S = 0.1
+"""Seconds between looks meanwhile: where a member is reached is told later than what it has."""
+
 EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
 
@@ -131,7 +134,7 @@ class Forwarding:
     ) -> T:
         """Do something where a server's owner is, which may be this member by now. Raises HubError."""
         for last in (False, True):
-            changed, owner = self._changes.next(server), self._ownership.owner(server)
+            owner = self._ownership.owner(server)
             if owner is not None:
                 try:
                     return await send(owner)
@@ -140,10 +143,17 @@ class Forwarding:
                         self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             if not last:
                 with anyio.move_on_after(CHANGE_S):
-                    await changed.wait()
+                    await self._has_another(server, owner)
             if self._ownership.owns(server):
                 return await here()
         raise changing(server)
+
+    async def _has_another(self, server: str, former: Owner | None) -> None:
+        """Wait until a server has another owner. One that is handed on has none for a moment."""
+        while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
+            changed = self._changes.next(server)
+            with anyio.move_on_after(LOOK_S):
+                await changed.wait()
 
     async def send(self, asked: Asked) -> bytes:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
