@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..postgres import Postgres, running
 from ..ports import reserved
+from ..postgres import Postgres, running
 
 LIMIT_S = 60
 POLL_S = 0.05

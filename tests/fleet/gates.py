@@ -15,15 +15,19 @@ class Gate:
         self.port = 0
         self._open = asyncio.Event()
         self._open.set()
+        self._shut = 0
         self._serving = set[asyncio.Task[None]]()
 
     def shut(self) -> None:
-        """Let nothing pass."""
+        """Let nothing pass until it was opened as often as it was shut."""
+        self._shut += 1
         self._open.clear()
 
     def open(self) -> None:
         """Let everything pass again, what was held back first."""
-        self._open.set()
+        self._shut -= 1
+        if not self._shut:
+            self._open.set()
 
     @asynccontextmanager
     async def running(self, port: int = 0) -> AsyncIterator["Gate"]:

@@ -131,9 +131,14 @@ async def members(
                 "hub": {"listen": member.listen, "data_dir": str(member.directory / "data"), **plenty},
                 "store": {"url": f"postgresql://hubbub@{hosts}/postgres?target_session_attrs=read-write"},
                 "fleet": {
-                    **{"name": name, "listen": f"127.0.0.1:{forward}", "reached_at": f"127.0.0.1:{to_itself.port}"},
-                    **{"ca": str(authority.file), "cert": str(pair.cert), "key": str(pair.key)},
-                    **{"vault_key_file": str(key), "lease_ttl_s": lease_ttl_s},
+                    "name": name,
+                    "listen": f"127.0.0.1:{forward}",
+                    "reached_at": f"127.0.0.1:{to_itself.port}",
+                    "ca": str(authority.file),
+                    "cert": str(pair.cert),
+                    "key": str(pair.key),
+                    "vault_key_file": str(key),
+                    "lease_ttl_s": lease_ttl_s,
                 },
                 "servers": {each: plenty | options for each, options in servers.items()},
             }
