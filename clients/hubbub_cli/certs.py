@@ -52,3 +52,33 @@ def dev(
     say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} ...")
     for pair in clients.values():
         say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} --cert {pair.cert} --key {pair.key} ...")
+
+
+@app.command("member", epilog=example("certs member certs a b c"))
+def member(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
+    name: Annotated[list[str], typer.Argument(metavar="NAME...", help="Members of a fleet, by `name` of `[fleet]`.")],
+) -> None:
+    """Make a certificate for each member of a fleet, and print what to configure.
+
+    The authority is made once, the certificates each time. Use a directory for nothing else: members trust each
+    certificate of its authority.
+    """
+    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
+
+    try:
+        authority = Authority.open(directory.absolute())
+        members = {each: authority.member(each) for each in name}
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except OSError as error:
+        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None
+    if settings_of(context).json:
+        pairs = {each: {"cert": str(pair.cert), "key": str(pair.key)} for each, pair in members.items()}
+        print_json({"ca": str(authority.file), "members": pairs})
+        return
+    for each, pair in members.items():
+        say(f"# The configuration of member {each}:\n[fleet]\nname = {json.dumps(each)}")
+        say(f"ca = {json.dumps(str(authority.file))}")
+        say(f"cert = {json.dumps(str(pair.cert))}\nkey = {json.dumps(str(pair.key))}\n")

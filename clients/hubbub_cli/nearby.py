@@ -49,10 +49,15 @@ class Noun:
         return record.name if hasattr(record, "name") else record.id
 
 
+async def _members(hub: "Hub") -> "Sequence[Record]":
+    return (await hub.fleet.status()).members
+
+
 NOUNS = {
     "SERVER_NOT_FOUND": Noun("server", "servers list", lambda hub: hub.servers.list(MOST_LOOKED_AT)),
     "CALL_NOT_FOUND": Noun("call", "calls list", lambda hub: hub.calls.list(limit=MOST_LOOKED_AT)),
     "REQUEST_NOT_FOUND": Noun("request", "inbox list", lambda hub: hub.inbox.list(limit=MOST_LOOKED_AT)),
+    "MEMBER_NOT_FOUND": Noun("member", "fleet status", _members),
     "TASK_NOT_FOUND": Noun("task", "tasks list", lambda hub: hub.tasks.list(limit=MOST_LOOKED_AT)),
     "TOKEN_NOT_FOUND": Noun("token", "tokens list", lambda hub: hub.tokens.list(MOST_LOOKED_AT)),
 }
@@ -74,7 +79,9 @@ NEXT = {
     "CONNECTION_LOST": "logs {server}",
     "HANDSHAKE_FAILED": "doctor",
     "HUB_UNREACHABLE": "doctor",
+    "MEMBER_NOT_LIVE": "fleet status",
     "NAMING_NOT_ALLOWED": "whoami",
+    "OWNER_CHANGING": "fleet status",
     "PERMISSION_DENIED": "whoami",
     "QUEUE_FULL": "queue {server}",
     "REQUEST_CLOSED": "inbox list --state open",

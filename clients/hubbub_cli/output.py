@@ -221,6 +221,20 @@ COLUMNS: dict[str, Columns] = {
         "open": lambda it: str(len(it.requests)) if it.requests else None,
         "waits for": lambda it: ", ".join(id_ for each in it.requests for id_ in each.pending_request_ids),
     },
+    "FleetMember": {
+        "name": lambda it: it.name,
+        "state": lambda it: "overdue" if it.overdue else it.state,
+        "address": lambda it: it.address,
+        "version": lambda it: it.version,
+        "heard": lambda it: f"{it.silent_ms / 1000:.1f} s ago",
+        "lag": lambda it: str(it.lag) if it.state != "gone" else None,
+        "servers": lambda it: ", ".join(it.servers) or None,
+    },
+    "UnownedServer": {
+        "unowned": lambda it: it.server,
+        "for": lambda it: f"{it.since_ms / 1000:.0f} s",
+        "why": lambda it: it.why,
+    },
     "Verdict": {
         "case": lambda it: it.case,
         "result": lambda it: it.result,
@@ -247,10 +261,12 @@ NOUNS = {
     "CatalogEntry": "entries of the catalog",
     "CatalogList": "lists of the catalog",
     "ConnectedHost": "hosts",
+    "FleetMember": "members",
     "PendingRequest": "pending requests",
     "Server": "servers",
     "Task": "tasks",
     "Token": "tokens",
+    "UnownedServer": "servers without an owner",
     "Verdict": "cases",
 }
 ADD_A_SERVER = "add one: hubbub servers add NAME -- COMMAND ARGS; those of other programs: hubbub init"

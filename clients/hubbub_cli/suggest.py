@@ -34,6 +34,11 @@ def servers(context: typer.Context, incomplete: str) -> list[str]:
     return _listed(context, incomplete, "server", "ServerService/ListServers", lambda it: _names(it.servers))
 
 
+def members(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete names of members of the fleet."""
+    return _listed(context, incomplete, "fleet", "FleetService/GetFleet", lambda it: _names(it.members))
+
+
 def requests(context: typer.Context, incomplete: str) -> list[str]:
     """Complete ids of open pending requests."""
     return _open(context, incomplete)
@@ -128,11 +133,15 @@ def _listed(
     until = time.monotonic() + LIMIT_S
     try:
         endpoints = deque(discover_all(Where(*(given.get(name) for name in Where._fields))))
-        request = getattr(messages, f"{method}Request")(filter=condition or {}, page_size=MOST)
+        kind = getattr(messages, f"{method}Request")
+        paged = "page_token" in kind.DESCRIPTOR.fields_by_name
+        request = kind(filter=condition or {}, page_size=MOST) if paged else kind()
         for _ in range(most_pages):
             answer = _answered(endpoints, f"hubbub.v1.{rpc}", request.SerializeToString(), until)
             response = getattr(messages, f"{method}Response").FromString(answer)
             found += names(response)
+            if not paged:
+                break
             request.page_token = response.next_page_token
             if not request.page_token:
                 break

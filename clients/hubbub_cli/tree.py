@@ -196,6 +196,7 @@ COMMANDS = (
         "MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.",
     ),
     LazyCommand("store", "store:app", "The store: what the hub keeps on disk."),
+    LazyCommand("fleet", "fleet:app", "A hub of several members: who takes part, and who has which server."),
     LazyCommand("audit", "audit:app", "Who changed what, and who was refused."),
     LazyCommand("tokens", "tokens:app", "Who may use the hub: tokens for people and programs."),
 )
@@ -247,6 +248,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tokens": "who may use the hub",
         "audit": "who changed what",
         "store": "what the hub keeps on disk",
+        "fleet": "several hubs that are one: members, and their servers",
         "certs": "certificates for a hub on the network",
     },
     "Help": {

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         Unimplemented,
         UpstreamError,
     )
+    from hubbub_client.fleet import FleetMember, FleetStatus, Rotation, UnownedServer
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
     from hubbub_client.records import (
@@ -79,6 +80,8 @@ __all__ = [
     "FailedPrecondition",
     "Fault",
     "Finding",
+    "FleetMember",
+    "FleetStatus",
     "Grant",
     "HostRequest",
     "Hub",
@@ -99,6 +102,7 @@ __all__ = [
     "ResourceExhausted",
     "ResourceUpdate",
     "RevisionConflict",
+    "Rotation",
     "Server",
     "ServerEvent",
     "ServerSpec",
@@ -110,6 +114,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "UnownedServer",
     "Upsert",
     "UpstreamError",
     "WatchEvent",
@@ -137,6 +142,7 @@ _NAMES = {
         "Unimplemented",
         "UpstreamError",
     ),
+    "fleet": ("FleetMember", "FleetStatus", "Rotation", "UnownedServer"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
     "records": (

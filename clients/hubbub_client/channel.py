@@ -13,6 +13,7 @@ from hubbub.v1 import (
     call_pb2_grpc,
     catalog_pb2_grpc,
     event_pb2_grpc,
+    fleet_pb2_grpc,
     inbox_pb2_grpc,
     mcp_pb2_grpc,
     server_pb2_grpc,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hubbub.v1.call_pb2_grpc import CallServiceAsyncStub
     from hubbub.v1.catalog_pb2_grpc import CatalogServiceAsyncStub
     from hubbub.v1.event_pb2_grpc import EventServiceAsyncStub
+    from hubbub.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from hubbub.v1.inbox_pb2_grpc import InboxServiceAsyncStub
     from hubbub.v1.mcp_pb2_grpc import McpServiceAsyncStub
     from hubbub.v1.server_pb2_grpc import ServerServiceAsyncStub
@@ -71,6 +73,7 @@ class Stubs:
         self.tasks: TaskServiceAsyncStub = task_pb2_grpc.TaskServiceStub(channel)
         self.catalog: CatalogServiceAsyncStub = catalog_pb2_grpc.CatalogServiceStub(channel)
         self.events: EventServiceAsyncStub = event_pb2_grpc.EventServiceStub(channel)
+        self.fleet: FleetServiceAsyncStub = fleet_pb2_grpc.FleetServiceStub(channel)
         self.admin: AdminServiceAsyncStub = admin_pb2_grpc.AdminServiceStub(channel)
         self.mcp: McpServiceAsyncStub = mcp_pb2_grpc.McpServiceStub(channel)
         # Its messages have the wire format of these two (one string, one number), so no further package is needed.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hubbub_client.audit import AuditLog
     from hubbub_client.catalog import Catalog
     from hubbub_client.events import Events
+    from hubbub_client.fleet import Fleet
     from hubbub_client.hosts import Hosts
     from hubbub_client.servers import Servers
     from hubbub_client.store import Store
@@ -107,6 +108,13 @@ class Hub:
         from hubbub_client.admin import Admin
 
         return Admin(self._link)
+
+    @cached_property
+    def fleet(self) -> "Fleet":
+        """The members, if the hub is several."""
+        from hubbub_client.fleet import Fleet
+
+        return Fleet(self._link)
 
     @cached_property
     def audit(self) -> "AuditLog":

@@ -28,6 +28,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "Call": {"pending_request_ids": "pending_ids", "perhaps_pending_request_ids": "perhaps_pending_ids"},
     "Event": {"occurred_at": "at", "type": "what"},
     "Finding": {"severity": "verdict"},
+    "FleetMember": {"silent": "silent_ms"},
+    "GetFleetResponse": {"clock_offset": "clock_offset_ms"},
     "GetStatusResponse": {
         "open_pending_requests": "open_requests",
         "pending_requests": "requests",
@@ -39,6 +41,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "ServerEvent": {"occurred_at": "at"},
     "Task": {"pending_request_ids": "pending_ids", "poll_interval": "poll_interval_ms", "ttl": "ttl_ms"},
     "TaskCount": {"status": "state"},
+    "UnownedServer": {"since": "since_ms"},
 }
 
 

@@ -19,6 +19,7 @@ from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, ask
 from hubbub_client.calls import CallHandle, Calls
 from hubbub_client.catalog import Catalog
 from hubbub_client.events import Events
+from hubbub_client.fleet import Fleet
 from hubbub_client.hosts import Hosts
 from hubbub_client.hub import Hub
 from hubbub_client.inbox import Inbox
@@ -198,6 +199,17 @@ class SyncAuditLog(Facade[AuditLog]):
     export = iterating(AuditLog.export)
 
 
+class SyncFleet(Facade[Fleet]):
+    """`hub.fleet`."""
+
+    status = blocking(Fleet.status)
+    move = blocking(Fleet.move)
+    drain = blocking(Fleet.drain)
+    resume = blocking(Fleet.resume)
+    expel = blocking(Fleet.expel)
+    rotate_key = blocking(Fleet.rotate_key)
+
+
 class SyncStore(Facade[Store]):
     """`hub.store`."""
 
@@ -217,6 +229,7 @@ class SyncHub(Facade[Hub]):
         self.tasks = SyncTasks(home, hub.tasks)
         self.catalog = SyncCatalog(home, hub.catalog)
         self.events = SyncEvents(home, hub.events)
+        self.fleet = SyncFleet(home, hub.fleet)
         self.store = SyncStore(home, hub.store)
         self.tokens = SyncTokens(home, hub.tokens)
         self.hosts = SyncHosts(home, hub.hosts)

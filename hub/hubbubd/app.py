@@ -254,9 +254,9 @@ async def _serve_api(
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.follow)
         async with (
-            offered.connect(hub, settings, gate) as connect,  # outermost: it serves until `serve` has drained
-            offered.mcp(hub, settings, gate, handles) as mcp,
             offered.among_members(hub, joining) as within,
+            offered.connect(hub, settings, gate, within) as connect,  # it serves until `serve` has drained
+            offered.mcp(hub, settings, gate, handles) as mcp,
             serve(
                 hub,
                 listen=settings.listen,

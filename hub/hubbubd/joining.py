@@ -12,7 +12,7 @@ from hubbubd.clock import Clock
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.downstream.shared_keys import SharedKeyRing
-from hubbubd.errors import Unavailable
+from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
@@ -61,6 +61,15 @@ class Joining:
         """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
         keys = VaultKeys.load(self.settings.vault_key_file, os.environ)
         vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
+
+        async def rotate_key() -> tuple[int, int]:
+            try:
+                done = await vault.rotate()
+            except VaultError as exc:
+                raise Unavailable(str(exc), reason="VAULT_UNAVAILABLE") from None
+            return done.done, done.all
+
+        self.fleet.rotate_key = rotate_key
         try:
             yield vault
         finally:

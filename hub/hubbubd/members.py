@@ -17,7 +17,7 @@ class Member:
     """A member as the database has it. `life` counts its starts.
 
     `address` is for clients, `forward` for members. `position` is the revision up to which it has read. `overdue` says
-    that it has not been heard of for a lease's time, by the database's clock.
+    that it has not been heard of for a lease's time, by the database's clock; `silent_s` is for how long.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Member:
     version: str
     position: int
     overdue: bool
+    silent_s: float = 0.0
 
     @property
     def serves(self) -> bool:

@@ -27,6 +27,7 @@ def import_all(settings: HubSettings) -> None:
         "hubbubd.rpc.connect": settings.connect_listen,
         "hubbubd.rpc.mcp_http": settings.mcp_listen,
         "hubbubd.rpc.metrics": settings.metrics_listen,
+        "hubbubd.joining": settings.fleet,
     }
     for module, setting in offered.items():
         if setting is not None:
@@ -34,8 +35,10 @@ def import_all(settings: HubSettings) -> None:
 
 
 @asynccontextmanager
-async def connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator[str | None, None]:
-    """Serve Connect and gRPC-Web if configured, and yield their base URL."""
+async def connect(
+    hub: Hub, settings: HubSettings, gate: Gate, within: tuple[Around, ...]
+) -> AsyncGenerator[str | None, None]:
+    """Serve Connect and gRPC-Web if configured, and yield their base URL; `within` goes around each RPC."""
     if settings.connect_listen is None:
         yield None
         return
@@ -48,6 +51,7 @@ async def connect(hub: Hub, settings: HubSettings, gate: Gate) -> AsyncGenerator
         tls=settings.tls,
         origins=lambda: hub.configuration.settings.connect_origins,
         max_message_bytes=settings.max_message_bytes,
+        within=within,
     ) as url:
         yield url
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from hubbub_client.discovery import Tls, Where, discover
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings
+from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.network import GrantSettings
 from hubbubd.config.tls import TlsFiles
 from hubbubd.rpc.auth import Gate
@@ -185,13 +187,38 @@ def test_certs_dev_keeps_the_authority_and_renews_the_rest(tmp_path: Path) -> No
 
 
 def test_certs_dev_says_what_to_configure(tmp_path: Path) -> None:
-    import tomllib
-
     told = certs_dev(str(tmp_path), "--client", "ada", as_json=False)
     hub = HubSettings(data_dir=tmp_path, **tomllib.loads(told)["hub"])
     assert hub.tls is not None
     hub.tls.read()
     assert hub.grants[0].who == "cert:ada"
+
+
+def test_certs_member_says_what_to_configure_and_renews_all_but_the_authority(tmp_path: Path) -> None:
+    words = ["certs", "member", str(tmp_path), "a", "b.example"]
+    first = CliRunner().invoke(app, words, standalone_mode=False).stdout
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    told = json.loads(CliRunner().invoke(app, ["--json", *words], standalone_mode=False).stdout)
+    assert {path.name for path in tmp_path.iterdir() if path.read_bytes() == before[path.name]} == {
+        "ca.pem",
+        "ca-key.pem",
+    }
+    for name, text in zip(("a", "b.example"), first.split("\n\n"), strict=False):
+        fleet = FleetSettings(**tomllib.loads(text)["fleet"])
+        assert fleet.name == name
+        fleet.tls.read()
+        assert told["members"][name] == {"cert": str(fleet.cert), "key": str(fleet.key)}
+        assert told["ca"] == str(fleet.ca)
+        names = x509.load_pem_x509_certificate(fleet.cert.read_bytes()).extensions
+        uris = names.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert uris.get_values_for_type(x509.UniformResourceIdentifier) == [f"hubbub:member:{name}"]
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "Upper", "x" * 64])
+def test_certs_member_writes_nowhere_else(tmp_path: Path, name: str) -> None:
+    ran = CliRunner().invoke(app, ["certs", "member", str(tmp_path / "made"), name], standalone_mode=False)
+    assert "no name for a member" in str(ran.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".hidden", "a\nb", "x" * 65])

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs/deploy"
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: Mapping[str, dict[str, Any]] = COMPOSE["services"]
+FLEET = yaml.safe_load((ROOT / "docker-compose.fleet.yml").read_text())
+MEMBERS = ("a", "b", "c")
 BOARD = json.loads((DEPLOY / "grafana/dashboards/hubbub.json").read_text())
 LIMIT_S = 60
 

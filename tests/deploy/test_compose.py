@@ -1,6 +1,8 @@
-"""docker-compose.yml: valid, confined, pinned, on loopback, and of one piece with the files that it mounts."""
+"""The files of Compose: valid, confined, pinned, on loopback, and of one piece with the files that they mount."""
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,25 @@ from typing import Any
 import pytest
 import yaml
 
-from .conftest import COMPOSE, DEPLOY, ROOT, SERVICES, ran
+from hubbubd.config import load_settings
+from hubbubd.store.vault_keys import VaultKeys
+
+from .conftest import COMPOSE, DEPLOY, FLEET, MEMBERS, ROOT, SERVICES, ran
 
 COLLECTOR = yaml.safe_load((DEPLOY / "collector.yaml").read_text())
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
+FILES: dict[str, dict[str, Any]] = {"docker-compose.yml": COMPOSE, "docker-compose.fleet.yml": FLEET}
+EACH = [
+    pytest.param(file, name, id=f"{file}: {name}") for file, content in FILES.items() for name in content["services"]
+]
+VERSION = re.compile(r":v?\d+\.\d+\.\d+|postgres:\d+\.\d+")
+"""An exact version; those of PostgreSQL have two numbers."""
+ONCE = {"keys"}
+"""The services that end when they have done their work."""
+
+
+def services(file: str) -> dict[str, dict[str, Any]]:
+    return FILES[file]["services"]
 
 
 def mounts(service: dict[str, Any]) -> list[list[str]]:
@@ -22,19 +39,21 @@ def dockerfile(service: dict[str, Any]) -> Path | None:
     return ROOT / service["build"]["dockerfile"] if "build" in service else None
 
 
-def has_health(name: str) -> bool:
-    service, built = SERVICES[name], dockerfile(SERVICES[name])
+def has_health(service: dict[str, Any]) -> bool:
+    built = dockerfile(service)
     return "healthcheck" in service or (built is not None and "\nHEALTHCHECK " in built.read_text())
 
 
-def test_compose_takes_the_file(tool: Callable[[str], str]) -> None:
-    shown = yaml.safe_load(ran(tool("docker-compose"), "--file", ROOT / "docker-compose.yml", "config"))
-    assert set(shown["services"]) == set(SERVICES)
+@pytest.mark.parametrize("file", FILES)
+def test_compose_takes_the_file(file: str, tool: Callable[[str], str]) -> None:
+    env = os.environ | {"DATABASE_PASSWORD": "a password"}
+    shown = yaml.safe_load(ran(tool("docker-compose"), "--file", ROOT / file, "config", env=env))
+    assert set(shown["services"]) == set(services(file))
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_no_more_rights_than_it_needs(name: str) -> None:
-    service = SERVICES[name]
+@pytest.mark.parametrize(("file", "name"), EACH)
+def test_a_service_has_no_more_rights_than_it_needs(file: str, name: str) -> None:
+    service = services(file)[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -42,50 +61,59 @@ def test_a_service_has_no_more_rights_than_it_needs(name: str) -> None:
     assert not any("docker.sock" in part for mount in mounts(service) for part in mount)
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_bounded_and_comes_back(name: str) -> None:
-    service = SERVICES[name]
+@pytest.mark.parametrize(("file", "name"), EACH)
+def test_a_service_is_bounded_and_comes_back(file: str, name: str) -> None:
+    service = services(file)[name]
     assert {"mem_limit", "cpus", "pids_limit"} <= set(service)
     assert set(service["logging"]["options"]) == {"max-size", "max-file"}
-    assert service["restart"] == "unless-stopped"
+    assert service["restart"] == ("no" if name in ONCE else "unless-stopped")
 
 
-def test_ports_are_published_on_loopback_and_the_hub_has_none() -> None:
-    ports = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+@pytest.mark.parametrize("file", FILES)
+def test_ports_are_published_on_loopback_and_the_hub_has_none(file: str) -> None:
+    ports = {name: service["ports"] for name, service in services(file).items() if "ports" in service}
     assert all(port.startswith("127.0.0.1:") for each in ports.values() for port in each)
-    assert not {"hub", "web", "demo", "collector"} & set(ports)
-    assert not any(service.get("network_mode") == "host" for service in SERVICES.values())
+    assert not {"hub", "web", "demo", "collector", "database", "kitchen", *MEMBERS} & set(ports)
+    assert not any(service.get("network_mode") == "host" for service in services(file).values())
 
 
 def test_images_that_are_not_built_here_have_exact_versions() -> None:
-    images = [service["image"] for service in SERVICES.values() if "build" not in service]
+    images = [service["image"] for file in FILES for service in services(file).values() if "build" not in service]
     bases = [line.split()[1] for path in built() for line in path.read_text().splitlines() if line.startswith("FROM")]
     assert len(set(bases)) == 1
-    assert [image for image in images + bases if not re.search(r":v?\d+\.\d+\.\d+", image)] == []
+    assert [image for image in images + bases if not VERSION.search(image)] == []
 
 
-def test_what_is_mounted_is_there_and_cannot_be_written() -> None:
-    volumes = set(COMPOSE["volumes"])
-    for service in SERVICES.values():
+@pytest.mark.parametrize("file", FILES)
+def test_what_is_mounted_is_there_and_cannot_be_written(file: str) -> None:
+    volumes = set(FILES[file]["volumes"])
+    for service in services(file).values():
         for source, _, *mode in mounts(service):
             assert source in volumes or ((ROOT / source).exists() and mode == ["ro"]), source
-    assert mounts(SERVICES["web"]) == [["state", "/var/lib/hubbub", "ro"]]
+    ((source, target, mode),) = mounts(services(file)["web"])
+    assert source.startswith("state")
+    assert (target, mode) == ("/var/lib/hubbub", "ro")
 
 
-def test_whoever_waits_for_a_healthy_service_waits_for_one_that_can_say_so() -> None:
+@pytest.mark.parametrize("file", FILES)
+def test_whoever_waits_for_a_healthy_service_waits_for_one_that_can_say_so(file: str) -> None:
     waited = [
-        (other, how["condition"]) for each in SERVICES.values() for other, how in each.get("depends_on", {}).items()
+        (other, how["condition"])
+        for each in services(file).values()
+        for other, how in each.get("depends_on", {}).items()
     ]
     assert waited
     for other, condition in waited:
-        assert has_health(other) == (condition == "service_healthy"), other
+        assert (condition == "service_completed_successfully") == (other in ONCE), other
+        assert other in ONCE or has_health(services(file)[other]) == (condition == "service_healthy"), other
 
 
-def test_the_door_leads_to_the_inbox() -> None:
-    inside = SERVICES["web"]["entrypoint"][3]
-    listen, forward = SERVICES["door"]["command"]
-    (port,) = SERVICES["door"]["ports"]
-    assert SERVICES["web"]["network_mode"] == "service:door"
+@pytest.mark.parametrize("file", FILES)
+def test_the_door_leads_to_the_inbox(file: str) -> None:
+    inside = services(file)["web"]["entrypoint"][3]
+    listen, forward = services(file)["door"]["command"]
+    (port,) = services(file)["door"]["ports"]
+    assert services(file)["web"]["network_mode"] == "service:door"
     assert forward == f"TCP:{inside}"
     # The link that the inbox prints can be opened as it is.
     assert port == f"{inside}:{listen.removeprefix('TCP-LISTEN:').partition(',')[0]}"
@@ -130,4 +158,26 @@ def test_grafana_finds_its_sources_and_its_dashboard() -> None:
 
 
 def built() -> list[Path]:
-    return sorted({path for service in SERVICES.values() if (path := dockerfile(service))})
+    return sorted({path for file in FILES for service in services(file).values() if (path := dockerfile(service))})
+
+
+def test_each_member_has_a_configuration_that_is_taken_with_the_keys_that_are_made(tmp_path: Path) -> None:
+    inside = "/var/lib/hubbub-keys"
+    script = (DEPLOY / "fleet/keys.sh").read_text().replace(inside, str(tmp_path))
+    for _ in range(2):  # as with each `up`
+        ran("sh", "-c", script, env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    assert VaultKeys.load(tmp_path / "vault.key", {}) is not None
+    config = tmp_path / "hubbub.toml"
+    config.write_text((DEPLOY / "fleet/hubbub.toml").read_text().replace(inside, str(tmp_path)))
+    for name in MEMBERS:
+        service = FLEET["services"][name]
+        assert service["command"] == ["--config", "/etc/hubbub/hubbub.toml"]
+        env = {key: value.replace(inside, str(tmp_path)) for key, value in service["environment"].items()}
+        settings = load_settings(["--config", str(config)], env).hub
+        assert settings.fleet is not None
+        assert settings.fleet.name == name
+        assert settings.fleet.reached_at == f"{name}:{settings.fleet.listen.rpartition(':')[2]}"
+        assert settings.store.url is not None
+        assert "@database/" in settings.store.url.get_secret_value()
+        assert {"fleet", "servers"} <= set(service["networks"])
+        assert ["keys", inside, "ro"] in mounts(service)

@@ -27,7 +27,7 @@ from ..e2e.conftest import RunningHub, child, environment, toml
 from .conftest import LIMIT_S, ROOT, installed
 
 INSTALL_LIMIT_S = 600
-EXTRAS = ("connect", "keyring", "mcp", "notify", "postgres", "telemetry", "tui", "web")
+EXTRAS = ("connect", "fleet", "keyring", "mcp", "notify", "postgres", "telemetry", "tui", "web")
 OF_CONTRIBUTORS = {"dev", "docs"}
 INSTALL_LINES = re.findall(r"^(?:pipx|uv|uvx) .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 # What an environment of Python begins with.

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "docs/connect.md": "tests/e2e/test_connect.py types whole blocks, as functions and pipes need",
     "docs/deploy/README.md": "there is no engine of containers; tests/deploy/test_processes.py runs what is in them",
     "docs/examples/page/README.md": "tests/e2e/test_examples.py serves the page with what these commands install",
+    "docs/fleet.md": "they are typed on several machines; tests/e2e/test_run_fleet.py has a fleet on this one",
     "docs/frontends/go.md": "tests/e2e/test_frontends.py does, with the plugins of Debian",
     "docs/frontends/typescript.md": "tests/e2e/test_connect.py runs the example with what these commands install",
     "docs/notify.md": "they reach services of others; tests/e2e/test_notify.py does it with one on this machine",

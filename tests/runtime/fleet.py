@@ -124,6 +124,14 @@ class Place:
             other.member = replace(other.member, standing=Standing.GONE)
         return other.member.standing is Standing.GONE
 
+    async def appoint(self, member: Member, standing: Standing) -> bool:
+        self._store.reach()
+        row = self._rows[member.name]
+        if row.member.life != member.life or row.member.standing is Standing.GONE:
+            return False
+        row.member = replace(row.member, standing=standing)
+        return True
+
     async def stand(self, standing: Standing) -> None:
         self._store.reach()
         row = self._rows[self.name]

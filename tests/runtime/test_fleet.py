@@ -15,6 +15,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import Standing
+from hubbubd.runtime.fleet_operations import Operations
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.upstream.ports import Era
 
@@ -313,11 +314,12 @@ async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Me
     await of(fleet, "a", "b", servers=tuple(map(http, names)))
     draining = owner(fleet, "s0")
     left = another(fleet, draining)
-    await draining.fleet.drain()
+    await Operations(left.fleet).stand(draining.name, Standing.DRAINING)
     await until(lambda: all(left.fleet.owns(name) for name in (*names, UPKEEP)))
     await settle(30)
     assert not any(map(draining.fleet.owns, names))
-    await draining.fleet.resume()
+    await Operations(left.fleet).stand(draining.name, Standing.LIVE)
+    await settle(2)
     left.kill()
     await until(lambda: all(map(draining.fleet.owns, names)))
 

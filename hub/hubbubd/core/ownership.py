@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hubbubd.core.server import NOBODY, Lease
+from hubbubd.core.server import NOBODY, UPKEEP, Lease
 from hubbubd.members import Member, Standing
 
 TURN_S = 1.0
@@ -111,7 +111,7 @@ class View:
 
     def _held(self) -> dict[str, list[str]]:
         held: dict[str, list[str]] = {}
-        for server in self.leases:
+        for server in self.leases.keys() - {UPKEEP}:
             if (member := self.holder(server)) is not None:
                 held.setdefault(member.name, []).append(server)
         return held

@@ -10,6 +10,9 @@ from hubbubd.core.connection import Connection
 
 Source = Literal["file", "api"]
 
+UPKEEP = "@upkeep"
+"""The name under which upkeep of the store has an owner, as a server has; no server can have it."""
+
 NOBODY = ""
 """The holder of a lease that was given up."""
 

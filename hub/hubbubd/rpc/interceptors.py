@@ -153,7 +153,7 @@ def _attempt(path: str, caller: Principal, request: Message | None = None) -> At
 def _target(request: Any) -> str:
     """Return what a request names: a server, a record, a token."""
     spec = getattr(request, "spec", request)
-    for field in ("name", "server", "id"):
+    for field in ("name", "server", "id", "member"):
         if text := getattr(spec, field, ""):
             return "".join(filter(str.isprintable, text[:MAX_TARGET]))
     return ""

@@ -124,6 +124,14 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "TailLogs": Rule(Reach.SERVER, (Permission.SEE,), at=At.OWNER),
         "WatchResource": Rule(Reach.SERVER, (Permission.CALL,), at=At.OWNER),
     },
+    "hubbub.v1.FleetService": {
+        "GetFleet": Rule(Reach.HUB, (Permission.SEE,)),
+        "MoveServer": _at_owner(_CHANGE_HUB),
+        "DrainMember": _CHANGE_HUB,
+        "ResumeMember": _CHANGE_HUB,
+        "ExpelMember": _CHANGE_HUB,
+        "RotateVaultKey": _CHANGE_HUB,
+    },
     "hubbub.v1.InboxService": {
         "WatchPendingRequests": _SEE,
         "ListPendingRequests": _SEE,

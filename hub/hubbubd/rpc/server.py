@@ -10,7 +10,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config.network import UNIX
 from hubbubd.config.tls import TlsFiles
 from hubbubd.downstream import Handles, KeyRing
@@ -21,6 +21,7 @@ from hubbubd.rpc.auth import Authentication, Gate
 from hubbubd.rpc.calls import CallService
 from hubbubd.rpc.catalog import CatalogService
 from hubbubd.rpc.events import EventService
+from hubbubd.rpc.fleet_admin import FleetAdminService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
@@ -33,7 +34,7 @@ from hubbubd.rpc.tls import grpc_credentials
 from hubbubd.rpc.tracing import tracing
 from hubbubd.runtime.hub import Hub
 
-_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
+_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
     name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
 }
@@ -126,6 +127,7 @@ def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) ->
         "CallService": CallService(hub.calls, carried),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
+        "FleetService": FleetAdminService(hub),
         "InboxService": InboxService(hub.inbox, hub.work),
         "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
         "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),

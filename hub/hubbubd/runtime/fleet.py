@@ -7,7 +7,7 @@ Both go on by themselves. Whoever is found to be gone ends, and starts anew as a
 """
 
 import random
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 import anyio
@@ -50,6 +50,14 @@ AGAIN_S = 0.5
 log = structlog.get_logger(__name__)
 
 
+async def _unasked(_owner: Owner) -> bool:
+    return False
+
+
+async def _kept_nowhere() -> tuple[int, int]:
+    return 0, 0
+
+
 class Candidates(Protocol):
     """The servers that there are."""
 
@@ -59,6 +67,10 @@ class Candidates(Protocol):
 
     def waits(self, server: str) -> float | None:
         """Return by how many seconds others go first; None if this hub must not have a server."""
+        ...
+
+    def home(self, server: str) -> str:
+        """Return the only member that may have a server; empty if it may be had by others."""
         ...
 
     def idle(self, server: str) -> bool:
@@ -89,6 +101,10 @@ class Fleet:
         """Set once this member is found to be gone."""
         self.ahead_s = 0.0
         """Seconds by which the database's clock is ahead of this machine's."""
+        self.answers: Callable[[Owner], Awaitable[bool]] = _unasked
+        """Whether a member answers, at the port for members."""
+        self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _kept_nowhere
+        """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
         self._membership = membership
         self._drain_timeout_s = drain_timeout_s
         self._rebalance = rebalance
@@ -97,12 +113,13 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._own: set[str] = set()
         self._taken: set[str] = set()
-        self._leaving: set[str] = set()
+        self._leaving: dict[str, anyio.Event] = {}
         self._free_since: dict[str, float] = {}
         self._kept_until: dict[str, float] = {}
         self._handed_on_at = now()
         self._position: Callable[[], int] = lambda: 0
         self._listeners: list[Callable[[str], None]] = []
+        self._ending = False
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
 
@@ -135,14 +152,14 @@ class Fleet:
 
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
-        member = self._view().holder(server)
+        member = self.view().holder(server)
         if member is None or member.name == self.me or member.standing is Standing.GONE:
             return None
         return Owner(member.name, member.life, member.forward)
 
     def is_free(self, server: str) -> bool:
         """Return whether a server is certainly nobody's."""
-        return self._view().is_free(server)
+        return self.view().is_free(server)
 
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
@@ -163,35 +180,61 @@ class Fleet:
         """Return a server's lease."""
         return self._leases.record(server)
 
+    def home(self, server: str) -> str:
+        """Return the only member that may have a server; empty if it may be had by others."""
+        return self._servers.home(server)
+
+    async def meet(self) -> None:
+        """Look who the members are. Raises StoreUnavailable."""
+        self._members = {member.name: member for member in await self._membership.members()}
+
+    async def appoint(self, member: Member, standing: Standing) -> bool:
+        """Set a member's standing, which it minds within seconds; return whether its life was not over.
+
+        Raises StoreUnavailable.
+        """
+        done = await self._membership.appoint(member, standing)
+        await self.meet()
+        self.stir()
+        return done
+
+    async def expel(self, member: Member) -> bool:
+        """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable."""
+        gone = await self._membership.expel(member)
+        if gone:
+            await self.meet()
+            self.stir()
+        return gone
+
     def stir(self) -> None:
         """Look at once."""
         self._stirred.set()
 
     async def move(self, server: str, to: str = "") -> None:
         """Leave a server of one's own, and give it up, for a member if one is named. Raises Unavailable."""
+        if server in self._leaving:
+            await self._leaving[server].wait()
+            return
         async with self._moving:
             if server in self._leaving or server not in self._own:
                 return
-            self._leaving.add(server)
+            left = self._leaving[server] = anyio.Event()
             try:
                 await self._until_done(lambda: self._hands.leave(server, self._drain_timeout_s))
                 self._taken.discard(server)
                 await self._until_done(lambda: self._give_up(server, to))
             finally:
-                self._leaving.discard(server)
+                del self._leaving[server]
+                left.set()
 
     async def drain(self) -> None:
-        """Take nothing more, and hand all servers on. Raises Unavailable."""
+        """Take nothing more, as this member is about to end, and hand all servers on. Raises Unavailable."""
+        self._ending = True
         await self._membership.stand(Standing.DRAINING)
         self.stir()
         async with anyio.create_task_group() as together:
             for server in list(self._own):
                 together.start_soon(self.move, server)
-
-    async def resume(self) -> None:
-        """Take servers again after `drain`. Raises Unavailable."""
-        await self._membership.stand(Standing.LIVE)
-        self.stir()
 
     async def quit(self) -> None:
         """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
@@ -249,23 +292,23 @@ class Fleet:
         return True
 
     async def _look(self) -> None:
-        self._members = {member.name: member for member in await self._membership.members()}
-        for member in self._view().overdue():
-            if await self._membership.expel(member):
+        await self.meet()
+        for member in self.view().overdue():
+            if await self.expel(member):
                 log.warning("member declared gone: it was not heard of in time", member=member.name)
-                self._members = {each.name: each for each in await self._membership.members()}
         self._note_free()
         await self._tidy()
         await self._take()
         await self._hand_on()
 
-    def _names(self) -> Iterable[str]:
+    def names(self) -> set[str]:
+        """Return all that may have an owner: the servers, and the upkeep."""
         return {UPKEEP, *self._servers.known()}
 
     def _waits(self, server: str) -> float | None:
         return 0.0 if server == UPKEEP else self._servers.waits(server)
 
-    def _view(self) -> View:
+    def view(self) -> View:
         leases = {lease.server: lease for lease in self._leases}
         return View(
             me=self.me,
@@ -279,14 +322,14 @@ class Fleet:
 
     def _note_free(self) -> None:
         now = self._now()
-        free = self._view().free(self._names())
+        free = self.view().free(self.names())
         self._free_since = {server: self._free_since.get(server, now) for server in free}
 
     async def _take(self) -> None:
         async with anyio.create_task_group() as together:
-            for server in self._view().to_take(self._names(), self._waits):
+            for server in [] if self._ending else self.view().to_take(self.names(), self._waits):
                 together.start_soon(self._claim, server)
-        new = frozenset(self._own - self._taken - self._leaving)
+        new = frozenset(self._own - self._taken - self._leaving.keys())
         if not new:
             return
         log.info("servers taken", member=self.me, servers=sorted(new))
@@ -312,20 +355,22 @@ class Fleet:
             settled = server in self._taken and server not in self._leaving and server != UPKEEP
             return settled and self._kept_until.get(server, now) <= now and self._servers.idle(server)
 
-        if (found := self._view().to_hand_on(may_go)) is not None:
+        if (found := self.view().to_hand_on(may_go)) is not None:
             server, to = found
             self._handed_on_at, self._kept_until[server] = now, now + KEPT_S
             log.info("server handed on: this member has more than its share", server=server, to=to)
             self._tasks.start_soon(self.move, server, to)
 
     async def _tidy(self) -> None:
-        """Delete the leases of servers that there are no more."""
-        names, view = self._names(), self._view()
+        """Delete the leases of servers that there are no more, and leave those that this member is not to have."""
+        names, view = self.names(), self.view()
         for server in view.leases.keys() - names:
             if (server in self._own or (UPKEEP in self._own and view.is_free(server))) and server not in self._leaving:
                 await self._delete(server)
-        for server in list(self._taken - self._leaving - {UPKEEP}):
-            if self._servers.waits(server) is None:
+        me = self._members.get(self.me)
+        draining = me is not None and me.life == self._membership.life and me.standing is Standing.DRAINING
+        for server in list(self._taken - self._leaving.keys()):
+            if draining or (server != UPKEEP and self._servers.waits(server) is None):
                 self._tasks.start_soon(self.move, server)
 
     async def _delete(self, server: str) -> None:

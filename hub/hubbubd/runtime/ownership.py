@@ -5,12 +5,10 @@ Reading and watching needs no owner, nor does a change that is guarded by what i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
+from hubbubd.core.server import UPKEEP as UPKEEP
 from hubbubd.errors import Unavailable
-
-UPKEEP: Final = "@upkeep"
-"""The name under which upkeep of the store has an owner, as a server has; no server can have it."""
 
 
 @dataclass(frozen=True, slots=True)

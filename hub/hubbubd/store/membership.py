@@ -61,6 +61,14 @@ class Membership(Protocol):
         """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
         ...
 
+    async def appoint(self, member: Member, standing: Standing) -> bool:
+        """Set the standing of a member, whoever it is; return whether it has that now. False: that life was over.
+
+        GONE ends its life at once, overdue or not: whoever asks for it must know that it has ended. Raises Expelled and
+        StoreUnavailable.
+        """
+        ...
+
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
         ...

@@ -77,8 +77,11 @@ class PostgresMembers:
                 version=version[:TEXT],
                 position=position,
                 overdue=overdue,
+                silent_s=silent_s,
             )
-            for name, life, standing, address, forward, version, position, overdue in await self._ask(sql.MEMBERS, MOST)
+            for name, life, standing, address, forward, version, position, overdue, silent_s in await self._ask(
+                sql.MEMBERS, MOST
+            )
         ]
 
     async def expel(self, member: Member) -> bool:
@@ -95,6 +98,14 @@ class PostgresMembers:
         await self._own(sql.STAND, standing.value)
         if standing is Standing.GONE:
             self._place.end(Expelled("this hub has left the fleet; it keeps nothing more"))
+
+    async def appoint(self, member: Member, standing: Standing) -> bool:
+        """Set the standing of a member, whoever it is; return whether it has that now. False: that life was over.
+
+        GONE ends its life at once, overdue or not: whoever asks for it must know that it has ended. Raises Expelled and
+        StoreUnavailable.
+        """
+        return bool(await self._ask(sql.APPOINT, self.name, self.life, member.name, member.life, standing.value))
 
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""

@@ -276,11 +276,25 @@ WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING extract(epoch FRO
 STAND: Final = (
     "UPDATE {schema}.members SET standing = $3 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING 1"
 )
+# Both rows are held, in order: of two members that declare each other gone, one is.
+APPOINT: Final = """
+WITH pair AS MATERIALIZED (
+  SELECT name, life, standing FROM {schema}.members WHERE name IN ($1, $3) ORDER BY name FOR UPDATE
+)
+UPDATE {schema}.members m SET standing = $5 FROM pair own, pair other
+WHERE own.name = $1 AND own.life = $2 AND own.standing <> 'gone'
+  AND other.name = $3 AND other.life = $4 AND other.standing <> 'gone' AND m.name = other.name RETURNING 1
+"""
+RELEASE: Final = """
+UPDATE {schema}.members SET standing = 'gone' WHERE name = $1 AND proof = ANY ($2::text[]) AND standing <> 'gone'
+RETURNING life
+"""
 PUBLISH: Final = """
 UPDATE {schema}.members SET address = $3, forward = $4 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING 1
 """
 MEMBERS: Final = """
-SELECT name, life, standing, address, forward, version, position, expires_at < clock_timestamp()
+SELECT name, life, standing, address, forward, version, position, expires_at < clock_timestamp(),
+  greatest(extract(epoch FROM clock_timestamp() - beat_at), 0)::float8
 FROM {schema}.members WHERE name <> '*' ORDER BY standing = 'gone', name LIMIT $1
 """
 EXPEL: Final = "SELECT {schema}.expel($1, $2, $3, $4, $5)"

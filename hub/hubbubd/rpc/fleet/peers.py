@@ -11,6 +11,7 @@ import anyio.lowlevel
 import grpc
 import structlog
 
+from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.fleet.v1 import fleet_pb2_grpc
 from hubbubd.config.tls import TlsFiles
 from hubbubd.rpc.tls import channel_credentials
@@ -24,8 +25,14 @@ log = structlog.get_logger(__name__)
 CONNECT_MS = 2_000
 """Milliseconds that a connection to a member may take."""
 
+HELLO_S = 2.0
+"""Seconds that a member gets to say who it is."""
+
 KEEPALIVE_MS = 5_000
 """Milliseconds after which a quiet connection is asked for a sign of life, and then has as long to give it."""
+
+
+_SILENT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED})
 
 
 class Unreached(Exception):
@@ -64,6 +71,19 @@ class Peers:
                     return peer.stub
         log.debug("member not reached", member=owner.member, address=owner.forward)
         raise Unreached
+
+    async def answers(self, owner: Owner) -> bool:
+        """Return whether a member, in this life of it, answers within HELLO_S."""
+        try:
+            with anyio.fail_after(HELLO_S):
+                stub = await self.reach(owner)
+                async with cancellable():
+                    said = await stub.Hello(pb.HelloRequest(), timeout=HELLO_S)
+        except (Unreached, TimeoutError):
+            return False
+        except grpc.aio.AioRpcError as exc:
+            return exc.code() not in _SILENT
+        return (said.member, said.life) == (owner.member, owner.life)
 
     async def _renewed(self, peer: _Peer | None, owner: Owner) -> _Peer:
         """Return a member's connection; another one where its address or our certificate has changed."""

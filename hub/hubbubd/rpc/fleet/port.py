@@ -72,6 +72,8 @@ class FleetPort:
         try:
             forwarding = Forwarding(hub, self._peers, changes, live)
             hub.calls.elsewhere = CallsElsewhere(hub, forwarding)
+            if hub.fleet is not None:
+                hub.fleet.answers = self._peers.answers
             yield forwarding
         finally:
             hub.calls.elsewhere = None

@@ -76,6 +76,7 @@ _FINDERS: Mapping[str, Find] = MappingProxyType(
         "/hubbub.v1.EventService/TailLogs": _of_server,
         "/hubbub.v1.EventService/WatchResource": _of_server,
         "/hubbub.v1.EventService/WatchEvents": _of_filter,
+        "/hubbub.v1.FleetService/MoveServer": _of_server,
         "/hubbub.v1.ServerService/UpdateServer": _of_server_spec,
         "/hubbub.v1.ServerService/RemoveServer": _of_name,
         "/hubbub.v1.ServerService/ConnectServer": _of_name,

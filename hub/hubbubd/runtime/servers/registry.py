@@ -180,9 +180,15 @@ class Servers:
             return 0.0 if known else DIFFERS_S
         if record is None or record.source == "file":
             return None
-        if record.config.transport == "stdio" and record.home != self._ownership.me:
+        if self.home(server) not in ("", self._ownership.me):
             return None
         return None if self._confining.trusting(record.trusted).refusal(record.config, os.environ) else 0.0
+
+    def home(self, server: str) -> str:
+        """Return the only member that may have a server: where it was added, if it starts a command; else empty."""
+        record = self._table.record(server)
+        alone = record is not None and record.source == "api" and record.config.transport == "stdio"
+        return record.home if record is not None and alone else ""
 
     def idle(self, server: str) -> bool:
         """Return whether no call of a server is under way."""

@@ -1,0 +1,121 @@
+"""`hub.fleet`: the members of a hub that is several, and who has which server."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hubbub.v1 import fleet_pb2
+from hubbub_client.link import Link
+from hubbub_client.reading import read
+from hubbub_client.records import RECORDS, Record
+
+MemberState = Literal["live", "draining", "gone"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetMember(Record):
+    """A member, and the servers that it has.
+
+    `lag` is by how many revisions it was behind, `silent_ms` for how long it was not heard of, `overdue` whether that
+    is too long.
+    """
+
+    name: str
+    state: MemberState
+    address: str | None
+    version: str | None
+    servers: tuple[str, ...]
+    life: int
+    forward: str | None
+    position: int
+    lag: int
+    silent_ms: int
+    overdue: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnownedServer(Record):
+    """A server that no member has, why, and for how long."""
+
+    server: str
+    why: str
+    since_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetStatus(Record):
+    """The fleet as `member` sees it, whose clock is behind the database's by `clock_offset_ms`."""
+
+    members: tuple[FleetMember, ...]
+    unowned: tuple[UnownedServer, ...]
+    member: str
+    clock_offset_ms: int
+    revision: int
+
+    def owner(self, server: str) -> str | None:
+        """Return the member that has a server."""
+        return next((each.name for each in self.members if server in each.servers), None)
+
+    def find(self, name: str) -> FleetMember | None:
+        """Return a member by its name."""
+        return next((each for each in self.members if each.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotation(Record):
+    """How many rows of the vault are sealed with the first key, of how many."""
+
+    sealed: int
+    rows: int
+
+
+# Registered here, so that the converter finds the record of each message.
+RECORDS.update(
+    {
+        "FleetMember": FleetMember,
+        "UnownedServer": UnownedServer,
+        "GetFleetResponse": FleetStatus,
+        "RotateVaultKeyResponse": Rotation,
+    }
+)
+
+
+class Fleet:
+    """FleetService. Every method raises HubbubError; FailedPrecondition (NO_FLEET) at a hub that is alone."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def status(self) -> FleetStatus:
+        """Return the members, the servers that they have, and those that nobody has."""
+        return read(FleetStatus, await self._link.call(lambda hub: hub.fleet.GetFleet, fleet_pb2.GetFleetRequest()))
+
+    async def move(self, server: str, member: str | None = None) -> str:
+        """Hand a server on to a member, by default one that the hub chooses, and return its name.
+
+        It takes the server within seconds, as `status` shows.
+        """
+        request = fleet_pb2.MoveServerRequest(server=server, member=member or "")
+        return (await self._link.call(lambda hub: hub.fleet.MoveServer, request)).member
+
+    async def drain(self, member: str | None = None) -> str:
+        """Have a member, by default the one that is connected, hand all its servers on; return its name at once."""
+        request = fleet_pb2.DrainMemberRequest(member=member or "")
+        return (await self._link.call(lambda hub: hub.fleet.DrainMember, request)).member
+
+    async def resume(self, member: str | None = None) -> str:
+        """Have a member take servers again, and return its name."""
+        request = fleet_pb2.ResumeMemberRequest(member=member or "")
+        return (await self._link.call(lambda hub: hub.fleet.ResumeMember, request)).member
+
+    async def expel(self, member: str, *, dead: bool = False, force: bool = False) -> str:
+        """Declare a member gone that is overdue, or `dead`; return its name.
+
+        A dead one must not answer the member that is connected, unless `force`.
+        """
+        request = fleet_pb2.ExpelMemberRequest(member=member, dead=dead, force=force)
+        return (await self._link.call(lambda hub: hub.fleet.ExpelMember, request)).member
+
+    async def rotate_key(self) -> Rotation:
+        """Seal all secrets of servers with the first key of the member that is connected."""
+        request = fleet_pb2.RotateVaultKeyRequest()
+        return read(Rotation, await self._link.call(lambda hub: hub.fleet.RotateVaultKey, request))
