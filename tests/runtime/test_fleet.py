@@ -15,12 +15,13 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import Standing
+from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.fleet_operations import Operations
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, open_requests, question, server, settle, spec, until
-from .fleet import TTL_S, Members, Running, members
+from .fleet import TTL_S, Members, Place, Running, Store, members, now
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, never
 
@@ -58,6 +59,16 @@ async def of(fleet: Members, *names: str, servers: tuple[ServerConfig, ...] = (h
         await fleet.start(name, *servers)
     await until(lambda: all(live_links(fleet, each.name) == 1 for each in servers))
     await settle(1)
+
+
+async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: Members) -> None:
+    await of(fleet, "a")
+    place = Place(Store(fleet.database, "b", fleet.database.joined("b")))
+    starting = Fleet(place, drain_timeout_s=30, rebalance=False, now=now)
+    with anyio.move_on_after(0.1):
+        await starting.beat()
+    await settle(3 * TTL_S)  # it reads, and its loop stands still
+    assert fleet.database.rows["b"].member.standing is Standing.LIVE
 
 
 async def test_an_answer_that_is_given_again_where_it_was_not_heard_of_is_not_refused(fleet: Members) -> None:
