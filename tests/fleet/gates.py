@@ -1,7 +1,7 @@
 """Gates before the ports of others: while one is shut, no byte passes, as if packets were held back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 CHUNK_BYTES = 1 << 16
@@ -30,7 +30,7 @@ class Gate:
             self._open.set()
 
     @asynccontextmanager
-    async def running(self, port: int = 0) -> AsyncIterator["Gate"]:
+    async def running(self, port: int = 0) -> AsyncGenerator["Gate"]:
         """Serve until the end of the block, at this port or at any."""
         listening = await asyncio.start_server(self._accept, "127.0.0.1", port)
         self.port = listening.sockets[0].getsockname()[1]

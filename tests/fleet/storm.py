@@ -40,7 +40,7 @@ SERVERS = {f"{kind}{number}": module for kind, module in MODULES.items() for num
 LASTING = tuple(name for name in SERVERS if not name.startswith("plain"))
 TOOLS = {"plain": ("ask",), "mrtr": ("three_forms", "two_rounds"), "ext": ("greet",)}
 CALLS: Calls = tuple((name, tool, dict) for name in SERVERS for tool in TOOLS[name[:-1]])
-PEOPLE = ("ann", "bob", "cyd", "dee", "eve", "fay")
+PEOPLE = ("ann", "bob", "cyd", "dee")
 ALONE = ("restarts", "failovers")
 """What befalls all at once."""
 LIMIT_S = 120
