@@ -105,12 +105,12 @@ class Place:
         self._rows = store.database.rows
         self.name, self.life = store.name_of_member, store.life
 
-    async def beat(self, position: int) -> float:
+    async def beat(self, position: int, for_s: float) -> float:
         self._store.reach()
         row = self._rows[self.name]
         if row.expires_at < now():
             row.steady_since = now()
-        row.expires_at = now() + TTL_S
+        row.expires_at = now() + for_s
         row.member = replace(row.member, position=position)
         return 0.0
 

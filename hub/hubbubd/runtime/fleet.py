@@ -29,6 +29,9 @@ from hubbubd.telemetry.meter import Meter
 BEATS = 4
 """Beats in the time of a lease."""
 
+STARTING_S = 60.0
+"""Seconds for which a member that starts is not given up: it has no servers, and may be long silent as it reads."""
+
 MARGIN = 0.25
 """The part of a lease's time by which a member stops to act before others may take over."""
 
@@ -120,6 +123,7 @@ class Fleet:
         self._free_since: dict[str, float] = {}
         self._kept_until: dict[str, float] = {}
         self._handed_on_at = now()
+        self._acts = False
         self._position: Callable[[], int] = lambda: 0
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
@@ -281,6 +285,8 @@ class Fleet:
 
     async def run(self) -> None:
         """Look after the servers until this member is found to be gone, or until cancelled."""
+        self._acts = True
+        await self._certain(self._beaten)  # from here on it may be expected to be heard of
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
             await self.lost.wait()
@@ -305,7 +311,8 @@ class Fleet:
             await anyio.sleep(self._membership.lease_ttl_s / BEATS)
 
     async def _beaten(self) -> None:
-        self.ahead_s = await self._membership.beat(self._position())
+        for_s = self._membership.lease_ttl_s
+        self.ahead_s = await self._membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S))
 
     async def _scan(self) -> None:
         while True:
