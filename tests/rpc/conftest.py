@@ -116,7 +116,9 @@ class Caller:
         """The response, or the first one of a stream. Raises AioRpcError."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         parse = GetMessageClass(method.output_type).FromString
-        with anyio.fail_after(LIMIT_S):
+        async with asyncio.timeout(
+            LIMIT_S
+        ):  # not anyio's: gRPC raises a CancelledError of its own, which that passes on
             if method.server_streaming:
                 stream = self.channel.unary_stream(path, response_deserializer=parse)(request, metadata=self.metadata)
                 try:
@@ -133,6 +135,22 @@ class Caller:
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await self.raw(method, raw)
+        return explain(caught.value)
+
+    async def end(
+        self, method: MethodDescriptor, request: Message, begun: Callable[[], object] = lambda: None
+    ) -> Refusal:
+        """How the hub ends a stream of responses; `begun` is called after the first. Fails when that does not come."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        stream = self.channel.unary_stream(path)(request.SerializeToString(), metadata=self.metadata)
+        try:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                assert await asyncio.wait_for(stream.read(), LIMIT_S) is not grpc.aio.EOF
+                begun()
+                while await asyncio.wait_for(stream.read(), LIMIT_S) is not grpc.aio.EOF:
+                    pass
+        finally:
+            stream.cancel()
         return explain(caught.value)
 
     async def until_refused(self, method: MethodDescriptor, request: Message) -> Refusal:
