@@ -144,14 +144,16 @@ class Caller:
         path = f"/{method.containing_service.full_name}/{method.name}"
         stream = self.channel.unary_stream(path)(request.SerializeToString(), metadata=self.metadata)
         try:
-            with pytest.raises(grpc.aio.AioRpcError) as caught:
-                assert await asyncio.wait_for(stream.read(), LIMIT_S) is not grpc.aio.EOF
+            async with asyncio.timeout(LIMIT_S):
+                assert await stream.read() is not grpc.aio.EOF, f"{path} ended without a word"
                 begun()
-                while await asyncio.wait_for(stream.read(), LIMIT_S) is not grpc.aio.EOF:
+                while await stream.read() is not grpc.aio.EOF:
                     pass
+        except grpc.aio.AioRpcError as error:
+            return explain(error)
         finally:
             stream.cancel()
-        return explain(caught.value)
+        raise AssertionError(f"{path} ended without an error")
 
     async def until_refused(self, method: MethodDescriptor, request: Message) -> Refusal:
         """As `refused`, of the first of these that is: a rate lets one more in now and then, where they take long."""

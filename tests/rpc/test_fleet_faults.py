@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2 as details_pb2
 
-from hubbub.v1 import event_pb2
+from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition
 from hubbubd.rpc.fleet import forwarding, peers
@@ -153,6 +153,22 @@ async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
     assert lost.metadata == {"server": "one", "member": "b"}
     assert len(owner.peer.sent) == 1
     assert is_changing(await ingress.api.refused(CALL, call()))
+
+
+async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    wire = Wire(owner.port.address)
+    async with wire.laid() as address:
+        ingress.believed.hear("one", Owner("b", 1, address))
+        refused = asyncio.create_task(ingress.api.refused(CALL, call()))
+        await until(lambda: bool(owner.peer.sent))
+        ingress.believed.hear("one", owner.owner)
+        await ingress.api(RPCS["GetQueue"], call_pb2.GetQueueRequest(server="one"))
+        assert (await refused).reason == "OWNER_LOST"
+    assert len(owner.peer.sent) == 1
 
 
 async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[Member, Member]) -> None:

@@ -27,7 +27,7 @@ from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.merged import MergedEvents
 from hubbubd.rpc.fleet.opening import opening
-from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable
+from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
 from hubbubd.rpc.fleet.subjects import subject
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
@@ -228,7 +228,7 @@ class Forwarding:
         begun = False
         try:
             with _told(asked.server, owner):
-                while (step := await _read(stream)) is not EOF:
+                while (step := await read(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _failure(step.failed, nothing_done=not begun)
                     begun = True
@@ -277,11 +277,6 @@ def _told(server: str, owner: Owner) -> Generator[None]:
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise _late() from None
         raise _lost(server, owner) from None
-
-
-async def _read(stream: Any) -> Any:
-    async with cancellable():
-        return await stream.read()
 
 
 def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
