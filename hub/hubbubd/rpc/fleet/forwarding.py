@@ -165,9 +165,9 @@ class Forwarding:
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 forward = stub.Forward(request, timeout=_timeout())
-                response = await forward
-                if asked.path not in _READ_LATER:
-                    await revision.caught_up_with(self._hub.store, await forward.trailing_metadata())
+                response, told = await forward, await forward.trailing_metadata()
+        # The response is there: it must not come too late for the sake of what its caller may read next.
+        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path in _READ_LATER else _timeout())
         if response.HasField("failed"):
             raise _failure(response.failed)
         return response.response
