@@ -27,7 +27,7 @@ from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.merged import MergedEvents
 from hubbubd.rpc.fleet.opening import opening
-from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable
+from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
 from hubbubd.rpc.fleet.subjects import subject
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
@@ -179,9 +179,9 @@ class Forwarding:
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 forward = stub.Forward(request, timeout=_timeout())
-                response = await forward
-                if asked.path not in _READ_LATER:
-                    await revision.caught_up_with(self._hub.store, await forward.trailing_metadata())
+                response, told = await forward, await forward.trailing_metadata()
+        # The response is there: it must not come too late for the sake of what its caller may read next.
+        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path in _READ_LATER else _timeout())
         if response.HasField("failed"):
             raise _failure(response.failed)
         return response.response
@@ -242,7 +242,7 @@ class Forwarding:
         begun = False
         try:
             with _told(asked.server, owner):
-                while (step := await _read(stream)) is not EOF:
+                while (step := await read(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _failure(step.failed, nothing_done=not begun)
                     begun = True
@@ -293,11 +293,6 @@ def _told(server: str, owner: Owner) -> Generator[None]:
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise _late() from None
         raise _lost(server, owner) from None
-
-
-async def _read(stream: Any) -> Any:
-    async with cancellable():
-        return await stream.read()
 
 
 def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
