@@ -67,6 +67,7 @@ class PostgresMembers:
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
+        rows = await self._ask(sql.MEMBERS, MOST, self.lease_ttl_s)
         return [
             Member(
                 name=name[:TEXT],
@@ -78,7 +79,7 @@ class PostgresMembers:
                 position=position,
                 overdue=overdue,
             )
-            for name, life, standing, address, forward, version, position, overdue in await self._ask(sql.MEMBERS, MOST)
+            for name, life, standing, address, forward, version, position, overdue in rows
         ]
 
     async def expel(self, member: Member) -> bool:
