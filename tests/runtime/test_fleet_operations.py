@@ -292,8 +292,7 @@ async def test_a_member_serves_only_while_it_may_act(fleet: Members) -> None:
     told: list[bool] = []
 
     async def watch() -> None:
-        async for well in one.hub.health.watch():
-            told.append(well)
+        told.extend([well async for well in one.hub.health.watch()])
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch)

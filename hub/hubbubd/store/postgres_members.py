@@ -68,6 +68,7 @@ class PostgresMembers:
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
+        rows = await self._ask(sql.MEMBERS, MOST, self.lease_ttl_s)
         return [
             Member(
                 name=name[:TEXT],
@@ -80,9 +81,7 @@ class PostgresMembers:
                 overdue=overdue,
                 silent_s=silent_s,
             )
-            for name, life, standing, address, forward, version, position, overdue, silent_s in await self._ask(
-                sql.MEMBERS, MOST
-            )
+            for name, life, standing, address, forward, version, position, overdue, silent_s in rows
         ]
 
     async def expel(self, member: Member) -> bool:
