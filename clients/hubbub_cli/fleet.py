@@ -70,10 +70,10 @@ def move(context: typer.Context, server: Server, member: Target = None, timeout:
 
     async def work(hub: "Hub") -> None:
         meter = Meter(moving=not settings_of(context).json)
-        meter.tell(f"{server} is being handed on")
+        meter.show(f"{server} is being handed on")
         try:
-            to = await hub.fleet.move(server, member)
-            has = await _taken(hub, server, timeout)
+            moved = await hub.fleet.move(server, member)
+            to, has = moved.member, await _taken(hub, server, moved.revision, timeout)
         finally:
             meter.hide()
         if settings_of(context).json:
@@ -90,13 +90,14 @@ def move(context: typer.Context, server: Server, member: Target = None, timeout:
     run(context, work)
 
 
-async def _taken(hub: "Hub", server: str, timeout_s: float) -> str | None:
-    """Return who has a server, once somebody has; None after `timeout_s`."""
+async def _taken(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
+    """Return who has a server at a revision or later, once somebody has; None after `timeout_s`."""
     import asyncio
 
     until = time.monotonic() + timeout_s
     while True:
-        has = (await hub.fleet.status()).owner(server)
+        it = await hub.fleet.status()
+        has = it.owner(server) if it.revision >= revision else None
         if has is not None or time.monotonic() >= until:
             return has
         await asyncio.sleep(LOOK_S)

@@ -80,9 +80,7 @@ class Person:
         try:
             self.memory.calls[handle.id].result = (await handle.wait()).result
         except NotFound as error:
-            self.memory.wrong(
-                f"{handle.id}: was acknowledged, and {self.name} is told: {error} at {time.time() % 86400:.3f} {self.client._link._endpoint} {self.client._link._seen.metadata()}"
-            )
+            self.memory.wrong(f"{handle.id}: was acknowledged, and {self.name} is told: {error}")
 
     async def _persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """Tries until the hub itself says yes or no; the id makes that one call. Raises what it says."""

@@ -1,7 +1,7 @@
 """The database of a fleet: a server, and now and then a synchronous standby that takes its place."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -55,7 +55,7 @@ class Databases:
 
 
 @contextmanager
-def databases() -> Iterator[Databases]:
+def databases() -> Generator[Databases]:
     """A database without a standby yet. The server that began is ended with the block, whichever it is by then."""
     with reserved() as other, running() as first:
         both = Databases(first, other)

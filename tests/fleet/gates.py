@@ -1,7 +1,7 @@
 """Gates before the ports of others: while one is shut, no byte passes, as if packets were held back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 CHUNK_BYTES = 1 << 16
@@ -15,18 +15,22 @@ class Gate:
         self.port = 0
         self._open = asyncio.Event()
         self._open.set()
+        self._shut = 0
         self._serving = set[asyncio.Task[None]]()
 
     def shut(self) -> None:
-        """Let nothing pass."""
+        """Let nothing pass until it was opened as often as it was shut."""
+        self._shut += 1
         self._open.clear()
 
     def open(self) -> None:
         """Let everything pass again, what was held back first."""
-        self._open.set()
+        self._shut -= 1
+        if not self._shut:
+            self._open.set()
 
     @asynccontextmanager
-    async def running(self, port: int = 0) -> AsyncIterator["Gate"]:
+    async def running(self, port: int = 0) -> AsyncGenerator["Gate"]:
         """Serve until the end of the block, at this port or at any."""
         listening = await asyncio.start_server(self._accept, "127.0.0.1", port)
         self.port = listening.sockets[0].getsockname()[1]

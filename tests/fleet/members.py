@@ -4,7 +4,7 @@ import json
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +106,7 @@ class Members:
 @asynccontextmanager
 async def members(
     directory: Path, databases: Databases, servers: dict[str, Any], *, lease_ttl_s: float
-) -> AsyncIterator[Members]:
+) -> AsyncGenerator[Members]:
     """Three members that are ready, with these servers in each one's file. They do not outlive the block."""
     authority = Authority.open(directory / "certs")
     token = secrets.token_urlsafe(32)

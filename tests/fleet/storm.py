@@ -7,9 +7,11 @@ lost, accepted or delivered twice, or when two members acted on one server.
 """
 
 import argparse
+import json
 import random
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, fields
@@ -24,12 +26,11 @@ import hubbub_client
 
 from ..e2e.conftest import child, environment
 from ..e2e.crash import answer_all, compare, listening, report
-from ..e2e.crash_model import Memory, Seen, judge
+from ..e2e.crash_model import Memory, Seen, judge, value_of
 from ..e2e.crash_people import Calls, Person, follow
 from ..ports import reserved
 from . import history
 from .databases import databases
-from .history import History
 from .members import NAMES, Members, members
 from .torment import Torment
 
@@ -39,7 +40,9 @@ SERVERS = {f"{kind}{number}": module for kind, module in MODULES.items() for num
 LASTING = tuple(name for name in SERVERS if not name.startswith("plain"))
 TOOLS = {"plain": ("ask",), "mrtr": ("three_forms", "two_rounds"), "ext": ("greet",)}
 CALLS: Calls = tuple((name, tool, dict) for name in SERVERS for tool in TOOLS[name[:-1]])
-PEOPLE = ("ann", "bob", "cyd", "dee", "eve", "fay")
+PEOPLE = ("ann", "bob", "cyd", "dee")
+ALONE = ("restarts", "failovers")
+"""What befalls all at once."""
 LIMIT_S = 120
 ROUND_S = 60
 """Of one kill, stop, partition, restart or failover, until all members are well again; more is a fault."""
@@ -69,6 +72,8 @@ class Storm:
     directory: Path
     seed: int
     lease_ttl_s: float
+    together: int = 1
+    """How many members something befalls at a time; at least one is left in peace."""
     memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
 
     @property
@@ -90,7 +95,6 @@ class Storm:
             fleet = await stack.enter_async_context(
                 members(self.directory, both, servers, lease_ttl_s=self.lease_ttl_s)
             )
-            noted = History(f"{both.primary.url.replace('127.0.0.1', '127.0.0.1')}")
             torment = Torment(fleet, both, chance, self.memory, self.lease_ttl_s)
             await torment.begin(stack)
             people = [await self._person(stack, fleet, number, name) for number, name in enumerate(PEOPLE)]
@@ -98,17 +102,37 @@ class Storm:
             tasks = await stack.enter_async_context(anyio.create_task_group())
             begun = anyio.CancelScope()
             self._begin(people, watches, tasks, begun)
-            for number, what in enumerate(plan.order(chance), 1):
-                await anyio.sleep(chance.uniform(0.2, 1.0))
-                with anyio.fail_after(ROUND_S):
-                    took = await getattr(torment, what)()
-                self.memory.counts[what] += 1
-                say(f"{number:4} {what}: {took}")
+            await self._befall(plan.order(chance), torment, chance, say)
             await self._finish(people, begun, watches, torment)
             tasks.cancel_scope.cancel()
             for member in fleet.all.values():
                 await member.terminate()
-        del noted
+
+    async def _befall(
+        self, rounds: list[str], torment: Torment, chance: random.Random, say: Callable[[str], None]
+    ) -> None:
+        """All rounds, `together` at a time; what befalls the database, by itself."""
+        places = anyio.Semaphore(self.together)
+
+        async def one(what: str) -> None:
+            with anyio.fail_after(ROUND_S):
+                took = await getattr(torment, what)()
+            self.memory.counts[what] += 1
+            say(f"{what}: {took}")
+            places.release()
+
+        async with anyio.create_task_group() as under_way:
+            for what in rounds:
+                alone = what in ALONE
+                for _ in range(self.together if alone else 1):
+                    await places.acquire()
+                await anyio.sleep(chance.uniform(0.2, 1.0))
+                if not alone:
+                    under_way.start_soon(one, what)
+                    continue
+                await one(what)
+                for _ in range(self.together - 1):
+                    places.release()
 
     def _begin(
         self, people: list[Person], watches: dict[str, Seen], tasks: TaskGroup, begun: anyio.CancelScope
@@ -150,11 +174,6 @@ class Storm:
 
     def _judge_plain(self, held: dict[str, Any]) -> None:
         """A plain answer reaches its server once at most; one in rounds may come again, as its value shows."""
-        import json
-        from collections import Counter
-
-        from ..e2e.crash_model import value_of
-
         received = Counter(value_of(json.loads(line)["answer"]) for line in self.journal.read_text().splitlines())
         for value, attempt in self.memory.attempts.items():
             request = held.get(attempt.request_id)
@@ -204,14 +223,15 @@ async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for each in fields(Plan):
         parser.add_argument(f"--{each.name}", type=int, default=0)
-    parser.add_argument("--ttl", type=float, default=2.0, help="lease_ttl_s of the members, in seconds")
+    parser.add_argument("--ttl", type=float, default=6.0, help="lease_ttl_s of the members, in seconds")
+    parser.add_argument("--together", type=int, choices=(1, 2), default=1, help="members that suffer at a time")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="a directory for logs, which stays")
     options = parser.parse_args()
     plan = Plan(**{each.name: getattr(options, each.name) for each in fields(Plan)})
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="hubbub-fleet-") as directory:
-        storm = Storm(options.keep or Path(directory), options.seed, options.ttl)
+        storm = Storm(options.keep or Path(directory), options.seed, options.ttl, options.together)
         print(f"seed {options.seed}", flush=True)
         await storm.run(plan, lambda line: print(f"{monotonic() - began:6.0f} s  {line}", flush=True))
     print(report(storm.memory))

@@ -1,7 +1,8 @@
-"""What befalls a fleet: each method is one kill, stop, partition, restart or failover, until all members serve again."""
+"""What befalls a fleet: one kill, stop, partition, restart or failover, until those concerned serve again."""
 
 import random
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -42,6 +43,8 @@ class Torment:
     lease_ttl_s: float
     took_s: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     clients: dict[str, Any] = field(default_factory=dict[str, Any])
+    busy: set[str] = field(default_factory=set[str])
+    """The members that something befalls now."""
 
     @property
     def history(self) -> History:
@@ -62,29 +65,35 @@ class Torment:
 
     async def kills(self) -> str:
         """Kills a member, and starts it again: at once, or when its servers are with others."""
-        victim, servers = await self._victim()
         at_once = self.chance.random() < AT_ONCE
+        async with self._victim() as (victim, servers):
+            return await self._kill(victim, servers, at_once=at_once)
+
+    async def _kill(self, victim: Member, servers: list[str], *, at_once: bool) -> str:
         begun = monotonic()
         await victim.kill()
         async with anyio.create_task_group() as starting:
             if at_once:
                 starting.start_soon(victim.start)
-            await self._answered(servers, [name for name in NAMES if at_once or name != victim.name])
+            await self._answered(servers, [*self._others(), *([victim.name] if at_once else [])])
             self._note("restart after a kill" if at_once else "takeover after a kill", begun, bool(servers))
             if not at_once:
                 starting.start_soon(victim.start)
-        await self._all_serve()
+        await self._serves(victim.name)
         return f"{victim.name} with {servers}, {'at once' if at_once else 'later'}, {monotonic() - begun:.1f} s"
 
     async def stops(self) -> str:
         """Has a member stand still, and go on when its servers are with others."""
-        victim, servers = await self._victim()
+        async with self._victim() as (victim, servers):
+            return await self._stop(victim, servers)
+
+    async def _stop(self, victim: Member, servers: list[str]) -> str:
         begun = monotonic()
         victim.stop()
         try:
             async with anyio.create_task_group() as together:
                 together.start_soon(anyio.sleep, LONG * self.lease_ttl_s * self.chance.uniform(1, 1.2))
-                await self._answered(servers, [name for name in NAMES if name != victim.name])
+                await self._answered(servers, self._others())
                 self._note("takeover after a stop", begun, bool(servers))
         finally:
             victim.wake()
@@ -92,7 +101,10 @@ class Torment:
 
     async def partitions(self) -> str:
         """Cuts a member off from the database, all from each other, or both."""
-        victim, servers = await self._victim()
+        async with self._victim() as (victim, servers):
+            return await self._cut(victim, servers)
+
+    async def _cut(self, victim: Member, servers: list[str]) -> str:
         kind = self.chance.choice(("database", "members", "both"))
         gates = [] if kind == "members" else list(victim.to_databases)
         gates += [] if kind == "database" else [member.to_itself for member in self.fleet.all.values()]
@@ -103,7 +115,7 @@ class Torment:
             async with anyio.create_task_group() as together:
                 together.start_soon(anyio.sleep, LONG * self.lease_ttl_s * self.chance.uniform(1, 1.2))
                 if kind == "database":
-                    await self._answered(servers, [name for name in NAMES if name != victim.name])
+                    await self._answered(servers, self._others())
                     self._note("takeover after a partition", begun, bool(servers))
         finally:
             for gate in gates:
@@ -147,17 +159,24 @@ class Torment:
         if measured:
             self.took_s.setdefault(what, []).append(monotonic() - begun)
 
-    async def _victim(self) -> tuple[Member, list[str]]:
-        """Any member, and what of it can be called without a question."""
-        name = self.chance.choice(NAMES)
-        owners = await self.history.owners()
-        return self.fleet.all[name], [each for each in owners if owners[each] == name and each[:-1] in PROBES]
+    @asynccontextmanager
+    async def _victim(self) -> AsyncGenerator[tuple[Member, list[str]]]:
+        """Any member that nothing befalls, and what of it can be called without a question."""
+        name = self.chance.choice(self._others())
+        self.busy.add(name)
+        try:
+            owners = await self.history.owners()
+            yield self.fleet.all[name], [each for each in owners if owners[each] == name and each[:-1] in PROBES]
+        finally:
+            self.busy.discard(name)
+
+    def _others(self) -> list[str]:
+        return [name for name in NAMES if name not in self.busy]
 
     async def _back(self, victim: Member, what: str) -> str:
         begun = monotonic()
         await self._serves(victim.name)
         self._note(f"until it serves again after {what}", begun, True)
-        await self._all_serve()
         return f"served again after {self.took_s[f'until it serves again after {what}'][-1]:.1f} s"
 
     async def _all_serve(self) -> None:

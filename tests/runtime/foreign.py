@@ -156,11 +156,15 @@ class Follower(Member):
 
 
 class Late(FailingStore):
-    """Says once, when `unsure`, that it does not know, and commits when `soon` is awaited, if that still can be."""
+    """Says once, when `unsure`, that it does not know, and commits when `soon` is awaited, if that still can be.
+
+    If it `happens`, it has committed by then.
+    """
 
     def __init__(self, inner: SqliteStore) -> None:
         super().__init__(inner)
         self.unsure = False
+        self.happens = False
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         if not self.unsure:
@@ -172,4 +176,6 @@ class Late(FailingStore):
                 await self.inner.commit(writes, guards)
 
         self.soon = soon
+        if self.happens:
+            await soon()
         raise OutcomeUnknown("no answer yet")

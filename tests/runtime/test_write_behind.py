@@ -18,6 +18,7 @@ from hubbubd.runtime.records.steps import FEW, STEPS
 from hubbubd.store import Guard, Write
 from hubbubd.store.sqlite import SqliteStore
 
+from .agents import YES
 from .conftest import FORM, FailingStore, World, server, settle, spec, until
 from .foreign import Late
 from .notes import Note, Notes, opened
@@ -277,21 +278,35 @@ async def test_a_call_that_nobody_knows_whether_it_was_kept_is_not_sent_and_ends
 
 
 @pytest.mark.parametrize("happens", [True, False])
-async def test_a_question_that_nobody_knows_whether_it_was_kept_is_asked_nobody(happens: bool) -> None:
+async def test_a_question_that_nobody_knows_whether_it_was_kept_is_asked_once(happens: bool) -> None:
     inner = await SqliteStore.open(":memory:")
     store = Late(inner)
     world = World(store)
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
         await settle()
-        store.unsure = True
+        store.unsure, store.happens = True, happens
         asked = world.peer.link.ask("elicitation/create", FORM)
-        await until(lambda: asked.error)
-        if happens:
-            await store.soon()
         await settle(5)
         await store.soon()  # too late
         (request,) = hub.inbox.select(RequestFilter())
+        await hub.inbox.answer(request.id, YES, "ann", answer_id=None, claim_id=None)
+        await asked.answered()
+    await inner.close()
+
+
+async def test_a_question_that_is_taken_back_before_it_is_known_to_be_kept_is_asked_nobody() -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Late(inner)
+    world = World(store)
+    async with world.hub(server()) as hub:
+        await until(lambda: world.peer.links)
+        await settle()
+        store.unsure, store.delay_s = True, 1
+        asked = world.peer.link.ask("elicitation/create", FORM)
+        await settle(0.5)
+        asked.withdraw()
+        await settle(5)
+        (request,) = hub.inbox.select(RequestFilter())
         assert request.state is RequestState.WITHDRAWN
-        assert request.reason == "no answer yet"
     await inner.close()

@@ -54,6 +54,9 @@ HANDSHAKE_MS = 20_000
 LAST_WORDS_S = 2.0
 """Seconds after the drain for callers to receive their errors, and for other RPCs to end."""
 
+LOST_S = 0.2
+"""The same for a member that was found to be gone: it is needed in its next life."""
+
 MAX_METADATA = 32 * 1024
 """The most bytes of an RPC's metadata."""
 
@@ -116,7 +119,8 @@ async def serve(
     finally:
         with anyio.CancelScope(shield=True):
             await hub.drain(grace_s, hurry)
-            await server.stop(LAST_WORDS_S)
+            lost = hub.fleet is not None and hub.fleet.lost.is_set()
+            await server.stop(LOST_S if lost else LAST_WORDS_S)
 
 
 def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:

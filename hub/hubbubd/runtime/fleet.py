@@ -18,13 +18,19 @@ from hubbubd.core.ownership import View
 from hubbubd.core.server import NOBODY, Lease
 from hubbubd.errors import Category, Fault, HubError, UpstreamError
 from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet_measures import FleetMeasures
 from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
 from hubbubd.store.membership import Expelled, Membership
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
 
 BEATS = 4
 """Beats in the time of a lease."""
+
+STARTING_S = 60.0
+"""Seconds for which a member that starts is not given up: it has no servers, and may be long silent as it reads."""
 
 MARGIN = 0.25
 """The part of a lease's time by which a member stops to act before others may take over."""
@@ -117,14 +123,19 @@ class Fleet:
         self._free_since: dict[str, float] = {}
         self._kept_until: dict[str, float] = {}
         self._handed_on_at = now()
+        self._acts = False
         self._position: Callable[[], int] = lambda: 0
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
 
-    def join(self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands) -> None:
+    def join(
+        self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands, meter: Meter = metering.OFF
+    ) -> None:
         """Follow the leases from now on."""
+        self._measures = FleetMeasures(meter, self)
+        ledger.health.require(self.serves)
         self._ledger = ledger
         self._position = lambda: ledger.store.revision
         self._leases = leases
@@ -141,6 +152,12 @@ class Fleet:
     def may_act(self) -> bool:
         """Return whether this member may send anything to its servers now."""
         return self._now() < self._valid_until and not self.lost.is_set()
+
+    def serves(self) -> bool:
+        """Return whether this member is to be given work: it may act, and does not drain."""
+        me = self._members.get(self.me)
+        is_live = me is not None and me.life == self._membership.life and me.standing is Standing.LIVE
+        return is_live and not self._ending and self.may_act()
 
     async def permit(self) -> None:
         """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
@@ -180,6 +197,23 @@ class Fleet:
         """Return a server's lease."""
         return self._leases.record(server)
 
+    def owned_count(self) -> int:
+        """Return how many servers this member has."""
+        return len(self._own) - (UPKEEP in self._own)
+
+    def free_count(self) -> int:
+        """Return how many servers nobody has, as of the last look."""
+        return len(self._free_since) - (UPKEEP in self._free_since)
+
+    def remaining_s(self) -> float:
+        """Return for how many seconds this member may act without another beat; negative if it may not."""
+        return self._valid_until - self._now()
+
+    def lag(self) -> int:
+        """Return by how many revisions this member is behind what another one had read at its last beat."""
+        known = self._ledger.store.revision
+        return max(0, *(member.position - known for member in self.members()))
+
     def home(self, server: str) -> str:
         """Return the only member that may have a server; empty if it may be had by others."""
         return self._servers.home(server)
@@ -197,6 +231,10 @@ class Fleet:
         await self.meet()
         self.stir()
         return done
+
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it cannot be seen. Raises StoreUnavailable."""
+        return await self._membership.standbys()
 
     async def expel(self, member: Member) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable."""
@@ -247,9 +285,12 @@ class Fleet:
 
     async def run(self) -> None:
         """Look after the servers until this member is found to be gone, or until cancelled."""
+        self._acts = True
+        await self._certain(self._beaten)  # from here on it may be expected to be heard of
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
             await self.lost.wait()
+            self._measures.lost()
             self._tasks.cancel_scope.cancel()
 
     async def beat(self) -> None:
@@ -266,10 +307,12 @@ class Fleet:
                     log.warning("the database is back; this member acts again", member=self.me)
             elif not held and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
+            self._ledger.health.reconsider()
             await anyio.sleep(self._membership.lease_ttl_s / BEATS)
 
     async def _beaten(self) -> None:
-        self.ahead_s = await self._membership.beat(self._position())
+        for_s = self._membership.lease_ttl_s
+        self.ahead_s = await self._membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S))
 
     async def _scan(self) -> None:
         while True:
@@ -300,6 +343,7 @@ class Fleet:
         await self._tidy()
         await self._take()
         await self._hand_on()
+        self._ledger.health.reconsider()
 
     def names(self) -> set[str]:
         """Return all that may have an owner: the servers, and the upkeep."""
@@ -339,14 +383,17 @@ class Fleet:
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
-        store = self._ledger.store.id
+        store, before = self._ledger.store.id, self._leases.record(server)
         lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
+        since = self._free_since.get(server, self._now())
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
             log.info("server taken by another member", server=server)
         except (HubError, StoreUnavailable) as exc:  # the next look tries again
             log.warning("server not taken", server=server, error=str(exc))
+        else:
+            self._measures.taken(server, before, max(self._now() - since, 0.0))
 
     async def _hand_on(self) -> None:
         now = self._now()

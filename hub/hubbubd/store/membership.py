@@ -38,9 +38,10 @@ class Membership(Protocol):
         """Seconds without a beat after which others may expel this member."""
         ...
 
-    async def beat(self, position: int) -> float:
+    async def beat(self, position: int, for_s: float) -> float:
         """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
 
+        After `for_s` seconds without a beat others may expel it.
         Raises Expelled, and StoreUnavailable when the database does not answer.
         """
         ...
@@ -66,6 +67,13 @@ class Membership(Protocol):
 
         GONE ends its life at once, overdue or not: whoever asks for it must know that it has ended. Raises Expelled and
         StoreUnavailable.
+        """
+        ...
+
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+
+        Raises Expelled and StoreUnavailable.
         """
         ...
 

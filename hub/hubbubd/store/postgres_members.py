@@ -51,9 +51,10 @@ class PostgresMembers:
         """Seconds without a beat after which others may expel this member."""
         return self._entrant.lease_ttl_s
 
-    async def beat(self, position: int) -> float:
+    async def beat(self, position: int, for_s: float | None = None) -> float:
         """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
 
+        After `for_s` seconds without a beat, by default those of a lease, others may expel it.
         Raises Expelled, and StoreUnavailable when the database does not answer.
         """
         begun = 0.0
@@ -62,7 +63,7 @@ class PostgresMembers:
             nonlocal begun
             begun = self._now()
 
-        there = await self._own(sql.BEAT, self.lease_ttl_s, position, before=begin)
+        there = await self._own(sql.BEAT, for_s or self.lease_ttl_s, position, before=begin)
         return there - (begun + self._now()) / 2
 
     async def members(self) -> list[Member]:
@@ -106,6 +107,14 @@ class PostgresMembers:
         StoreUnavailable.
         """
         return bool(await self._ask(sql.APPOINT, self.name, self.life, member.name, member.life, standing.value))
+
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        [[wanted, seen, there]] = await self._ask(sql.STANDBYS)
+        return None if wanted and not seen else there
 
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""

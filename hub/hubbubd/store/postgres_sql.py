@@ -285,6 +285,10 @@ UPDATE {schema}.members m SET standing = $5 FROM pair own, pair other
 WHERE own.name = $1 AND own.life = $2 AND own.standing <> 'gone'
   AND other.name = $3 AND other.life = $4 AND other.standing <> 'gone' AND m.name = other.name RETURNING 1
 """
+STANDBYS: Final = """
+SELECT current_setting('synchronous_standby_names') <> '', pg_has_role('pg_read_all_stats', 'USAGE'),
+  (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))
+"""
 RELEASE: Final = """
 UPDATE {schema}.members SET standing = 'gone' WHERE name = $1 AND proof = ANY ($2::text[]) AND standing <> 'gone'
 RETURNING life

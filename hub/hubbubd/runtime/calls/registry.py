@@ -320,7 +320,7 @@ class Calls:
             fingerprint=queue.fingerprint,
             created_at=self._clock.now(),
         )
-        known = self._known(call.id) if spec.call_id else None
+        known = await self._recorded(call.id) if spec.call_id else None
         if known is not None:
             if known.principal != principal or not known.same_request(call):
                 raise reused(call)
@@ -365,6 +365,13 @@ class Calls:
         if queue is None:
             raise self._absent(server)
         return queue
+
+    async def _recorded(self, call_id: str) -> Call | None:
+        """Return a call that is known; durable, unless it is under way. Raises Unavailable."""
+        known = self._known(call_id)
+        if known is not None and self._active(known) is None:
+            await self._ledger.transact(lambda: (None, self._table.queued(call_id)))
+        return self._known(call_id)
 
     def _known(self, call_id: str) -> Call | None:
         under_way = (queue.calls[call_id].call for queue in self._queues.values() if call_id in queue.calls)

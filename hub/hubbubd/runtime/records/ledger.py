@@ -96,6 +96,20 @@ class Ledger:
             self.health.failed(exc)
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
 
+    async def confirmed(self, table: Table[Any], record_id: str) -> bool:
+        """Return whether the store has a record as it is here; if not, its newer state is here on return.
+
+        Commits under way have ended by then. Raises Unavailable.
+        """
+        known = table.change(record_id, None)
+        try:
+            await self.store.commit((), [Guard(known.key, known.expected)])
+        except Conflict:
+            return False
+        except StoreUnavailable as exc:
+            raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
+        return True
+
     async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
         for change in changes:  # at once: a step that is made from here on is none of those that the changes contain
             change.table.begin(change)
