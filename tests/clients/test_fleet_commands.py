@@ -22,10 +22,18 @@ def fleet(*members: dict[str, Any], unowned: tuple[str, ...] = (), **more: Any) 
     )
 
 
+def says(hub: Any, rpc: str, *answers: Any) -> None:
+    """What the hub says to an RPC, one after the other; the last one again and again."""
+    left = list(answers)
+
+    def say(_: Any) -> Any:
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    hub.replies[rpc] = say
+
+
 def states(hub: Any, *found: pb.GetFleetResponse) -> None:
-    """What GetFleet says, one after the other; the last one again and again."""
-    left = list(found)
-    hub.replies["GetFleet"] = lambda _: left.pop(0) if len(left) > 1 else left[0]
+    says(hub, "GetFleet", *found)
 
 
 async def test_status_is_one_object_for_scripts(hub: Any, hubbub: Any) -> None:
@@ -59,7 +67,7 @@ async def test_people_see_who_has_what_and_what_is_wrong(hub: Any, hubbub: Any) 
 
 
 async def test_move_waits_until_somebody_has_the_server_and_says_who(hub: Any, hubbub: Any) -> None:
-    hub.replies["MoveServer"] = lambda _: pb.MoveServerResponse(member="b", revision=5)
+    says(hub, "MoveServer", pb.MoveServerResponse(member="b", revision=5))
     before = fleet({**A, "servers": ["one"]}, B, revision=4)
     states(hub, before, fleet(A, B, unowned=("one",), revision=5), fleet(A, {**B, "servers": ["one"]}, revision=6))
     ran = await hubbub("fleet", "move", "one", "b")
@@ -80,14 +88,14 @@ async def test_move_waits_until_somebody_has_the_server_and_says_who(hub: Any, h
 async def test_move_says_when_another_one_or_nobody_has_it(
     hub: Any, hubbub: Any, words: tuple[str, ...], owner: str, status: int, said: str
 ) -> None:
-    hub.replies["MoveServer"] = lambda _: pb.MoveServerResponse(member="b", revision=5)
+    says(hub, "MoveServer", pb.MoveServerResponse(member="b", revision=5))
     states(hub, fleet(*({**each, "servers": ["one"] * (each["name"] == owner)} for each in (A, B)), revision=6))
     ran = await hubbub("fleet", "move", *words, json=False)
     assert (ran.status, said in ran.err) == (status, True)
 
 
 async def test_drain_waits_until_the_member_has_nothing_left(hub: Any, hubbub: Any) -> None:
-    hub.replies["DrainMember"] = lambda _: pb.DrainMemberResponse(member="b")
+    says(hub, "DrainMember", pb.DrainMemberResponse(member="b"))
     b = {**B, "state": pb.MEMBER_STATE_DRAINING}
     states(hub, fleet(A, {**b, "servers": ["one", "two"]}), fleet(A, {**b, "servers": ["two"]}), fleet(A, b))
     ran = await hubbub("fleet", "drain", "b", json=False)
@@ -96,7 +104,7 @@ async def test_drain_waits_until_the_member_has_nothing_left(hub: Any, hubbub: A
 
 
 async def test_drain_names_the_servers_that_nobody_has_then(hub: Any, hubbub: Any) -> None:
-    hub.replies["DrainMember"] = lambda _: pb.DrainMemberResponse(member="b")
+    says(hub, "DrainMember", pb.DrainMemberResponse(member="b"))
     states(hub, fleet(A, {**B, "state": pb.MEMBER_STATE_DRAINING}, unowned=("tool",)))
     ran = await hubbub("fleet", "drain", "b")
     assert (ran.status, ran.lines[0]["state"]) == (0, "draining")
@@ -104,21 +112,21 @@ async def test_drain_names_the_servers_that_nobody_has_then(hub: Any, hubbub: An
 
 
 async def test_drain_without_waiting_returns_at_once(hub: Any, hubbub: Any) -> None:
-    hub.replies["DrainMember"] = lambda _: pb.DrainMemberResponse(member="a")
+    says(hub, "DrainMember", pb.DrainMemberResponse(member="a"))
     states(hub, fleet({**A, "state": pb.MEMBER_STATE_DRAINING, "servers": ["one"]}))
     ran = await hubbub("fleet", "drain", "--no-wait", json=False)
     assert (ran.status, ran.out) == (0, "a drains\n")
 
 
 async def test_drain_fails_when_somebody_has_the_member_take_servers_again(hub: Any, hubbub: Any) -> None:
-    hub.replies["DrainMember"] = lambda _: pb.DrainMemberResponse(member="a")
+    says(hub, "DrainMember", pb.DrainMemberResponse(member="a"))
     states(hub, fleet({**A, "servers": ["one"]}))
     ran = await hubbub("fleet", "drain", "a", json=False)
     assert (ran.status, ran.out) == (1, "a has 1 server left, and does not drain any more\n")
 
 
 async def test_a_member_drains_on_after_ctrl_c(hub: Any, hubbub_process: Any) -> None:
-    hub.replies["DrainMember"] = lambda _: pb.DrainMemberResponse(member="a")
+    says(hub, "DrainMember", pb.DrainMemberResponse(member="a"))
     states(hub, fleet({**A, "state": pb.MEMBER_STATE_DRAINING, "servers": ["one"]}))
     async with await hubbub_process("fleet", "drain", options=()) as process:
         assert process.stderr
@@ -129,8 +137,8 @@ async def test_a_member_drains_on_after_ctrl_c(hub: Any, hubbub_process: Any) ->
 
 
 async def test_resume_and_expel_say_what_they_did(hub: Any, hubbub: Any) -> None:
-    hub.replies["ResumeMember"] = lambda _: pb.ResumeMemberResponse(member="b")
-    hub.replies["ExpelMember"] = lambda _: pb.ExpelMemberResponse(member="b")
+    says(hub, "ResumeMember", pb.ResumeMemberResponse(member="b"))
+    says(hub, "ExpelMember", pb.ExpelMemberResponse(member="b"))
     states(hub, fleet(A, B))
     assert (await hubbub("fleet", "resume", "b", json=False)).out == "b takes servers\n"
     assert (await hubbub("fleet", "resume", "b")).lines[0]["name"] == "b"
@@ -147,7 +155,7 @@ async def test_force_without_dead_is_wrong_usage(hub: Any, hubbub: Any) -> None:
 
 @pytest.mark.parametrize(("sealed", "status"), [(4, 0), (3, 1)])
 async def test_rotate_key_counts_and_fails_if_some_are_left(hub: Any, hubbub: Any, sealed: int, status: int) -> None:
-    hub.replies["RotateVaultKey"] = lambda _: pb.RotateVaultKeyResponse(sealed=sealed, rows=4)
+    says(hub, "RotateVaultKey", pb.RotateVaultKeyResponse(sealed=sealed, rows=4))
     ran = await hubbub("fleet", "rotate-key")
     assert (ran.status, ran.lines) == (status, [{"sealed": sealed, "rows": 4}])
     said = await hubbub("fleet", "rotate-key", json=False)
