@@ -121,10 +121,10 @@ def drain(
         found = it.find(name)
         if settings_of(context).json:
             print_json(found.to_json() if found else {"name": name})
-        elif wait:
-            say(f"{name} has no servers left")
+        elif left:
+            say(f"{name} has {_servers(left)} left, and does not drain any more")
         else:
-            say(f"{name} drains")
+            say(f"{name} has no servers left" if wait else f"{name} drains")
         alone = [each.server for each in it.unowned]
         if alone:
             note(f"nobody has {', '.join(alone)}; why: {settings_of(context).command('fleet', 'status')}")
@@ -145,13 +145,16 @@ async def _drained(hub: "Hub", name: str, meter: Meter) -> int:
             whole = max(whole, left)
             if found is None or not left or found.state != "draining":
                 return left
-            words = f"{name} has {left} servers left" if left != 1 else f"{name} has 1 server left"
             if left != told:
-                meter.tell(words, whole - left, whole)
+                meter.tell(f"{name} has {_servers(left)} left", whole - left, whole)
             told = left
             await asyncio.sleep(LOOK_S)
     finally:
         meter.hide()
+
+
+def _servers(count: int) -> str:
+    return f"{count} server{'' if count == 1 else 's'}"
 
 
 @app.command(epilog=example("fleet resume b"))

@@ -453,9 +453,11 @@ class Fleet:
             self._own.add(server)
         else:
             self._own.discard(server)
-            if after is None or after.member == NOBODY:
-                self._free_since.setdefault(server, self._now())
-                self.stir()
+        if after is None or after.member == NOBODY:
+            self._free_since.setdefault(server, self._now())
+            self.stir()
+        else:
+            self._free_since.pop(server, None)
         for listener in self._listeners:
             listener(server)
 

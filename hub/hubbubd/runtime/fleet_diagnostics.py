@@ -15,7 +15,7 @@ UNOWNED_S = 30.0
 
 
 async def checked(fleet: Fleet, differing: list[str]) -> list[Finding]:
-    """Return what an operator should know. `differing` are servers of its files that others have otherwise."""
+    """Return what an operator should know. `differing` are servers that this member's files have otherwise."""
     return [_members(fleet), _clock(fleet), await _standby(fleet), *_unowned(fleet), *_files(differing)]
 
 
