@@ -132,6 +132,11 @@ class Place:
         row.member = replace(row.member, standing=standing)
         return True
 
+    async def publish(self, address: str, forward: str) -> None:
+        self._store.reach()
+        row = self._rows[self.name]
+        row.member = replace(row.member, address=address, forward=forward)
+
     async def stand(self, standing: Standing) -> None:
         self._store.reach()
         row = self._rows[self.name]
