@@ -28,7 +28,7 @@ LONG = 3.0
 """Leases' times for which a member is stopped or cut off."""
 AT_ONCE = 0.3
 """How often a killed member is started again at once, as by a supervisor."""
-AWAY_EVERY = 2
+AWAY_EVERY = 4
 """Which restarts of the database have it away for two leases' times."""
 
 

@@ -19,8 +19,9 @@ from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
-from hubbubd.errors import FailedPrecondition, HubError, ResourceExhausted, UnknownOutcome
+from hubbubd.errors import FailedPrecondition, HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.inbox.opening import put
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.inbox.shown import ShownTo
 from hubbubd.runtime.oversight import Quota
@@ -272,35 +273,10 @@ class Inbox:
             self._opening_bytes.add(request.server, len(request.request))
         try:
             with self.as_workers_take_them(self.reserved.claimed(requests)) as opened:
-                await self._put(opened, also)
+                await put(self._ledger, self._table, opened, also, self._clock.now)
         finally:
             for request in requests:
                 self._opened(request)
-
-    async def _put(self, opened: Sequence[PendingRequest], also: Callable[[], Sequence[Change[Any]]]) -> None:
-        """Commit requests, for as long as the store does not say whether it has them: they wait for people anyway."""
-        unsure = ""
-
-        def plan() -> tuple[None, Sequence[Change[Any]]]:
-            if unsure and all(self._table.record(request.id) is not None for request in opened):
-                return None, ()  # they are there, and so is all that was committed with them
-            return None, [*also(), *(self._table.new(request.id, request) for request in opened)]
-
-        try:
-            while True:
-                try:
-                    await self._ledger.transact(plan)
-                    return
-                except UnknownOutcome as exc:
-                    unsure = exc.message
-                    if not opened:
-                        raise
-        except BaseException:
-            if unsure:  # they must not be opened later, when nobody waits for them
-                now = self._clock.now()
-                for r in opened:
-                    self._ledger.later(self._table, r.id, lambda there, r=r: core.withdraw(there or r, unsure, now))
-            raise
 
     def _opened(self, request: PendingRequest) -> None:
         """Stop counting a request as being opened: it is in the record now, or has failed."""

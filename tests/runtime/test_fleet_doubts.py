@@ -1,0 +1,61 @@
+"""A fleet where somebody does not know yet: an answer is not refused for that, nor a member given up as it starts."""
+
+import anyio
+import pytest
+
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import RequestState
+from hubbubd.errors import FailedPrecondition, Unavailable
+from hubbubd.members import Standing
+from hubbubd.runtime.fleet import Fleet
+
+from .conftest import FORM, question, settle
+from .fleet import TTL_S, Members, Place, Store, now
+from .test_fleet import another, fleet, of, owner
+
+__all__ = ["fleet"]
+
+
+async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: Members) -> None:
+    await of(fleet, "a")
+    place = Place(Store(fleet.database, "b", fleet.database.joined("b")))
+    starting = Fleet(place, drain_timeout_s=30, rebalance=False, now=now)
+    with anyio.move_on_after(0.1):
+        await starting.beat()
+    await settle(3 * TTL_S)  # it reads, and its loop stands still
+    assert fleet.database.rows["b"].member.standing is Standing.LIVE
+
+
+async def test_an_answer_that_is_given_again_where_it_was_not_heard_of_is_not_refused(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    here = owner(fleet)
+    there = another(fleet, here)
+    fleet.peers["one"].link.ask("elicitation/create", FORM)
+    request = await question(there.hub)
+    claim = (await there.hub.inbox.claim(request.id, "ann", 1)).claim
+    assert claim
+    await settle()
+    there.store.held = True
+    keys = {"answer_id": "a", "claim_id": claim.id}
+    await here.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **keys)
+    await settle(1.5)  # so that the claim is over
+    assert there.hub.inbox.get(request.id).state is RequestState.OPEN
+    again = await there.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **keys)
+    assert again.state is RequestState.ANSWERED
+
+
+async def test_an_answer_that_is_late_is_refused_once_the_store_agrees(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    fleet.peers["one"].link.ask("elicitation/create", FORM)
+    hub = another(fleet, owner(fleet)).hub
+    request = await question(hub)
+    claim = (await hub.inbox.claim(request.id, "ann", 1)).claim
+    assert claim
+    await settle(1.5)
+    late = {"answer_id": "a", "claim_id": claim.id}
+    with pytest.raises(FailedPrecondition) as refused:
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **late)
+    assert refused.value.reason == "CLAIM_LOST"
+    fleet.database.away = True
+    with pytest.raises(Unavailable):  # it may be otherwise there
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **late)
