@@ -105,6 +105,7 @@ class Fleet:
         self._listeners: list[Callable[[str], None]] = []
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
+        self._taking = anyio.Lock()
 
     def join(self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands) -> None:
         """Follow the leases from now on."""
@@ -135,14 +136,14 @@ class Fleet:
 
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
-        member = self._view().holder(server)
+        member = self._view(server).holder(server)
         if member is None or member.name == self.me or member.standing is Standing.GONE:
             return None
         return Owner(member.name, member.life, member.forward)
 
     def is_free(self, server: str) -> bool:
         """Return whether a server is certainly nobody's."""
-        return self._view().is_free(server)
+        return self._view(server).is_free(server)
 
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
@@ -168,12 +169,32 @@ class Fleet:
         self._stirred.set()
 
     async def move(self, server: str, to: str = "") -> None:
-        """Leave a server of one's own, and give it up, for a member if one is named. Raises Unavailable."""
+        """Leave a server of one's own, and give it up, for a member if one is named.
+
+        Goes on if the caller is cancelled: otherwise nobody would act on a server that was left and not given up.
+        """
+        if server not in self._own or self.lost.is_set():
+            return
+        done = anyio.Event()
+        self._tasks.start_soon(self._moved, server, to, done)
+        await done.wait()
+
+    async def _moved(self, server: str, to: str, done: anyio.Event) -> None:
+        try:
+            await self._move(server, to)
+        except Exception:
+            log.exception("a server was not handed on: internal error", server=server)
+        finally:
+            done.set()
+
+    async def _move(self, server: str, to: str) -> None:
         async with self._moving:
             if server in self._leaving or server not in self._own:
                 return
             self._leaving.add(server)
             try:
+                async with self._taking:  # one that is just being taken is left afterwards
+                    pass
                 await self._until_done(lambda: self._hands.leave(server, self._drain_timeout_s))
                 self._taken.discard(server)
                 await self._until_done(lambda: self._give_up(server, to))
@@ -246,6 +267,9 @@ class Fleet:
         except (StoreUnavailable, HubError) as exc:
             log.warning("the fleet's database did not answer", member=self.me, error=str(exc))
             return False
+        except Exception:  # a member that lived on and looked no more would keep its servers, and take none
+            log.exception("looking after the fleet failed: internal error; tried again", member=self.me)
+            return False
         return True
 
     async def _look(self) -> None:
@@ -265,8 +289,10 @@ class Fleet:
     def _waits(self, server: str) -> float | None:
         return 0.0 if server == UPKEEP else self._servers.waits(server)
 
-    def _view(self) -> View:
-        leases = {lease.server: lease for lease in self._leases}
+    def _view(self, only: str | None = None) -> View:
+        """Return what this member knows; of all servers, or, as many calls ask for it, of one."""
+        known = self._leases if only is None else filter(None, [self._leases.record(only)])
+        leases = {lease.server: lease for lease in known}
         return View(
             me=self.me,
             life=self._membership.life,
@@ -291,17 +317,22 @@ class Fleet:
             return
         log.info("servers taken", member=self.me, servers=sorted(new))
         happened = "the member of the fleet that had its server has ended"
-        await self._hands.take(Taking(new.__contains__, code="OWNER_LOST", happened=happened, alone=False))
-        self._taken |= new
+        async with self._taking:
+            await self._hands.take(Taking(new.__contains__, code="OWNER_LOST", happened=happened, alone=False))
+            self._taken |= new
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
         store = self._ledger.store.id
         lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
+        if not self.is_free(server):  # it was taken since this member looked
+            return
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
             log.info("server taken by another member", server=server)
+        except HubError as exc:
+            log.warning("a server was not taken; tried again", server=server, error=str(exc))
 
     async def _hand_on(self) -> None:
         now = self._now()
@@ -320,9 +351,10 @@ class Fleet:
 
     async def _tidy(self) -> None:
         """Delete the leases of servers that there are no more."""
-        names, view = self._names(), self._view()
-        for server in view.leases.keys() - names:
-            if (server in self._own or (UPKEEP in self._own and view.is_free(server))) and server not in self._leaving:
+        names = self._names()
+        for server in [lease.server for lease in self._leases if lease.server not in names]:
+            mine = server in self._own or (UPKEEP in self._own and self.is_free(server))
+            if mine and server not in self._leaving and server not in self._names():  # it may have been added meanwhile
                 await self._delete(server)
         for server in list(self._taken - self._leaving - {UPKEEP}):
             if self._servers.waits(server) is None:
@@ -334,8 +366,12 @@ class Fleet:
         except Conflict:
             return
         self._taken.discard(server)
+        if server in self._names():  # it was added again meanwhile, and may have been put to work here
+            await self._hands.leave(server, 0)
 
     async def _give_up(self, server: str, to: str) -> None:
+        if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now
+            return
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
         await self._ledger.commit([self._leases.change(server, given_up)])
 
@@ -344,7 +380,7 @@ class Fleet:
         while not self.lost.is_set():
             try:
                 await work()
-            except (HubError, StoreUnavailable) as exc:
+            except (HubError, StoreUnavailable, Conflict) as exc:
                 log.warning("a server is not handed on yet; tried again", error=str(exc))
                 await anyio.sleep(AGAIN_S)
             else:
@@ -362,5 +398,7 @@ class Fleet:
             if after is None or after.member == NOBODY:
                 self._free_since.setdefault(server, self._now())
                 self.stir()
+        if after is not None and after.member != NOBODY:
+            self._free_since.pop(server, None)  # once it is free again, the turns begin anew
         for listener in self._listeners:
             listener(server)
