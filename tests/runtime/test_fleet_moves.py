@@ -82,6 +82,22 @@ async def test_what_the_store_refuses_to_be_taken_is_taken_once_it_can_be(fleet:
     await until(lambda: fleet.owners("one"))
 
 
+async def test_a_server_that_cannot_be_taken_keeps_no_other_from_being_taken(fleet: Members) -> None:
+    await of(fleet, "a", servers=())
+    a = fleet.running["a"]
+
+    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes):
+            raise StoreUnavailable("away")
+        return await direct(writes, guards)
+
+    commits_by(a, refuse)
+    await a.hub.servers.add(remote())
+    await a.hub.servers.add(remote("two"))
+    await until(lambda: live_links(fleet, "two") == 1)
+    assert fleet.owners("one") == []
+
+
 async def test_a_member_goes_on_to_look_after_an_error_that_nobody_has_thought_of(fleet: Members) -> None:
     await of(fleet, "a", servers=())
     a = fleet.running["a"]
@@ -191,7 +207,7 @@ async def test_who_waits_for_a_call_that_goes_on_elsewhere_is_told_so(fleet: Mem
         tasks.start_soon(move)
         with pytest.raises(Unavailable) as told:
             await has.hub.calls.call(spec(call_id="c"), "me")
-    assert told.value.reason == "OWNER_LOST"  # not to be sent again by itself, as after MOVED
+        assert told.value.reason == "OWNER_LOST"  # not to be sent again by itself, as after MOVED
     await in_one_place(fleet, to)
     request = await question(to.hub)
     await to.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id=None, claim_id=None)
@@ -342,3 +358,33 @@ async def test_a_member_that_is_lost_in_the_middle_of_a_move_lets_go(fleet: Memb
         await has.fleet.lost.wait()
     await has.fleet.move("one")  # nothing is left to do
     await in_one_place(fleet, left)
+
+
+async def test_a_server_with_secrets_is_taken_over_by_a_member_that_has_never_seen_them(fleet: Members) -> None:
+    await of(fleet, "a", "b", servers=())
+    url = "https://example.org/mcp?key=geheim"
+    config = server("one", command=None, url=url, headers={"X-Key": "geheim"})
+    await fleet.running["a"].hub.servers.add(config)
+    await until(lambda: live_links(fleet) == 1)
+    for _ in range(2):  # the second one has started since
+        dead = owner(fleet)
+        dead.kill()
+        await until(lambda: fleet.owners("one") and live_links(fleet) == 1)
+        assert owner(fleet).hub.servers.get("one").config == config
+        await fleet.start(dead.name)
+        await settle(10)
+
+
+async def test_a_server_is_taken_over_only_where_its_host_may_be_reached(fleet: Members) -> None:
+    await of(fleet, "a", "b", servers=())
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    dead = owner(fleet)
+    left = another(fleet, dead)
+    settings = left.hub.configuration.settings.model_copy(update={"deny_hosts": ("example.org",)})
+    await left.hub.servers.adopt({}, settings)
+    dead.kill()
+    await settle(60)
+    assert fleet.owners("one") == []
+    await left.hub.servers.adopt({}, left.hub.configuration.settings)
+    await until(lambda: left.fleet.owns("one") and live_links(fleet) == 1)

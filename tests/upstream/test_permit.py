@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -68,7 +68,7 @@ async def heard() -> AsyncIterator[Heard]:
 
 
 @asynccontextmanager
-async def client_of(heard: Heard, lease: Lease) -> AsyncIterator[Callable[[str], Any]]:
+async def client_of(heard: Heard, lease: Lease) -> AsyncGenerator[Callable[[str], Any]]:
     config = ServerConfig.model_validate({"name": "peer", "url": heard.url})
     async with Connections().use(None) as session:
         client = HttpClient(config, session, ssl.create_default_context(), None, None, permit=lease.permit)
@@ -131,6 +131,16 @@ async def test_no_transport_over_http_opens_unpermitted(heard: Heard, recorder: 
         await anyio.sleep(0.05)
         assert heard.bytes == b""
         tasks.cancel_scope.cancel()
+
+
+async def test_a_process_is_told_nothing_unpermitted(stdio: Callable[..., dict[str, Any]], recorder: Recorder) -> None:
+    lease = Lease()
+    lease.lost = True
+    config = ServerConfig.model_validate({"name": "peer", **stdio("asking_server.py")})
+    with pytest.raises(UpstreamError):
+        async with McpConnector(Pocket(), permit=lease.permit).open(config, recorder, None, None):
+            pass
+    assert lease.asked
 
 
 class Written:

@@ -185,7 +185,7 @@ class Servers:
             return None
         if record.config.transport == "stdio" and record.home != self._ownership.me:
             return None
-        return None if self._confining.trusting(record.trusted).refusal(record.config, os.environ) else 0.0
+        return 0.0 if self._confining.admits(record) else None
 
     def at_work(self, server: str) -> bool:
         """Return whether this hub has put a server to work."""
