@@ -16,7 +16,7 @@ from hubbubd.store import Conflict, Guard, OutcomeUnknown, StoreUnavailable, Wri
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, open_requests, question, server, settle, spec, until
-from .fleet import Members, Running, members
+from .fleet import TTL_S, Members, Place, Running, members
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, never
 from .test_fleet import another, http, live_links, of, owner
@@ -283,32 +283,24 @@ async def test_a_server_that_one_file_loses_while_it_is_taken_is_not_forgotten(f
 
 async def test_a_server_that_is_removed_and_added_again_at_once_is_in_one_place(fleet: Members) -> None:
     await of(fleet, "a", "b", servers=())
-    for name in map("s{}".format, range(6)):
-        await fleet.running["a"].hub.servers.add(remote(name))
-        await until(lambda name=name: fleet.owners(name) and live_links(fleet, name) == 1)
-        has, added = owner(fleet, name), list[str]()
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    first = owner(fleet)
+    has = another(fleet, first)
+    await first.fleet.move("one", has.name)  # as soon as it is free, it is the other's turn
+    await until(lambda: has.fleet.owns("one") and live_links(fleet) == 1)
+    added = list[str]()
 
-        async def add_first(
-            direct: Commit,
-            writes: Sequence[Write],
-            guards: Sequence[Guard],
-            name: str = name,
-            added: list[str] = added,
-            has: Running = has,
-        ) -> int:
-            if about(writes, f"lease/{name}") and not added:
-                added.append(name)
-                await has.hub.servers.add(remote(name))
-            return await direct(writes, guards)
+    async def add_first(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes) and not added:
+            added.append("one")
+            await has.hub.servers.add(remote())
+        return await direct(writes, guards)
 
-        direct = has.store.commit
-        commits_by(has, add_first)
-        await has.hub.servers.remove(name)
-        await until(lambda added=added: added)
-        await settle(10)
-        has.store.commit = direct  # type: ignore[method-assign]
-        assert len(fleet.owners(name)) == 1
-        assert live_links(fleet, name) == 1
+    commits_by(has, add_first)
+    await has.hub.servers.remove("one")
+    await until(lambda: added)
+    await in_one_place(fleet, first)
 
 
 async def test_a_server_that_is_removed_while_it_is_left_leaves_nothing(fleet: Members) -> None:
@@ -388,3 +380,49 @@ async def test_a_server_is_taken_over_only_where_its_host_may_be_reached(fleet: 
     assert fleet.owners("one") == []
     await left.hub.servers.adopt({}, left.hub.configuration.settings)
     await until(lambda: left.fleet.owns("one") and live_links(fleet) == 1)
+
+
+async def test_members_whose_files_have_the_same_server_go_first(fleet: Members) -> None:
+    names = [f"s{number}" for number in range(6)]
+    await fleet.start("a", *map(http, names))
+    await until(lambda: all(live_links(fleet, name) == 1 for name in names))
+    await fleet.start("b", *(server(name, command=None, url="http://127.0.0.1:2/mcp") for name in names))
+    await fleet.start("c", *map(http, names))
+    await settle(5)
+    fleet.running["a"].kill()
+    await until(lambda: all(fleet.owners(name) for name in names))
+    assert all(map(fleet.running["c"].fleet.owns, names))
+    fleet.running["c"].kill()
+    await until(lambda: all(map(fleet.running["b"].fleet.owns, names)))
+
+
+async def test_what_a_server_is_asked_while_nobody_may_act_does_not_cost_it_its_connection(fleet: Members) -> None:
+    await of(fleet, "a", servers=(http(ping_interval_s=1, ping_timeout_s=1),))
+    fleet.database.away = True
+    await settle(TTL_S)
+    answered, fleet.peers["one"].probing = fleet.peers["one"].probing, anyio.sleep_forever  # they are held back
+    await settle(60)
+    assert len(fleet.peers["one"].links) == 1
+    fleet.peers["one"].probing = answered
+    fleet.database.away = False
+    await settle(30)
+    assert len(fleet.peers["one"].links) == 1
+
+
+async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its_beats_are(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = Place.beat
+
+    async def slowly(place: Place, position: int) -> float:
+        ahead_s = await at_once(place, position)
+        await anyio.sleep(1)  # the answer is on its way
+        return ahead_s
+
+    monkeypatch.setattr(Place, "beat", slowly)
+    one = await fleet.start("a")
+    await settle(20)
+    one.store.sever(cut=True)
+    await until(lambda: not one.fleet.may_act())
+    left_s = fleet.database.rows["a"].expires_at - anyio.current_time()
+    assert left_s >= TTL_S / 4 - 0.1
