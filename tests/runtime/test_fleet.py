@@ -272,7 +272,7 @@ async def test_what_takes_too_long_does_not_keep_a_server_from_moving(fleet: Mem
     await has.fleet.move("one")
     fault = has.hub.calls.get("c").fault
     assert fault is not None
-    assert fault.code == "MOVED"
+    assert fault.code == "OWNER_LOST"  # it may have been carried out: nobody sends it again by himself
     await until(lambda: live_links(fleet) == 1)
 
 

@@ -190,6 +190,15 @@ class ServerConfig(BaseModel):
         values = [*self.env.values(), *self.headers.values()]
         return any(value.get_secret_value() == WITHHELD for value in values) or f"?{WITHHELD}" in (self.url or "")
 
+    def without_placeholders(self) -> "ServerConfig":
+        """Return the configuration without what it lacks, for what does not depend on secrets."""
+        known = {
+            field: {key: value for key, value in values.items() if value.get_secret_value() != WITHHELD}
+            for field, values in (("env", self.env), ("headers", self.headers))
+        }
+        url = None if self.url is None else self.url.replace(f"?{WITHHELD}", "")
+        return self.model_copy(update={**known, "url": url})
+
     def known_secrets(self) -> list[str]:
         """Return the secrets of a resolved configuration, to redact from all output. Absolute paths are left out."""
         found = [value.get_secret_value() for value in (*self.env.values(), *self.headers.values())]

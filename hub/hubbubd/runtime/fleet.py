@@ -7,8 +7,7 @@ Both go on by themselves. Whoever is found to be gone ends, and starts anew as a
 """
 
 import random
-from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import anyio
 import structlog
@@ -19,7 +18,8 @@ from hubbubd.core.server import NOBODY, Lease
 from hubbubd.errors import Category, Fault, HubError, UpstreamError
 from hubbubd.members import Member, Standing
 from hubbubd.runtime.fleet_measures import FleetMeasures
-from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
+from hubbubd.runtime.fleet_moves import Moves
+from hubbubd.runtime.ownership import UPKEEP, Candidates, Hands, Owner, Taking
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
 from hubbubd.store.membership import Expelled, Membership
@@ -44,14 +44,8 @@ HAND_ON_S = 2.0
 KEPT_S = 600.0
 """Seconds for which a server is kept that was handed on and came back: nobody else may have it."""
 
-MOVED_AT_ONCE = 50
-"""Servers that are left at a time."""
-
 HELD_S = 0.05
 """Seconds between looks whether this member may act again."""
-
-AGAIN_S = 0.5
-"""Seconds before what the store has refused is tried again."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,38 +56,6 @@ async def _unasked(_owner: Owner) -> bool:
 
 async def _kept_nowhere() -> tuple[int, int]:
     return 0, 0
-
-
-class Candidates(Protocol):
-    """The servers that there are."""
-
-    def known(self) -> Collection[str]:
-        """Return the names of all servers, those of this member's files included."""
-        ...
-
-    def waits(self, server: str) -> float | None:
-        """Return by how many seconds others go first; None if this hub must not have a server."""
-        ...
-
-    def home(self, server: str) -> str:
-        """Return the only member that may have a server; empty if it may be had by others."""
-        ...
-
-    def idle(self, server: str) -> bool:
-        """Return whether nothing is under way at a server."""
-        ...
-
-
-class Hands(Protocol):
-    """What the fleet has the hub do."""
-
-    async def take(self, taking: Taking) -> None:
-        """Act on servers from now on. Raises Unavailable."""
-        ...
-
-    async def leave(self, server: str, patience_s: float) -> None:
-        """Let what is under way end, for so long, and act on a server no longer. Raises Unavailable."""
-        ...
 
 
 class Fleet:
@@ -119,7 +81,7 @@ class Fleet:
         self._members: dict[str, Member] = {}
         self._own: set[str] = set()
         self._taken: set[str] = set()
-        self._leaving: dict[str, anyio.Event] = {}
+        self._moves = Moves(self.lost)
         self._free_since: dict[str, float] = {}
         self._kept_until: dict[str, float] = {}
         self._handed_on_at = now()
@@ -127,8 +89,9 @@ class Fleet:
         self._position: Callable[[], int] = lambda: 0
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
+        self._quit = False
         self._stirred = anyio.Event()
-        self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
+        self._taking = anyio.Lock()
 
     def join(
         self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands, meter: Meter = metering.OFF
@@ -169,14 +132,14 @@ class Fleet:
 
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
-        member = self.view().holder(server)
+        member = self.view(server).holder(server)
         if member is None or member.name == self.me or not _is_reached(member):
             return None
         return Owner(member.name, member.life, member.forward)
 
     def is_free(self, server: str) -> bool:
         """Return whether a server is certainly nobody's."""
-        return self.view().is_free(server)
+        return self.view(server).is_free(server)
 
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
@@ -249,21 +212,27 @@ class Fleet:
         self._stirred.set()
 
     async def move(self, server: str, to: str = "") -> None:
-        """Leave a server of one's own, and give it up, for a member if one is named. Raises Unavailable."""
-        if server in self._leaving:
-            await self._leaving[server].wait()
+        """Leave a server of one's own, and give it up, for a member if one is named.
+
+        Goes on if the caller is cancelled: otherwise nobody would act on a server that was left and not given up.
+        """
+        if await self._moves.over(server) or server not in self._own or self.lost.is_set():
             return
-        async with self._moving:
-            if server in self._leaving or server not in self._own:
-                return
-            left = self._leaving[server] = anyio.Event()
-            try:
-                await self._until_done(lambda: self._hands.leave(server, self._drain_timeout_s))
-                self._taken.discard(server)
-                await self._until_done(lambda: self._give_up(server, to))
-            finally:
-                del self._leaving[server]
-                left.set()
+        done = anyio.Event()
+        self._tasks.start_soon(self._moved, server, to, done)
+        await done.wait()
+
+    async def _moved(self, server: str, to: str, done: anyio.Event) -> None:
+        async def left() -> None:
+            async with self._taking:  # one that is just being taken is left afterwards
+                pass
+            await self._hands.leave(server, self._drain_timeout_s)
+            self._taken.discard(server)
+
+        try:
+            await self._moves.make(server, lambda: server in self._own, left, lambda: self._give_up(server, to))
+        finally:
+            done.set()
 
     async def drain(self) -> None:
         """Take nothing more, as this member is about to end, and hand all servers on. Raises Unavailable."""
@@ -276,6 +245,7 @@ class Fleet:
 
     async def quit(self) -> None:
         """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
+        self._quit = True
         try:
             await self._membership.stand(Standing.GONE)
         except StoreUnavailable as exc:
@@ -298,7 +268,7 @@ class Fleet:
 
         What is to be read at the start may take longer than a lease.
         """
-        while not self.lost.is_set():
+        while not self.lost.is_set() and not self._quit:
             started = self._now()
             held = not self.may_act()
             if await self._certain(self._beaten):
@@ -332,6 +302,9 @@ class Fleet:
         except (StoreUnavailable, HubError) as exc:
             log.warning("the fleet's database did not answer", member=self.me, error=str(exc))
             return False
+        except Exception:  # a member that lived on and looked no more would keep its servers, and take none
+            log.exception("looking after the fleet failed: internal error; tried again", member=self.me)
+            return False
         return True
 
     async def _look(self) -> None:
@@ -352,8 +325,10 @@ class Fleet:
     def _waits(self, server: str) -> float | None:
         return 0.0 if server == UPKEEP else self._servers.waits(server)
 
-    def view(self) -> View:
-        leases = {lease.server: lease for lease in self._leases}
+    def view(self, only: str | None = None) -> View:
+        """Return what this member knows; of all servers, or, as many calls ask for it, of one."""
+        known = self._leases if only is None else filter(None, [self._leases.record(only)])
+        leases = {lease.server: lease for lease in known}
         return View(
             me=self.me,
             life=self._membership.life,
@@ -373,25 +348,28 @@ class Fleet:
         async with anyio.create_task_group() as together:
             for server in [] if self._ending else self.view().to_take(self.names(), self._waits):
                 together.start_soon(self._claim, server)
-        new = frozenset(self._own - self._taken - self._leaving.keys())
+        new = frozenset(self._own - self._taken - self._moves.servers)
         if not new:
             return
         log.info("servers taken", member=self.me, servers=sorted(new))
         happened = "the member of the fleet that had its server has ended"
-        await self._hands.take(Taking(new.__contains__, code="OWNER_LOST", happened=happened, alone=False))
-        self._taken |= new
+        async with self._taking:
+            await self._hands.take(Taking(new.__contains__, code="OWNER_LOST", happened=happened, alone=False))
+            self._taken |= new
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
         store, before = self._ledger.store.id, self._leases.record(server)
         lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
         since = self._free_since.get(server, self._now())
+        if not self.is_free(server):  # it was taken since this member looked
+            return
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
             log.info("server taken by another member", server=server)
-        except (HubError, StoreUnavailable) as exc:  # the next look tries again
-            log.warning("server not taken", server=server, error=str(exc))
+        except (HubError, StoreUnavailable) as exc:
+            log.warning("a server was not taken; tried again", server=server, error=str(exc))
         else:
             self._measures.taken(server, before, max(self._now() - since, 0.0))
 
@@ -401,7 +379,7 @@ class Fleet:
             return
 
         def may_go(server: str) -> bool:
-            settled = server in self._taken and server not in self._leaving and server != UPKEEP
+            settled = server in self._taken and server not in self._moves.servers and server != UPKEEP
             return settled and self._kept_until.get(server, now) <= now and self._servers.idle(server)
 
         if (found := self.view().to_hand_on(may_go)) is not None:
@@ -412,13 +390,16 @@ class Fleet:
 
     async def _tidy(self) -> None:
         """Delete the leases of servers that there are no more, and leave those that this member is not to have."""
-        names, view = self.names(), self.view()
-        for server in view.leases.keys() - names:
-            if (server in self._own or (UPKEEP in self._own and view.is_free(server))) and server not in self._leaving:
+        names = self.names()
+        for server in [lease.server for lease in self._leases if lease.server not in names]:
+            mine = server in self._own or (UPKEEP in self._own and self.is_free(server))
+            if (
+                mine and server not in self._moves.servers and server not in self.names()
+            ):  # it may have been added meanwhile
                 await self._delete(server)
         me = self._members.get(self.me)
         draining = me is not None and me.life == self._membership.life and me.standing is Standing.DRAINING
-        for server in list(self._taken - self._leaving.keys()):
+        for server in list(self._taken - self._moves.servers):
             if draining or (server != UPKEEP and self._servers.waits(server) is None):
                 self._tasks.start_soon(self.move, server)
 
@@ -428,21 +409,14 @@ class Fleet:
         except Conflict:
             return
         self._taken.discard(server)
+        if server in self.names():  # it was added again meanwhile, and may have been put to work here
+            await self._hands.leave(server, 0)
 
     async def _give_up(self, server: str, to: str) -> None:
+        if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now
+            return
         given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
         await self._ledger.commit([self._leases.change(server, given_up)])
-
-    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what only the store can refuse, as often as it takes."""
-        while not self.lost.is_set():
-            try:
-                await work()
-            except (HubError, StoreUnavailable) as exc:
-                log.warning("a server is not handed on yet; tried again", error=str(exc))
-                await anyio.sleep(AGAIN_S)
-            else:
-                return
 
     def _follow(self, _before: Lease | None, after: Lease | None) -> None:
         known = after or _before

@@ -291,24 +291,32 @@ class Hub:
         if self.fleet is not None:
             background.start_soon(self.fleet.run)
         self.servers.start(configured)
-        await self.take(Taking(self.ownership.owns))
+        if self.fleet is None:  # otherwise it takes them, one by one
+            await self.take(Taking(self.ownership.owns))
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
     async def take(self, taking: Taking) -> None:
-        """Act on what is of these servers, and connect them. What cannot go on from before ends. Raises Unavailable."""
+        """Act on what is of these servers, and connect them. What cannot go on from before ends.
+
+        Raises Unavailable; then it may be tried again.
+        """
         # What is asked from now on is not left over, and a call that goes on may ask at once.
         taking = replace(taking, requests=self.inbox.ids(taking.owns))
         self.tasks.take(taking)
-        await self.inbox.take(taking)
+        idle = self.inbox.ids(lambda server: taking.owns(server) and not self.servers.at_work(server))
+        await self.inbox.take(replace(taking, requests=idle))  # what a connection of this hub has asked stays
         await self.servers.take(taking)
         await self.calls.take(taking)
 
     async def leave(self, server: str, patience_s: float) -> None:
         """Let a server's calls end, for so long, then act on it no longer: another member will. Raises Unavailable."""
-        with anyio.move_on_after(patience_s):
-            await self.calls.leave(server)
-        await self.servers.leave(server, cancelled(f"{server} was handed on to another member of the fleet", "MOVED"))
+        with self.calls.refused(server):
+            with anyio.move_on_after(patience_s):
+                await self.calls.leave(server)
+            # Not MOVED, which says that nothing was carried out: whoever hears that sends a call again.
+            fault = cancelled(f"{server} was handed on to another member of the fleet", "OWNER_LOST")
+            await self.servers.leave(server, fault)
         if not await self._ledger.flush():
             raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
 

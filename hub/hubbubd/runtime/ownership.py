@@ -3,7 +3,7 @@
 Reading and watching needs no owner, nor does a change that is guarded by what it was made from.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -113,3 +113,35 @@ class Sole:
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         pass
+
+
+class Candidates(Protocol):
+    """The servers that there are."""
+
+    def known(self) -> Collection[str]:
+        """Return the names of all servers, those of this member's files included."""
+        ...
+
+    def waits(self, server: str) -> float | None:
+        """Return by how many seconds others go first; None if this hub must not have a server."""
+        ...
+
+    def home(self, server: str) -> str:
+        """Return the only member that may have a server; empty if it may be had by others."""
+        ...
+
+    def idle(self, server: str) -> bool:
+        """Return whether nothing is under way at a server."""
+        ...
+
+
+class Hands(Protocol):
+    """What the fleet has the hub do."""
+
+    async def take(self, taking: Taking) -> None:
+        """Act on servers from now on. Raises Unavailable."""
+        ...
+
+    async def leave(self, server: str, patience_s: float) -> None:
+        """Let what is under way end, for so long, and act on a server no longer. Raises Unavailable."""
+        ...

@@ -2,8 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -103,7 +103,6 @@ class Calls:
     async def close_queue(self, server: str, fault: Fault, end: End = End.SERVER_GONE) -> None:
         """End the calls of a server that is removed, or goes on elsewhere, and wait for that."""
         queue = self._queues.pop(server)
-        self._leaving.discard(server)
         queue.stop_all(fault, end)
         await queue.wait_idle()
 
@@ -193,7 +192,7 @@ class Calls:
             if not active.call.state.ended:
                 self._spans.caller_left(active)
         if not active.call.state.ended:
-            raise Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
+            raise self._goes_on(spec.server)
         return active.call
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
@@ -270,9 +269,17 @@ class Calls:
         self._draining = True
         await self._drained(lambda: list(self._queues.values()))
 
-    async def leave(self, server: str) -> None:
-        """Refuse new calls of a server (MOVED), and wait as `drain` does. They are taken again once it was closed."""
+    @contextmanager
+    def refused(self, server: str) -> Generator[None]:
+        """Refuse new calls of a server during the block (MOVED)."""
         self._leaving.add(server)
+        try:
+            yield
+        finally:
+            self._leaving.discard(server)
+
+    async def leave(self, server: str) -> None:
+        """Wait as `drain` does, for the calls of one server."""
         await self._drained(lambda: [self._queues[server]] if server in self._queues else [])
 
     async def _drained(self, queues: Callable[[], Sequence[ServerQueue]]) -> None:
@@ -372,6 +379,13 @@ class Calls:
         if known is not None and self._active(known) is None:
             await self._ledger.transact(lambda: (None, self._table.queued(call_id)))
         return self._known(call_id)
+
+    def _goes_on(self, server: str) -> Unavailable:
+        """Return what the caller is told of a call that was left, not ended."""
+        if server in self._leaving:
+            message = f"{server} is being handed on to another member of the fleet; the call goes on there"
+            return Unavailable(message, reason="OWNER_LOST", metadata={"server": server})
+        return Unavailable("the hub is shutting down; the call goes on with the next one", reason="SHUTTING_DOWN")
 
     def _known(self, call_id: str) -> Call | None:
         under_way = (queue.calls[call_id].call for queue in self._queues.values() if call_id in queue.calls)

@@ -29,6 +29,10 @@ class Confining:
         """Return what a server of the API may do."""
         return self._now.trusting(trusted)
 
+    def admits(self, record: ServerRecord) -> bool:
+        """Return whether a server of the API may be connected here; its record need not have its secrets."""
+        return not self.trusting(record.trusted).refusal(record.config.without_placeholders(), os.environ)
+
     def adopt(self, settings: HubSettings) -> frozenset[str]:
         """Apply settings; return the names of those that changed and confine servers."""
         before, self.settings = self.settings, settings

@@ -160,10 +160,13 @@ class Servers:
 
     async def _take(self, name: str) -> None:
         record = self._table.record(name)
+        if name in self._running:
+            return  # since it was tried before, and failed half way
         if (config := self._configured.get(name)) is not None:
             await self._take_up(config)
         elif record is not None and record.source == "file":
-            await self._forget(record)
+            if not self._ownership.me:  # the file of another member may still have it
+                await self._forget(record)
         elif record is not None:
             config = await self._secrets.complete(record)
             self._running.keep(replace(record, config=config, connection=Connection(), pid=None))
@@ -188,7 +191,11 @@ class Servers:
             return None
         if self.home(server) not in ("", self._ownership.me):
             return None
-        return None if self._confining.trusting(record.trusted).refusal(record.config, os.environ) else 0.0
+        return 0.0 if self._confining.admits(record) else None
+
+    def at_work(self, server: str) -> bool:
+        """Return whether this hub has put a server to work."""
+        return server in self._running
 
     def home(self, server: str) -> str:
         """Return the only member that may have a server: where it was added, if it starts a command; else empty."""
@@ -221,7 +228,7 @@ class Servers:
         async def turn(name: str) -> None:
             try:
                 if name in configured:
-                    await self._one_at_a_time(name, self._take_up, configured[name])
+                    await self._one_at_a_time(name, self._renew, configured[name])
                 else:
                     await self._one_at_a_time(name, self._let_go, name)
             except HubError as exc:
@@ -360,6 +367,11 @@ class Servers:
         newest = self._table.feed.revision
         revision = following(newest, before) if self._differs(config) else kept_revision(before, record, newest)
         await self._running.become(replace(record, revision=revision), "its configuration was changed")
+
+    async def _renew(self, config: ServerConfig) -> None:
+        """Apply a server of reloaded files; in a fleet one that is not at work is put to work by being taken."""
+        if config.name in self._running or not self._ownership.me:
+            await self._take_up(config)
 
     async def _let_go(self, name: str) -> None:
         """Remove a server that is no longer in any file."""

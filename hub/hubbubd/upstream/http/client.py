@@ -225,7 +225,7 @@ class HttpClient:
                 request.method,
                 request.url,
                 headers=headers,
-                data=None if request.content is None else _Content(request.content, way, self._limit_s),
+                data=None if request.content is None else _Content(request.content, way, self._limit_s, self._permit),
                 allow_redirects=False,
                 ssl=self._tls,
                 proxy=proxy,
@@ -243,14 +243,18 @@ class HttpClient:
 
 
 class _Content(Payload):
-    """The content of a request. It notes in `way` what became of it, and has to be taken within `limit_s`."""
+    """The content of a request. It notes in `way` what became of it, and has to be taken within `limit_s`.
 
-    def __init__(self, content: bytes, way: Way, limit_s: float) -> None:
+    `permit` is asked once more: connecting may have taken so long that another member of the fleet has the server.
+    """
+
+    def __init__(self, content: bytes, way: Way, limit_s: float, permit: Permit | None) -> None:
         super().__init__(content, content_type="application/json")
         self._content = content
         self._size = len(content)
         self._way = way
         self._limit_s = limit_s
+        self._permit = permit
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """As `aiohttp.payload.Payload`."""
@@ -258,6 +262,8 @@ class _Content(Payload):
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         """As `aiohttp.payload.Payload`."""
+        if self._permit is not None:
+            await self._permit()
         self._way.begun = True
         view = memoryview(self._content)
         async with asyncio.timeout(self._limit_s):

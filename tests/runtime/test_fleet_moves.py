@@ -1,0 +1,428 @@
+"""Servers that are taken and left while the store refuses, callers give up, or something else happens to them."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+import anyio
+import pytest
+
+from hubbubd.config import ServerConfig
+from hubbubd.core.calls import CallState
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import RequestState
+from hubbubd.core.server import NOBODY
+from hubbubd.errors import Unavailable
+from hubbubd.runtime.ownership import UPKEEP, Taking
+from hubbubd.store import Conflict, Guard, OutcomeUnknown, StoreUnavailable, Write
+from hubbubd.upstream.ports import Era
+
+from .conftest import FORM, open_requests, question, server, settle, spec, until
+from .fleet import TTL_S, Members, Place, Running, members
+from .mortal import DONE, ELICIT, needs
+from .peer import Outcome, Sent, never
+from .test_fleet import another, http, live_links, of, owner
+
+LEASE = "lease/one"
+
+Commit = Callable[[Sequence[Write], Sequence[Guard]], Awaitable[int]]
+
+
+@pytest.fixture
+async def fleet() -> AsyncGenerator[Members]:
+    async with members() as fleet:
+        yield fleet
+
+
+def commits_by(one: Running, how: Callable[[Commit, Sequence[Write], Sequence[Guard]], Awaitable[int]]) -> None:
+    """Has a member commit by a detour."""
+    direct = one.store.commit
+
+    async def commit(writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+        return await how(direct, writes, guards)
+
+    one.store.commit = commit  # type: ignore[method-assign]
+
+
+def remote(name: str = "one") -> ServerConfig:
+    """A server that may be added over the API."""
+    return server(name, command=None, url="https://example.org/mcp")
+
+
+def about(writes: Sequence[Write], key: str = LEASE) -> bool:
+    return any(write.key == key for write in writes)
+
+
+def slow(one: Running, seconds: float) -> None:
+    """Has a member take its time when it takes servers."""
+    taken = one.hub.inbox.take
+
+    async def take(taking: Taking) -> None:
+        await anyio.sleep(seconds)
+        await taken(taking)
+
+    one.hub.inbox.take = take  # type: ignore[method-assign]
+
+
+async def in_one_place(fleet: Members, one: Running) -> None:
+    """Waits until a member has the server, and looks that nobody else does anything with it for a while."""
+    await until(lambda: one.fleet.owns("one") and live_links(fleet) == 1)
+    await settle(10)
+    assert fleet.owners("one") == [one.name]
+    assert live_links(fleet) == 1
+
+
+async def test_what_the_store_refuses_to_be_taken_is_taken_once_it_can_be(fleet: Members) -> None:
+    await of(fleet, "a", "b", servers=())
+    await settle(5)
+    a, b = fleet.running["a"], fleet.running["b"]
+    await a.hub.servers.add(remote())
+    a.store.failures = b.store.failures = 10**9
+    await settle(10)
+    assert fleet.owners("one") == []
+    a.store.failures = b.store.failures = 0
+    await until(lambda: fleet.owners("one"))
+
+
+async def test_a_server_that_cannot_be_taken_keeps_no_other_from_being_taken(fleet: Members) -> None:
+    await of(fleet, "a", servers=())
+    a = fleet.running["a"]
+
+    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes):
+            raise StoreUnavailable("away")
+        return await direct(writes, guards)
+
+    commits_by(a, refuse)
+    await a.hub.servers.add(remote())
+    await a.hub.servers.add(remote("two"))
+    await until(lambda: live_links(fleet, "two") == 1)
+    assert fleet.owners("one") == []
+
+
+async def test_a_member_goes_on_to_look_after_an_error_that_nobody_has_thought_of(fleet: Members) -> None:
+    await of(fleet, "a", servers=())
+    a = fleet.running["a"]
+
+    async def broken(_direct: Commit, _writes: Sequence[Write], _guards: Sequence[Guard]) -> int:
+        raise RuntimeError("unexpected")
+
+    direct = a.store.commit
+    await a.hub.servers.add(remote())
+    commits_by(a, broken)
+    await settle(10)
+    a.store.commit = direct  # type: ignore[method-assign]
+    await until(lambda: fleet.owners("one") and live_links(fleet) == 1)
+
+
+async def test_a_server_whose_taking_fails_half_way_is_connected_once_and_keeps_what_it_has_asked(
+    fleet: Members,
+) -> None:
+    await of(fleet, "a", "b", servers=())
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    dead = owner(fleet)
+    left = another(fleet, dead)
+    taken, failures = left.hub.calls.take, [1, 2]
+
+    async def take(taking: Taking) -> None:
+        if failures:
+            failures.pop()
+            raise Unavailable("away", reason="STORE_UNAVAILABLE")
+        await taken(taking)
+
+    left.hub.calls.take = take  # type: ignore[method-assign]
+    dead.kill()
+    await until(lambda: len(failures) < 2 and live_links(fleet) == 1)
+    fleet.peers["one"].link.ask("elicitation/create", FORM)
+    request = await question(left.hub)
+    call = await left.hub.calls.start(spec(call_id="c"), "me")
+    await settle(10)
+    assert not failures
+    assert len(fleet.peers["one"].links) == 2
+    assert left.hub.inbox.get(request.id).state is RequestState.OPEN
+    assert left.hub.calls.get(call.id).state is CallState.COMPLETED
+
+
+async def test_a_server_that_is_moved_while_it_is_taken_is_in_one_place(fleet: Members) -> None:
+    await of(fleet, "a", "b", "c")
+    owner(fleet).kill()
+    for one in fleet.running.values():
+        slow(one, 5)
+    await until(lambda: any(each.fleet.owns("one") for each in fleet.running.values()))
+    taking = owner(fleet)
+    to = another(fleet, taking)
+    await taking.fleet.move("one", to.name)
+    await in_one_place(fleet, to)
+
+
+async def test_a_move_goes_on_when_its_caller_gives_up(fleet: Members) -> None:
+    peer, done = fleet.peers["one"], anyio.Event()
+
+    async def serve(_sent: Sent) -> Outcome:
+        await done.wait()
+        return DONE
+
+    peer.behaviour = serve
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    to = another(fleet, has)
+    await has.hub.calls.start(spec(call_id="c"), "me")
+    await until(lambda: peer.sent)
+    with anyio.move_on_after(1):
+        await has.fleet.move("one", to.name)
+    done.set()
+    await in_one_place(fleet, to)
+    assert to.hub.calls.get("c").state is CallState.COMPLETED
+
+
+async def test_a_server_that_was_moved_with_difficulty_takes_calls_when_it_comes_back(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    to = another(fleet, has)
+    await has.hub.calls.call(spec(), "me")
+    has.store.failures = 2  # the end of the call is not written yet
+    await has.fleet.move("one", to.name)
+    await in_one_place(fleet, to)
+    await to.fleet.move("one", has.name)
+    await in_one_place(fleet, has)
+    assert (await has.hub.calls.call(spec(), "me")).state is CallState.COMPLETED
+
+
+async def test_who_waits_for_a_call_that_goes_on_elsewhere_is_told_so(fleet: Members) -> None:
+    fleet.peers["one"].era = Era.STATELESS
+    results = [needs(a=ELICIT), DONE]
+
+    async def serve(_sent: Sent) -> Outcome:
+        return results.pop(0)
+
+    fleet.peers["one"].behaviour = serve
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    to = another(fleet, has)
+
+    async def move() -> None:
+        await question(has.hub)
+        await has.fleet.move("one", to.name)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(move)
+        with pytest.raises(Unavailable) as told:
+            await has.hub.calls.call(spec(call_id="c"), "me")
+        assert told.value.reason == "OWNER_LOST"  # not to be sent again by itself, as after MOVED
+    await in_one_place(fleet, to)
+    request = await question(to.hub)
+    await to.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", answer_id=None, claim_id=None)
+    await until(lambda: to.hub.calls.get("c").state is CallState.COMPLETED)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["unknown", "refused"])
+async def test_a_lease_whose_giving_up_fails_is_not_taken_from_whoever_has_it_then(fleet: Members, held: bool) -> None:
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    to = another(fleet, has)
+    holders, failures = list[str](), [1]
+
+    async def fail_once(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if not about(writes) or not failures:
+            return await direct(writes, guards)
+        failures.pop()
+        if not held:
+            raise Conflict(LEASE)
+        await direct(writes, guards)
+        await until(lambda: to.fleet.owns("one"))
+        raise OutcomeUnknown("no answer")
+
+    def note(server: str) -> None:
+        if server == "one" and (lease := to.fleet.lease(server)) is not None:
+            holders.append(lease.member)
+
+    to.fleet.on_change(note)
+    commits_by(has, fail_once)
+    await has.fleet.move("one", to.name)
+    await in_one_place(fleet, to)
+    assert not failures
+    assert holders == [NOBODY, to.name]
+
+
+async def test_files_that_are_reloaded_put_no_server_to_work_that_was_left(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    to = another(fleet, has)
+    away = [True]
+
+    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes) and away:
+            raise StoreUnavailable("away")
+        return await direct(writes, guards)
+
+    commits_by(has, refuse)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(has.fleet.move, "one", to.name)
+        await settle(2)
+        assert live_links(fleet) == 0
+        await has.hub.servers.adopt({"one": http(call_timeout_s=7)}, has.hub.configuration.settings)
+        await settle(1)
+        assert live_links(fleet) == 0
+        away.clear()
+    await in_one_place(fleet, to)
+
+
+async def test_a_server_that_one_file_loses_while_it_is_taken_is_not_forgotten(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    dead = owner(fleet)
+    left = another(fleet, dead)
+    slow(left, 5)
+    dead.kill()
+    await until(lambda: left.fleet.owns("one"))
+    await left.hub.servers.adopt({}, left.hub.configuration.settings)
+    await settle(20)
+    assert left.hub.servers.find("one") is not None
+    assert not left.fleet.owns("one")
+    await fleet.start(dead.name, http())
+    await in_one_place(fleet, fleet.running[dead.name])
+
+
+async def test_a_server_that_is_removed_and_added_again_at_once_is_in_one_place(fleet: Members) -> None:
+    await of(fleet, "a", "b", servers=())
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    first = owner(fleet)
+    has = another(fleet, first)
+    await first.fleet.move("one", has.name)  # as soon as it is free, it is the other's turn
+    await until(lambda: has.fleet.owns("one") and live_links(fleet) == 1)
+    added = list[str]()
+
+    async def add_first(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes) and not added:
+            added.append("one")
+            await has.hub.servers.add(remote())
+        return await direct(writes, guards)
+
+    commits_by(has, add_first)
+    await has.hub.servers.remove("one")
+    await until(lambda: added)
+    await in_one_place(fleet, first)
+
+
+async def test_a_server_that_is_removed_while_it_is_left_leaves_nothing(fleet: Members) -> None:
+    usual, fleet.peers["one"].behaviour = fleet.peers["one"].behaviour, never
+    await of(fleet, "a", "b", servers=())
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    has = owner(fleet)
+    await has.hub.calls.start(spec(call_id="c"), "me")
+    await until(lambda: fleet.peers["one"].sent)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(has.fleet.move, "one")
+        await settle(1)
+        await has.hub.servers.remove("one")
+    await settle(10)
+    assert all(each.fleet.lease("one") is None for each in fleet.running.values())
+    assert live_links(fleet) == 0
+    await has.hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    fleet.peers["one"].behaviour = usual
+    assert (await owner(fleet).hub.calls.call(spec(), "me")).state is CallState.COMPLETED
+
+
+async def test_the_upkeep_is_moved_like_a_server(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    await until(lambda: fleet.owners(UPKEEP))
+    has = owner(fleet, UPKEEP)
+    to = another(fleet, has)
+    await has.fleet.move(UPKEEP, to.name)
+    await until(lambda: fleet.owners(UPKEEP) == [to.name])
+    assert open_requests(to.hub) == []
+
+
+async def test_a_member_that_is_lost_in_the_middle_of_a_move_lets_go(fleet: Members) -> None:
+    fleet.peers["one"].behaviour = never
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    await has.hub.calls.start(spec(call_id="c"), "me")
+    await until(lambda: fleet.peers["one"].sent)
+    left = another(fleet, has)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(has.fleet.move, "one")
+        await settle(1)
+        has.store.sever(cut=True)
+        await until(lambda: fleet.owners("one") == [left.name])
+        has.store.sever(cut=False)
+        await has.fleet.lost.wait()
+    await has.fleet.move("one")  # nothing is left to do
+    await in_one_place(fleet, left)
+
+
+async def test_a_server_with_secrets_is_taken_over_by_a_member_that_has_never_seen_them(fleet: Members) -> None:
+    await of(fleet, "a", "b", servers=())
+    url = "https://example.org/mcp?key=geheim"
+    config = server("one", command=None, url=url, headers={"X-Key": "geheim"})
+    await fleet.running["a"].hub.servers.add(config)
+    await until(lambda: live_links(fleet) == 1)
+    for _ in range(2):  # the second one has started since
+        dead = owner(fleet)
+        dead.kill()
+        await until(lambda: fleet.owners("one") and live_links(fleet) == 1)
+        assert owner(fleet).hub.servers.get("one").config == config
+        await fleet.start(dead.name)
+        await settle(10)
+
+
+async def test_a_server_is_taken_over_only_where_its_host_may_be_reached(fleet: Members) -> None:
+    await of(fleet, "a", "b", servers=())
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    dead = owner(fleet)
+    left = another(fleet, dead)
+    settings = left.hub.configuration.settings.model_copy(update={"deny_hosts": ("example.org",)})
+    await left.hub.servers.adopt({}, settings)
+    dead.kill()
+    await settle(60)
+    assert fleet.owners("one") == []
+    await left.hub.servers.adopt({}, left.hub.configuration.settings)
+    await until(lambda: left.fleet.owns("one") and live_links(fleet) == 1)
+
+
+async def test_members_whose_files_have_the_same_server_go_first(fleet: Members) -> None:
+    names = [f"s{number}" for number in range(6)]
+    await fleet.start("a", *map(http, names))
+    await until(lambda: all(live_links(fleet, name) == 1 for name in names))
+    await fleet.start("b", *(server(name, command=None, url="http://127.0.0.1:2/mcp") for name in names))
+    await fleet.start("c", *map(http, names))
+    await settle(5)
+    fleet.running["a"].kill()
+    await until(lambda: all(fleet.owners(name) for name in names))
+    assert all(map(fleet.running["c"].fleet.owns, names))
+    fleet.running["c"].kill()
+    await until(lambda: all(map(fleet.running["b"].fleet.owns, names)))
+
+
+async def test_what_a_server_is_asked_while_nobody_may_act_does_not_cost_it_its_connection(fleet: Members) -> None:
+    await of(fleet, "a", servers=(http(ping_interval_s=1, ping_timeout_s=1),))
+    fleet.database.away = True
+    await settle(TTL_S)
+    answered, fleet.peers["one"].probing = fleet.peers["one"].probing, anyio.sleep_forever  # they are held back
+    await settle(60)
+    assert len(fleet.peers["one"].links) == 1
+    fleet.peers["one"].probing = answered
+    fleet.database.away = False
+    await settle(30)
+    assert len(fleet.peers["one"].links) == 1
+
+
+async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its_beats_are(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = Place.beat
+
+    async def slowly(place: Place, position: int) -> float:
+        ahead_s = await at_once(place, position)
+        await anyio.sleep(1)  # the answer is on its way
+        return ahead_s
+
+    monkeypatch.setattr(Place, "beat", slowly)
+    one = await fleet.start("a")
+    await settle(20)
+    one.store.sever(cut=True)
+    await until(lambda: not one.fleet.may_act())
+    left_s = fleet.database.rows["a"].expires_at - anyio.current_time()
+    assert left_s >= TTL_S / 4 - 0.1
