@@ -414,8 +414,8 @@ async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its
 ) -> None:
     at_once = Place.beat
 
-    async def slowly(place: Place, position: int) -> float:
-        ahead_s = await at_once(place, position)
+    async def slowly(place: Place, position: int, for_s: float | None = None) -> float:
+        ahead_s = await at_once(place, position, for_s)
         await anyio.sleep(1)  # the answer is on its way
         return ahead_s
 

@@ -87,6 +87,7 @@ class Fleet:
         self._handed_on_at = now()
         self._acts = False
         self._position: Callable[[], int] = lambda: 0
+        self._reconsider: Callable[[], None] = lambda: None
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
         self._quit = False
@@ -99,6 +100,7 @@ class Fleet:
         """Follow the leases from now on."""
         self._measures = FleetMeasures(meter, self)
         ledger.health.require(self.serves)
+        self._reconsider = ledger.health.reconsider
         self._ledger = ledger
         self._position = lambda: ledger.store.revision
         self._leases = leases
@@ -277,7 +279,7 @@ class Fleet:
                     log.warning("the database is back; this member acts again", member=self.me)
             elif not held and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
-            self._ledger.health.reconsider()
+            self._reconsider()
             await anyio.sleep(self._membership.lease_ttl_s / BEATS)
 
     async def _beaten(self) -> None:

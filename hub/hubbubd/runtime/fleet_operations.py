@@ -91,6 +91,7 @@ class Operations:
             if not member.serves:
                 raise _not_live(member)
             return to
+        await self._fleet.meet()
         others = [name for name in self._fleet.view().order(server) if name != self._fleet.me]
         if not others:
             raise FailedPrecondition(
