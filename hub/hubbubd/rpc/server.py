@@ -21,11 +21,11 @@ from hubbubd.rpc.auth import Authentication, Gate
 from hubbubd.rpc.calls import CallService
 from hubbubd.rpc.catalog import CatalogService
 from hubbubd.rpc.events import EventService
-from hubbubd.rpc.fleet_admin import FleetAdminService
 from hubbubd.rpc.health import HealthService
 from hubbubd.rpc.inbox import InboxService
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_bridge import McpService
+from hubbubd.rpc.members import FleetAdminService
 from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
 from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servers import ServerService
