@@ -7,6 +7,7 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.core.server import NOBODY
@@ -16,7 +17,7 @@ from hubbubd.store import Conflict, Guard, OutcomeUnknown, StoreUnavailable, Wri
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, open_requests, question, server, settle, spec, until
-from .fleet import TTL_S, Members, Place, Running, members
+from .fleet import Members, Running, members
 from .mortal import DONE, ELICIT, needs
 from .peer import Outcome, Sent, never
 from .test_fleet import another, http, live_links, of, owner
@@ -352,77 +353,53 @@ async def test_a_member_that_is_lost_in_the_middle_of_a_move_lets_go(fleet: Memb
     await in_one_place(fleet, left)
 
 
-async def test_a_server_with_secrets_is_taken_over_by_a_member_that_has_never_seen_them(fleet: Members) -> None:
-    await of(fleet, "a", "b", servers=())
-    url = "https://example.org/mcp?key=geheim"
-    config = server("one", command=None, url=url, headers={"X-Key": "geheim"})
-    await fleet.running["a"].hub.servers.add(config)
-    await until(lambda: live_links(fleet) == 1)
-    for _ in range(2):  # the second one has started since
-        dead = owner(fleet)
-        dead.kill()
-        await until(lambda: fleet.owners("one") and live_links(fleet) == 1)
-        assert owner(fleet).hub.servers.get("one").config == config
-        await fleet.start(dead.name)
-        await settle(10)
+async def test_the_end_of_a_call_is_known_before_its_server_is_anybody_elses(fleet: Members) -> None:
+    peer, done = fleet.peers["one"], anyio.Event()
+
+    async def serve(_sent: Sent) -> Outcome:
+        await done.wait()
+        return DONE
+
+    peer.behaviour = serve
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    to = another(fleet, has)
+    seen = list[CallState]()
+
+    async def note(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes):
+            seen.extend(call.state for call in to.hub.calls.select(CallFilter()))
+        return await direct(writes, guards)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(has.hub.calls.call, spec(), "me")
+        await until(lambda: peer.sent)
+        await settle(1)
+        commits_by(has, note)
+        tasks.start_soon(has.fleet.move, "one")
+        await settle(1)
+        done.set()
+    assert seen == [CallState.COMPLETED]
 
 
-async def test_a_server_is_taken_over_only_where_its_host_may_be_reached(fleet: Members) -> None:
-    await of(fleet, "a", "b", servers=())
-    await fleet.running["a"].hub.servers.add(remote())
-    await until(lambda: live_links(fleet) == 1)
+async def test_a_worker_of_a_living_member_keeps_what_it_holds_when_its_server_is_taken(fleet: Members) -> None:
+    fleet.peers["one"].era = Era.STATELESS
+
+    async def serve(_sent: Sent) -> Outcome:
+        return needs(a=ELICIT)
+
+    fleet.peers["one"].behaviour = serve
+    await of(fleet, "a", "b")
     dead = owner(fleet)
     left = another(fleet, dead)
-    settings = left.hub.configuration.settings.model_copy(update={"deny_hosts": ("example.org",)})
-    await left.hub.servers.adopt({}, settings)
-    dead.kill()
-    await settle(60)
-    assert fleet.owners("one") == []
-    await left.hub.servers.adopt({}, left.hub.configuration.settings)
-    await until(lambda: left.fleet.owns("one") and live_links(fleet) == 1)
-
-
-async def test_members_whose_files_have_the_same_server_go_first(fleet: Members) -> None:
-    names = [f"s{number}" for number in range(6)]
-    await fleet.start("a", *map(http, names))
-    await until(lambda: all(live_links(fleet, name) == 1 for name in names))
-    await fleet.start("b", *(server(name, command=None, url="http://127.0.0.1:2/mcp") for name in names))
-    await fleet.start("c", *map(http, names))
-    await settle(5)
-    fleet.running["a"].kill()
-    await until(lambda: all(fleet.owners(name) for name in names))
-    assert all(map(fleet.running["c"].fleet.owns, names))
-    fleet.running["c"].kill()
-    await until(lambda: all(map(fleet.running["b"].fleet.owns, names)))
-
-
-async def test_what_a_server_is_asked_while_nobody_may_act_does_not_cost_it_its_connection(fleet: Members) -> None:
-    await of(fleet, "a", servers=(http(ping_interval_s=1, ping_timeout_s=1),))
-    fleet.database.away = True
-    await settle(TTL_S)
-    answered, fleet.peers["one"].probing = fleet.peers["one"].probing, anyio.sleep_forever  # they are held back
-    await settle(60)
-    assert len(fleet.peers["one"].links) == 1
-    fleet.peers["one"].probing = answered
-    fleet.database.away = False
-    await settle(30)
-    assert len(fleet.peers["one"].links) == 1
-
-
-async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its_beats_are(
-    fleet: Members, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_once = Place.beat
-
-    async def slowly(place: Place, position: int, for_s: float | None = None) -> float:
-        ahead_s = await at_once(place, position, for_s)
-        await anyio.sleep(1)  # the answer is on its way
-        return ahead_s
-
-    monkeypatch.setattr(Place, "beat", slowly)
-    one = await fleet.start("a")
-    await settle(20)
-    one.store.sever(cut=True)
-    await until(lambda: not one.fleet.may_act())
-    left_s = fleet.database.rows["a"].expires_at - anyio.current_time()
-    assert left_s >= TTL_S / 4 - 0.1
+    with left.hub.work.join("agent", RequestFilter(), 1):
+        await dead.hub.calls.start(spec(call_id="c"), "me")
+        await until(lambda: open_requests(left.hub) and open_requests(left.hub)[0].claim is not None)
+        before = open_requests(left.hub)[0].claim
+        dead.kill()
+        await until(lambda: left.fleet.owns("one"))
+        await settle(5)
+        after = open_requests(left.hub)[0].claim
+        assert before is not None
+        assert after is not None
+        assert after.id == before.id
