@@ -279,10 +279,10 @@ async def test_of_what_a_member_does_not_read_the_newest_progress_counts_and_log
     owned.owners["one"] = Owner("b", 1, "")
     async with aclosing(told(live_calls, owned)) as responses:
         assert (await anext(responses)).WhichOneof("told") is None
+        live_calls.tell(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
         for number in range(ROOM + 10):
             live_calls.tell(CALL_RECORD, LogEvent("x", b"%d" % number))
             live_calls.tell(CALL_RECORD, ProgressEvent("x", number, None, None))
-        live_calls.tell(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
         said = [await anext(responses) for _ in range(ROOM)]
     logs = [response.log.params for response in said if response.HasField("log")]
     (progress,) = [response.progress.progress for response in said if response.HasField("progress")]
