@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.access import Permission, Principal
+from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend, principal
 from hubbubd.rpc.fleet import calls, forwarding
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
@@ -43,6 +44,25 @@ async def test_a_call_is_made_by_the_owner_for_the_same_principal(two: Two, unti
     await until(lambda: caller.hub.calls.knows("x"))
     made = owner.hub.calls.get("x")
     assert (made.principal, made.timeout_s, made.max_s) == ("ann", 7.5, 9.5)
+
+
+async def test_what_a_hub_calls_by_itself_it_may_call_at_that_server_only(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, owner = two
+    noted: list[Principal] = []
+    made = owner.hub.calls.call
+
+    async def note(spec: CallSpec, name: str, *, detached: bool = False) -> Call:
+        noted.append(principal())
+        return await made(spec, name, detached=detached)
+
+    monkeypatch.setattr(owner.hub.calls, "call", note)
+    await caller.hub.calls.call(spec(), "ann")
+    asked = [(permission, server) for permission in Permission for server in ("one", "other")]
+    may = {(permission, server) for permission, server in asked if noted[0].may(permission, server)}
+    assert (Permission.CALL, "one") in may
+    assert not {(Permission.ADMINISTER, "one"), *((permission, "other") for permission in Permission)} & may
 
 
 async def test_a_call_that_fails_is_returned_with_its_fault(two: Two) -> None:
