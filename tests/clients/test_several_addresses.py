@@ -199,6 +199,30 @@ def _refusing(two: Two, method: str, reason: str, reply: Callable[[Any], Any], *
     return came
 
 
+async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_next_one(two: Two) -> None:
+    asked, late = anyio.Event(), anyio.Event()
+
+    async def refuse_late(_: Any) -> Any:
+        asked.set()
+        await late.wait()
+        raise Refusal("UNAVAILABLE", "STORE_UNAVAILABLE")
+
+    def refuse(_: Any) -> Any:
+        raise Refusal("UNAVAILABLE", "STORE_UNAVAILABLE")
+
+    two[0].replies |= {"GetServer": refuse_late, "ListServers": refuse}
+    two[1].replies["GetServer"] = lambda _: server_pb2.GetServerResponse(server=server_pb2.Server(name="b"))
+    two[1].replies["ListServers"] = _listed("b")
+    async with connected(*two) as client:
+        slow = asyncio.ensure_future(client.servers.get("b"))
+        await asked.wait()
+        assert await _where(client) == "b"
+        late.set()
+        assert (await slow).name == "b"
+        assert client.address == two[1].address
+    assert len(two[0].requests("GetServer")) == 1
+
+
 @pytest.mark.parametrize(
     ("reason", "came"), [("NOT_OWNER", "aba"), ("OWNER_CHANGING", "aaa"), ("MOVED", "aaa"), ("BEHIND", "aba")]
 )
