@@ -18,7 +18,7 @@ from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent, never
-from .conftest import Until
+from .conftest import LIMIT_S, Until
 from .fleet import Member, fleet, one
 
 Two = tuple[Member, Member]
@@ -171,6 +171,21 @@ async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(
         await caller.hub.calls.call(spec(), "ann")
     assert caught.value.reason == "OWNER_CHANGING"
     assert not owner.peer.sent
+
+
+@pytest.mark.parametrize("act", ["call", "start"])
+async def test_a_server_that_comes_here_while_another_member_is_asked_is_called_here(
+    two: Two, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    other, here = two
+    here.believed.hear("one", other.owner)
+    waiting = asyncio.create_task(getattr(here.hub.calls, act)(spec(), "ann"))
+    await asyncio.sleep(0.2)
+    assert not here.peer.sent
+    here.believed.hear("one", here.owner)
+    assert (await asyncio.wait_for(waiting, LIMIT_S)).id == "x"
+    assert here.hub.calls.get("x").principal == "ann"
 
 
 async def test_what_was_forwarded_goes_no_further(two: Two) -> None:
