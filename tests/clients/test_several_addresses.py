@@ -16,7 +16,7 @@ from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, mcp_pb2, server_pb2
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.endpoint import Endpoint, Reach
 from hubbub_bridge.uplink import Uplink
-from hubbub_client import channel, discovery, repeats, sync
+from hubbub_client import channel, discovery, sync
 from hubbub_client.errors import HubbubError, Unavailable
 
 from .conftest import Refusal, ScriptedHub
@@ -199,30 +199,6 @@ def _refusing(two: Two, method: str, reason: str, reply: Callable[[Any], Any], *
     return came
 
 
-async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_next_one(two: Two) -> None:
-    asked, late = anyio.Event(), anyio.Event()
-
-    async def refuse_late(_: Any) -> Any:
-        asked.set()
-        await late.wait()
-        raise Refusal("UNAVAILABLE", "STORE_UNAVAILABLE")
-
-    def refuse(_: Any) -> Any:
-        raise Refusal("UNAVAILABLE", "STORE_UNAVAILABLE")
-
-    two[0].replies |= {"GetServer": refuse_late, "ListServers": refuse}
-    two[1].replies["GetServer"] = lambda _: server_pb2.GetServerResponse(server=server_pb2.Server(name="b"))
-    two[1].replies["ListServers"] = _listed("b")
-    async with connected(*two) as client:
-        slow = asyncio.ensure_future(client.servers.get("b"))
-        await asked.wait()
-        assert await _where(client) == "b"
-        late.set()
-        assert (await slow).name == "b"
-        assert client.address == two[1].address
-    assert len(two[0].requests("GetServer")) == 1
-
-
 @pytest.mark.parametrize(
     ("reason", "came"), [("NOT_OWNER", "aba"), ("OWNER_CHANGING", "aaa"), ("MOVED", "aaa"), ("BEHIND", "aba")]
 )
@@ -275,11 +251,6 @@ async def test_a_member_says_how_long_to_wait_before_the_repeat(two: Two) -> Non
         await client.call_tool("s", "t", call_id="mine")
         assert anyio.current_time() - begun >= 0.1
     assert len(found) == 3
-
-
-@pytest.mark.parametrize(("asked", "pause"), [(0.5, 0.5), (None, 0.0), (3600.0, repeats.LONGEST_PAUSE_S)])
-def test_a_member_cannot_have_its_caller_wait_for_long(asked: float | None, pause: float) -> None:
-    assert repeats.pause_s(Unavailable("x", reason="OWNER_CHANGING", retry_after_s=asked)) == pause
 
 
 async def test_repeats_come_to_an_end(two: Two) -> None:
