@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +320,8 @@ async def test_who_may_not_is_refused_where_it_arrives(two: Two) -> None:
     viewer = await token(ingress, "viewer", Grant(Role.VIEWER))
     assert (await viewer.refused(CALL, call())).reason == "PERMISSION_DENIED"
     stranger = await token(ingress, "stranger", Grant(Role.CALLER, ("other",)))
+    assert (await stranger.refused(CALL, call())).reason == "SERVER_NOT_FOUND"
+    ingress.believed.hear("one", replace(owner.owner, forward="127.0.0.1:9"))  # not that it is changing, either
     assert (await stranger.refused(CALL, call())).reason == "SERVER_NOT_FOUND"
     assert not owner.peer.sent
 
