@@ -9,10 +9,12 @@ from typing import Any
 
 import anyio
 import pytest
+from grpc import ChannelConnectivity
 
 from hubbub.v1 import admin_pb2, catalog_pb2, inbox_pb2, server_pb2
 from hubbub_cli import suggest
 from hubbub_client import connect, discovery, repeats
+from hubbub_client.channel import MAX_RETIRED, Channels
 from hubbub_client.discovery import MAX_ADDRESSES, Where, discover_all
 from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.seen import Seen
@@ -211,3 +213,14 @@ async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_
             assert (await slow).name == "b"
             assert client.address == two[1].address
     assert len(two[0].requests("GetServer")) == 1
+
+
+async def test_of_channels_that_are_retired_the_oldest_are_closed() -> None:
+    channels = Channels()
+    endpoints = discover_all(Where(",".join(f"127.0.0.1:{port}" for port in range(1, 3 + MAX_RETIRED)), "t"))
+    opened = [channels.to(each) for each in endpoints]
+    for each in endpoints:
+        await channels.retire(each)
+    shut = [channel.get_state() is ChannelConnectivity.SHUTDOWN for channel in opened]
+    assert shut == [True, True] + [False] * MAX_RETIRED
+    await channels.close()
