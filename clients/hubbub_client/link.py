@@ -180,11 +180,14 @@ class Link:
             try:
                 with tracing.rpc(cast("Message", request), self.address):
                     return await send(stubs)
-            except Unauthenticated:
-                if not (may_repeat and await self.moved()):
+            except Unauthenticated as error:
+                from hubbub_client import repeats  # imported late, since few programs see an error
+
+                again = may_repeat and repeats.may_show_another_token(cast("Message", request), error)
+                if not (again and await self.moved()):
                     raise
             except HubbubError as error:
-                from hubbub_client import repeats  # imported late, since few programs see an error
+                from hubbub_client import repeats
 
                 self._leave(stubs, error)
                 if not may_repeat or not repeats.may_repeat(cast("Message", request), error, several=self._several):

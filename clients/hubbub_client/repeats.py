@@ -38,6 +38,14 @@ def may_repeat(request: "Message", error: HubbubError, *, several: bool) -> bool
     return error.reason in NOT_CALLED and _has_call_id(request)
 
 
+def may_show_another_token(request: "Message", error: HubbubError) -> bool:
+    """Return whether a request that was refused for its token may be sent again with another one.
+
+    One whose token has ended meanwhile had begun.
+    """
+    return error.reason != "CREDENTIAL_ENDED" or _is_harmless(request) or _has_call_id(request)
+
+
 def pause_s(error: HubbubError) -> float:
     """Return how long to wait before a repeat: as a member asks, and not at all for another that was only lost."""
     return 0.0 if isinstance(error, ConnectionLost) else min(error.retry_after_s or 0.0, LONGEST_PAUSE_S)

@@ -9,15 +9,18 @@ from typing import Any
 
 import anyio
 import pytest
+from grpc import ChannelConnectivity
 
 from hubbub.v1 import admin_pb2, catalog_pb2, inbox_pb2, server_pb2
 from hubbub_cli import suggest
+from hubbub_client import connect, discovery, repeats
+from hubbub_client.channel import MAX_RETIRED, Channels
 from hubbub_client.discovery import MAX_ADDRESSES, Where, discover_all
-from hubbub_client.errors import InvalidArgument
+from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.seen import Seen
 from hubbub_client.walk import following
 
-from .conftest import Ran, ScriptedHub
+from .conftest import Ran, Refusal, ScriptedHub
 
 LIMIT_S = 60
 
@@ -177,3 +180,47 @@ async def test_a_command_goes_on_where_the_first_address_is_dead(
     assert done.error["reason"] == "HUB_UNREACHABLE"
     for each in (f"127.0.0.1:{free_port}: nobody listens there", "127.0.0.1:1: nobody listens there"):
         assert each in done.error["message"]
+
+
+@pytest.mark.parametrize(("asked", "pause"), [(0.5, 0.5), (None, 0.0), (3600.0, repeats.LONGEST_PAUSE_S)])
+def test_a_member_cannot_have_its_caller_wait_for_long(asked: float | None, pause: float) -> None:
+    assert repeats.pause_s(Unavailable("x", reason="OWNER_CHANGING", retry_after_s=asked)) == pause
+
+
+async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_next_one(
+    two: tuple[ScriptedHub, ScriptedHub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
+    asked, late = anyio.Event(), anyio.Event()
+
+    async def refuse_late(_: Any) -> Any:
+        asked.set()
+        await late.wait()
+        raise Refusal("UNAVAILABLE", "STORE_UNAVAILABLE")
+
+    def refuse(_: Any) -> Any:
+        raise Refusal("UNAVAILABLE", "STORE_UNAVAILABLE")
+
+    two[0].replies |= {"GetServer": refuse_late, "ListServers": refuse}
+    two[1].replies["GetServer"] = lambda _: server_pb2.GetServerResponse(server=server_pb2.Server(name="b"))
+    two[1].replies["ListServers"] = lambda _: server_pb2.ListServersResponse(servers=[server_pb2.Server(name="b")])
+    with anyio.fail_after(LIMIT_S):
+        async with connect(f"{two[0].address},{two[1].address}", "secret") as client:
+            slow = asyncio.ensure_future(client.servers.get("b"))
+            await asked.wait()
+            assert (await client.servers.list())[0].name == "b"
+            late.set()
+            assert (await slow).name == "b"
+            assert client.address == two[1].address
+    assert len(two[0].requests("GetServer")) == 1
+
+
+async def test_of_channels_that_are_retired_the_oldest_are_closed() -> None:
+    channels = Channels()
+    endpoints = discover_all(Where(",".join(f"127.0.0.1:{port}" for port in range(1, 3 + MAX_RETIRED)), "t"))
+    opened = [channels.to(each) for each in endpoints]
+    for each in endpoints:
+        await channels.retire(each)
+    shut = [channel.get_state() is ChannelConnectivity.SHUTDOWN for channel in opened]
+    assert shut == [True, True] + [False] * MAX_RETIRED
+    await channels.close()

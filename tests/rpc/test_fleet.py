@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,13 @@ async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_
     asked = (*AUTHORIZED, (revision.KEY, revision.NOTHING))
     if carried:
         async with streamed(ingress.api.channel, asked) as calls:
-            await calls.say(begin(1, spec()))
+            await calls.say(begin(1, spec(call_id="named")))
             response = await asyncio.wait_for(calls.rpc.read(), LIMIT_S)
             assert response.steps[0].HasField("completed")
             told = response.revision
     else:
         calling = ingress.api.channel.unary_unary("/hubbub.v1.CallService/CallMethod")
-        rpc = calling(call().SerializeToString(), metadata=asked)
+        rpc = calling(call(call_id="named").SerializeToString(), metadata=asked)
         await asyncio.wait_for(rpc, LIMIT_S)
         told = dict(await rpc.trailing_metadata())[revision.KEY]
     assert ingress.store.revision < int(told.split()[1]) <= owner.store.revision
@@ -319,6 +320,8 @@ async def test_who_may_not_is_refused_where_it_arrives(two: Two) -> None:
     viewer = await token(ingress, "viewer", Grant(Role.VIEWER))
     assert (await viewer.refused(CALL, call())).reason == "PERMISSION_DENIED"
     stranger = await token(ingress, "stranger", Grant(Role.CALLER, ("other",)))
+    assert (await stranger.refused(CALL, call())).reason == "SERVER_NOT_FOUND"
+    ingress.believed.hear("one", replace(owner.owner, forward="127.0.0.1:9"))  # not that it is changing, either
     assert (await stranger.refused(CALL, call())).reason == "SERVER_NOT_FOUND"
     assert not owner.peer.sent
 

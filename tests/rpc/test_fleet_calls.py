@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.access import Permission, Principal
+from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
-from hubbubd.rpc.context import amend
+from hubbubd.rpc.context import amend, principal
 from hubbubd.rpc.fleet import calls, forwarding
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent, never
-from .conftest import Until
+from .conftest import LIMIT_S, Until
 from .fleet import Member, fleet, one
 
 Two = tuple[Member, Member]
@@ -43,6 +44,25 @@ async def test_a_call_is_made_by_the_owner_for_the_same_principal(two: Two, unti
     await until(lambda: caller.hub.calls.knows("x"))
     made = owner.hub.calls.get("x")
     assert (made.principal, made.timeout_s, made.max_s) == ("ann", 7.5, 9.5)
+
+
+async def test_what_a_hub_calls_by_itself_it_may_call_at_that_server_only(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, owner = two
+    noted: list[Principal] = []
+    made = owner.hub.calls.call
+
+    async def note(spec: CallSpec, name: str, *, detached: bool = False) -> Call:
+        noted.append(principal())
+        return await made(spec, name, detached=detached)
+
+    monkeypatch.setattr(owner.hub.calls, "call", note)
+    await caller.hub.calls.call(spec(), "ann")
+    asked = [(permission, server) for permission in Permission for server in ("one", "other")]
+    may = {(permission, server) for permission, server in asked if noted[0].may(permission, server)}
+    assert (Permission.CALL, "one") in may
+    assert not {(Permission.ADMINISTER, "one"), *((permission, "other") for permission in Permission)} & may
 
 
 async def test_a_call_that_fails_is_returned_with_its_fault(two: Two) -> None:
@@ -151,6 +171,21 @@ async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(
         await caller.hub.calls.call(spec(), "ann")
     assert caught.value.reason == "OWNER_CHANGING"
     assert not owner.peer.sent
+
+
+@pytest.mark.parametrize("act", ["call", "start"])
+async def test_a_server_that_comes_here_while_another_member_is_asked_is_called_here(
+    two: Two, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    other, here = two
+    here.believed.hear("one", other.owner)
+    waiting = asyncio.create_task(getattr(here.hub.calls, act)(spec(), "ann"))
+    await asyncio.sleep(0.2)
+    assert not here.peer.sent
+    here.believed.hear("one", here.owner)
+    assert (await asyncio.wait_for(waiting, LIMIT_S)).id == "x"
+    assert here.hub.calls.get("x").principal == "ann"
 
 
 async def test_what_was_forwarded_goes_no_further(two: Two) -> None:

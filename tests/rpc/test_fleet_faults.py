@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2 as details_pb2
 
+from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition
@@ -183,6 +184,36 @@ async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
     assert lost.metadata == {"server": "one", "member": "b"}
     assert len(owner.peer.sent) == 1
     assert is_changing(await ingress.api.refused(CALL, call()))
+
+
+async def test_an_outcome_that_only_a_newer_member_knows_is_none(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingress, owner = two
+    await ingress.api(CALL, call())  # it is connected
+    newer = pb.ForwardResponse.FromString(b"\x1a\x01x")  # a field 3
+    monkeypatch.setattr(pb, "ForwardResponse", lambda **_: newer)
+    refused = await ingress.api.refused(CALL, call())
+    assert (refused.reason, len(owner.peer.sent)) == ("OWNER_LOST", 2)
+    assert "does not know" in refused.message
+
+
+async def test_a_response_that_only_a_newer_member_knows_is_passed_over(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingress, owner = two
+    known, newer = pb.ForwardStreamResponse, pb.ForwardStreamResponse.FromString(b"\x1a\x01x")
+
+    async def tail(*_: object, **__: object) -> AsyncIterator[EventStep]:
+        yield EventStep(None, dropped=1)
+        yield EventStep(None, dropped=2)
+
+    await ingress.api(CALL, call())
+    monkeypatch.setattr(owner.hub.events, "tail", tail)
+    first = event_pb2.WatchEventsResponse(dropped=1).SerializeToString()
+    given = lambda **step: newer if step.get("response") == first else known(**step)  # noqa: E731
+    monkeypatch.setattr(pb, "ForwardStreamResponse", given)
+    assert (await ingress.api(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one"))).dropped == 2
 
 
 async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(

@@ -279,14 +279,26 @@ async def test_of_what_a_member_does_not_read_the_newest_progress_counts_and_log
     owned.owners["one"] = Owner("b", 1, "")
     async with aclosing(told(live_calls, owned)) as responses:
         assert (await anext(responses)).WhichOneof("told") is None
+        live_calls.tell(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
         for number in range(ROOM + 10):
             live_calls.tell(CALL_RECORD, LogEvent("x", b"%d" % number))
             live_calls.tell(CALL_RECORD, ProgressEvent("x", number, None, None))
-        live_calls.tell(replace(CALL_RECORD, server="another member's"), LogEvent("x", b"never"))
         said = [await anext(responses) for _ in range(ROOM)]
     logs = [response.log.params for response in said if response.HasField("log")]
     (progress,) = [response.progress.progress for response in said if response.HasField("progress")]
     assert (len(logs), progress, logs[0]) == (ROOM - 1, ROOM + 9, b"0")
+
+
+async def test_the_progress_of_calls_that_a_member_does_not_read_is_bounded() -> None:
+    live_calls = LiveCalls(Told())  # type: ignore[arg-type]
+    owned = Believed("b")
+    owned.owners["one"] = Owner("b", 1, "")
+    async with aclosing(told(live_calls, owned)) as responses:
+        await anext(responses)
+        for number in range(ROOM + 2):
+            live_calls.tell(replace(CALL_RECORD, id=f"{number}"), ProgressEvent(f"{number}", 1, None, None))
+        said = [(await anext(responses)).progress.call_id for _ in range(ROOM)]
+    assert said == [f"{number}" for number in range(2, ROOM + 2)]
 
 
 def test_progress_that_comes_before_its_call_is_published_with_it() -> None:

@@ -1,6 +1,7 @@
 """Whom members take for members: certificates of the fleet's authority, with the member's name."""
 
 from collections.abc import AsyncIterator
+from contextvars import copy_context
 from pathlib import Path
 
 import grpc
@@ -19,6 +20,7 @@ from hubbubd.rpc.fleet import FleetPort, forwarding
 from hubbubd.rpc.fleet.opening import enter, opening
 from hubbubd.rpc.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
+from hubbubd.telemetry.trace import CURRENT_TRACE, Trace
 
 from .conftest import Until, explain
 from .fleet import LARGE, Fleet, Member, Wire, fleet, one
@@ -146,6 +148,19 @@ def test_a_principal_travels_as_it_is() -> None:
         groups=caller.groups,
     )
     assert (there.names_caller, there.forwarded) == (True, True)
+
+
+def test_the_place_in_a_trace_travels_whole() -> None:
+    place = Trace(trace_id="1" * 32, span_id="2" * 16, state="vendor=1")
+    caller = Principal(name="ann", grants=(), credential="")
+
+    def there() -> Trace | None:
+        enter(opening("m", "one", caller, place))
+        return CURRENT_TRACE.get()
+
+    found = copy_context().run(there)
+    assert found is not None
+    assert (found.trace_id, found.span_id, found.state) == (place.trace_id, place.span_id, place.state)
 
 
 def test_the_names_of_a_member_s_certificate(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from hubbub_client import discovery
 from hubbub_client.seen import Seen
 from hubbubd.config import HubSettings
 from hubbubd.rpc import revision
+from hubbubd.rpc.context import amend
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
@@ -212,3 +213,14 @@ async def _see(client: hubbub_client.Hub, at: Served, way: str) -> None:
     else:
         with nullcontext() if way == "write" else pytest.raises(hubbub_client.AlreadyExists):
             await client.tokens.create("new", [hubbub_client.Grant(role="viewer")])
+
+
+@pytest.mark.parametrize("told", ["another-history 99", "{} x", "{}"])
+async def test_what_another_member_says_of_no_revision_here_is_passed_over(told: str) -> None:
+    store = await SqliteStore.open(":memory:")
+    heard: list[int] = []
+    amend(heard=heard.append)
+    with anyio.fail_after(revision.BEHIND_S / 2):
+        await revision.caught_up_with(store, ((revision.KEY, told.format(store.id)), ("other", "x")), None)
+    assert not heard
+    await store.close()

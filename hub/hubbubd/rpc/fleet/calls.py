@@ -51,9 +51,11 @@ class CallsElsewhere:
         self._waiting.add(spec.call_id or "")
         try:
             response = await self._ask("CallMethod", spec.server, principal, request, pb.CallMethodResponse)
-        except status.Passed as exc:
+        except HubError as exc:
+            if self._came_here(exc, spec.server):
+                return await self._hub.calls.call(spec, principal, detached=detached)
             call_id = exc.metadata.get("call_id")
-            if call_id is None:
+            if call_id is None or not isinstance(exc, status.Passed):
                 raise  # it was not made
             failed = await self._known(call_id, lambda call: call.state.ended)
             return failed or _made(spec, principal, call_id, detached, fault=_fault(exc))
@@ -64,7 +66,12 @@ class CallsElsewhere:
 
     async def start(self, spec: CallSpec, principal: str) -> Call:
         request = pb.StartCallRequest(spec=_spec(spec))
-        response = await self._ask("StartCall", spec.server, principal, request, pb.StartCallResponse)
+        try:
+            response = await self._ask("StartCall", spec.server, principal, request, pb.StartCallResponse)
+        except HubError as exc:
+            if not self._came_here(exc, spec.server):
+                raise
+            return await self._hub.calls.start(spec, principal)
         known = await self._known(response.call.id, lambda call: call.detached)
         return known or _made(spec, principal, response.call.id, detached=True)
 
@@ -72,6 +79,10 @@ class CallsElsewhere:
         request = pb.CancelCallRequest(id=call.id, abort=abort)
         await self._ask("CancelCall", call.server, call.principal, request, pb.CancelCallResponse)
         return await self._known(call.id, lambda call: call.state.ended) or call
+
+    def _came_here(self, error: HubError, server: str) -> bool:
+        """Return whether nothing was carried out elsewhere, and this member has the server by now."""
+        return error.reason == "OWNER_CHANGING" and self._hub.ownership.owns(server)
 
     async def give_up(self, call: Call) -> None:
         if not call.state.ended and not self._waiting[call.id]:

@@ -182,9 +182,13 @@ class Forwarding:
                 response, told = await forward, await forward.trailing_metadata()
         # The response is there: it must not come too late for the sake of what its caller may read next.
         await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path in _READ_LATER else _timeout())
-        if response.HasField("failed"):
-            raise _failure(response.failed)
-        return response.response
+        match response.WhichOneof("outcome"):
+            case "failed":
+                raise _failure(response.failed)
+            case "response":
+                return response.response
+            case _:
+                raise _lost(asked.server, owner, "it speaks of an outcome that this version does not know")
 
     def _stream(self, path: str, serve: Stream) -> Stream:
         async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
@@ -246,7 +250,8 @@ class Forwarding:
                     if step.HasField("failed"):
                         raise _failure(step.failed, nothing_done=not begun)
                     begun = True
-                    yield step.response
+                    if step.HasField("response"):  # of another kind this version does not know what to do with it
+                        yield step.response
         finally:
             stream.cancel()
 
@@ -292,7 +297,8 @@ def _told(server: str, owner: Owner) -> Generator[None]:
             raise status.passed(given) from None
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise _late() from None
-        raise _lost(server, owner) from None
+        log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
+        raise _lost(server, owner, f"its connection ended with {exc.code().name}") from None
 
 
 def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
@@ -314,9 +320,9 @@ async def _after(first: bytes | None, others: AsyncGenerator[bytes, None]) -> As
             yield each
 
 
-def _lost(server: str, owner: Owner) -> Unavailable:
+def _lost(server: str, owner: Owner, why: str) -> Unavailable:
     return Unavailable(
-        f"the connection to {owner.member}, which has {server}, broke; what was asked may have been carried out",
+        f"{owner.member}, which has {server}, gave no answer: {why}; what was asked may have been carried out",
         reason="OWNER_LOST",
         metadata={"server": server, "member": owner.member},
     )

@@ -13,7 +13,7 @@ from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import BOOKMARK_S
 
 ROOM = 1000
-"""While as many events wait to be written, further log messages are dropped; a watch drops them, too."""
+"""While as many events wait to be written, further log messages are dropped, and of progress the oldest."""
 
 
 async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
@@ -21,7 +21,7 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
 
     What this hub has heard from others is not told again.
     """
-    waiting: OrderedDict[object, tuple[Call, Live]] = OrderedDict()
+    waiting: OrderedDict[object, Live] = OrderedDict()
     news = anyio.Event()
 
     def tell(call: Call, event: Live) -> None:
@@ -29,17 +29,18 @@ async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveR
             return
         if isinstance(event, ProgressEvent):
             waiting.pop(call.id, None)  # the newest counts, and it must not come before what was said earlier
-            waiting[call.id] = call, event
+            waiting[call.id] = event
+            if len(waiting) > ROOM:
+                waiting.popitem(last=False)
         elif len(waiting) < ROOM:
-            waiting[object()] = call, event
+            waiting[object()] = event
         news.set()
 
     with live.follow(tell):
         yield pb.LiveResponse()
         while True:
             while waiting:
-                _, (_, event) = waiting.popitem(last=False)
-                yield _response(event)
+                yield _response(waiting.popitem(last=False)[1])
             news = anyio.Event()
             with anyio.move_on_after(BOOKMARK_S) as quiet:
                 await news.wait()
