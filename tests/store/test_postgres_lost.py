@@ -149,12 +149,28 @@ async def test_a_history_that_has_grown_past_the_lost_one_is_known_by_its_groups
     a = await enter("a")
     for key in ("kept", "lost"):
         await a.store.commit([Write(key, b"")])
+    await ask("BEGIN")
+    await ask("LOCK TABLE {s}.meta")  # no connection of before sees what is another database by then
     await ask("DELETE FROM {s}.commits WHERE last = 2")
     await ask("INSERT INTO {s}.commits (op, last) SELECT gen_random_uuid(), n FROM generate_series(2, $1) n", reached)
     await ask("UPDATE {s}.meta SET revision = $1, op = (SELECT op FROM {s}.commits WHERE last = $1)", reached)
     await cut_off(ask, schema)
+    await ask("COMMIT")
     with pytest.raises(HistoryLost):
         await a.members.beat(2)
+
+
+async def test_a_database_that_was_put_back_to_before_this_life_has_another_history(
+    enter: Open, ask: Open, schema: str
+):
+    a = await enter("a")
+    before = a.store.id
+    await ask("UPDATE {s}.meta SET life = life - 1")
+    await ask("DELETE FROM {s}.members")
+    await cut_off(ask, schema)
+    with pytest.raises(HistoryLost):
+        await a.members.beat(0)
+    assert (await enter("a")).store.id != before
 
 
 async def test_a_commit_finds_that_the_database_is_behind(enter: Open, ask: Open):

@@ -6,11 +6,7 @@ is locked from the reading of its revision to the commit, so a revision is durab
 Each hub that has opened the store is a row of `members`, a hub alone too. Whose row is `gone` commits nothing more.
 """
 
-import re
 from typing import Final
-
-NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-"""Names of schemas that need no quotes."""
 
 SOLE: Final = "*"
 """The name of a hub that shares its store with nobody; no member can have it."""

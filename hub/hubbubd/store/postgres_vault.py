@@ -139,7 +139,7 @@ class PostgresVault:
             return
         key_id = unknown[0][3]
         of_it = [row for row in unknown if row[3] == key_id]
-        delete = f"DELETE FROM {self._database.schema}.vault WHERE key_id = '{key_id}'"  # noqa: S608 - for people
+        delete = f"DELETE FROM \"{self._database.schema}\".vault WHERE key_id = '{key_id}'"  # noqa: S608 - for people
         raise ConfigError(
             SETTING,
             f"{_named(of_it)} in the vault {self._database.name}: sealed with the key {key_id}, which is not in"
