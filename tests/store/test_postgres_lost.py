@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
 import pytest
 
 from hubbubd.members import Standing
@@ -23,6 +24,19 @@ async def test_a_hub_alone_takes_the_store_from_members_that_have_lost_it(enter:
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"1")])
     assert await alone.store.commit([Write("x", b"2")], [Guard("x", 0)]) == 1
+
+
+async def test_a_hub_alone_ends_a_session_of_its_own_that_the_server_does_not_know_to_be_lost(
+    enter: Open, ask: Open, schema: str, postgres: Postgres
+):
+    alone = await enter(None)
+    await alone.store.commit([Write("x", b"1")])
+    await cut_off(ask, schema)
+    lost: Any = await asyncpg.connect(postgres.url)  # in the place of that session
+    assert await lost.fetchval(sql.LOCK, schema)
+    assert await alone.store.commit([Write("x", b"2")], [Guard("x", 1)]) == 2
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await lost.fetchval("SELECT 1")
 
 
 async def test_members_that_have_lost_their_connections_go_on(enter: Open, ask: Open, schema: str):
