@@ -164,6 +164,15 @@ async def test_a_new_life_is_reached_nowhere_until_it_says_where(enter: Open):
     assert (again.address, again.forward, again.standing) == ("", "", Standing.LIVE)
 
 
+async def test_who_is_gone_is_forgotten_after_a_day_and_nobody_else(enter: Open, ask: Open):
+    for name in ("late", "gone", "lately"):
+        await enter(name)
+    await ask("UPDATE {s}.members SET standing = 'gone' WHERE name <> 'late'")
+    await ask("UPDATE {s}.members SET beat_at = beat_at - interval '2 days' WHERE name <> 'lately'")
+    await enter("new")
+    assert {row[0] for row in await ask("SELECT name FROM {s}.members")} == {"late", "lately", "new"}
+
+
 async def test_a_data_directory_that_was_copied_proves_nothing_once_one_of_the_two_has_started(
     enter: Open, tmp_path: Path
 ):

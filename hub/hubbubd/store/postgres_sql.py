@@ -236,7 +236,7 @@ WHERE m.compacted < least(read.most, m.revision)
   AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
 """
 
-SLICE: Final = 5000
+SLICE: Final = 1000
 """Rows that are deleted in one statement; a commit to a key that was deleted may wait for one."""
 
 # From revision $1 on: so the index is read once, in slices. Returns where the next one begins, NULL after the last one.
