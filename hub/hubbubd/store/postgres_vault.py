@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -52,7 +52,7 @@ class Kept:
     """What this member knows of a row: its version, and what it has; None once it is deleted."""
 
     version: int
-    secrets: Secrets | None
+    secrets: Secrets | None = field(repr=False)
 
     @property
     def there(self) -> int:
