@@ -9,10 +9,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from hubbubd.config.store import StoreSettings
 from hubbubd.store import (
     Commit,
     Guard,
     OutcomeUnknown,
+    Snapshot,
     StoreLocked,
     StoreTooNew,
     StoreUnavailable,
@@ -20,10 +22,13 @@ from hubbubd.store import (
 )
 from hubbubd.store.postgres import PostgresStore
 from hubbubd.store.postgres_link import reachable
+from hubbubd.store.postgres_place import Entrant
 from hubbubd.store.postgres_sql import KEY_BYTES
+from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.sqlite import SqliteStore
 
 from ..postgres import Postgres, Proxy
+from .vaults import OLD, TOKEN, keys
 
 Open = Callable[..., Any]
 LIMIT_S = 60
@@ -204,6 +209,49 @@ async def test_a_copy_is_the_store_of_a_hub_without_a_database(open_store: Open,
         assert await copied.commit([Write("a", b"2")], [Guard("a", 1)]) == 3
     finally:
         await copied.close()
+
+
+async def test_a_copy_is_compacted_up_to_its_own_revision_at_most(
+    open_store: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = await open_store()
+    await store.commit([Write("x", b"")])
+    found = await store.snapshot()
+    await store.commit([Write("x", b"2")])
+    await store.compact(2)
+
+    async def earlier(_prefix: str = "") -> Snapshot:
+        return found
+
+    monkeypatch.setattr(store, "snapshot", earlier)
+    with await store.copy() as copy:
+        (tmp_path / "store.db").write_bytes(copy.read())
+    copied = await SqliteStore.open(tmp_path / "store.db")
+    try:
+        assert (await copied.stats()).compacted_revision == 1
+    finally:
+        await copied.close()
+
+
+@pytest.mark.parametrize("schema", ["user", "select", "_"])
+async def test_a_schema_may_be_a_word_of_sql(postgres: Postgres, tmp_path: Path, schema: str):
+    await asked(postgres, f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+    settings = StoreSettings.model_validate({"url": postgres.url, "schema_name": schema})
+    member = Entrant("a", LIMIT_S)
+    store = await PostgresStore.open(postgres.url, schema=schema, directory=tmp_path, member=member)
+    try:
+        heard: list[Commit] = []
+        store.listen(heard.append)
+        assert await store.commit([Write("x", b"")]) == 1
+        await store.compact(1)
+        await store.reclaim()
+        assert (await store.stats()).keys == 1
+        vault = await PostgresVault.open(settings, keys(OLD), "a", store.place.life)
+        await vault.put("one", TOKEN)
+        await vault.close()
+    finally:
+        await store.close()
+        await asked(postgres, f'DROP SCHEMA "{schema}" CASCADE')
 
 
 async def test_a_newer_store_is_left_as_it_is(open_store: Open, postgres: Postgres, schema: str):

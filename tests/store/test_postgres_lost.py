@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
 import pytest
 
 from hubbubd.members import Standing
@@ -23,6 +24,19 @@ async def test_a_hub_alone_takes_the_store_from_members_that_have_lost_it(enter:
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"1")])
     assert await alone.store.commit([Write("x", b"2")], [Guard("x", 0)]) == 1
+
+
+async def test_a_hub_alone_ends_a_session_of_its_own_that_the_server_does_not_know_to_be_lost(
+    enter: Open, ask: Open, schema: str, postgres: Postgres
+):
+    alone = await enter(None)
+    await alone.store.commit([Write("x", b"1")])
+    await cut_off(ask, schema)
+    lost: Any = await asyncpg.connect(postgres.url)  # in the place of that session
+    assert await lost.fetchval(sql.LOCK, schema)
+    assert await alone.store.commit([Write("x", b"2")], [Guard("x", 1)]) == 2
+    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+        await lost.fetchval("SELECT 1")
 
 
 async def test_members_that_have_lost_their_connections_go_on(enter: Open, ask: Open, schema: str):
@@ -149,12 +163,28 @@ async def test_a_history_that_has_grown_past_the_lost_one_is_known_by_its_groups
     a = await enter("a")
     for key in ("kept", "lost"):
         await a.store.commit([Write(key, b"")])
+    await ask("BEGIN")
+    await ask("LOCK TABLE {s}.meta")  # no connection of before sees what is another database by then
     await ask("DELETE FROM {s}.commits WHERE last = 2")
     await ask("INSERT INTO {s}.commits (op, last) SELECT gen_random_uuid(), n FROM generate_series(2, $1) n", reached)
     await ask("UPDATE {s}.meta SET revision = $1, op = (SELECT op FROM {s}.commits WHERE last = $1)", reached)
     await cut_off(ask, schema)
+    await ask("COMMIT")
     with pytest.raises(HistoryLost):
         await a.members.beat(2)
+
+
+async def test_a_database_that_was_put_back_to_before_this_life_has_another_history(
+    enter: Open, ask: Open, schema: str
+):
+    a = await enter("a")
+    before = a.store.id
+    await ask("UPDATE {s}.meta SET life = life - 1")
+    await ask("DELETE FROM {s}.members")
+    await cut_off(ask, schema)
+    with pytest.raises(HistoryLost):
+        await a.members.beat(0)
+    assert (await enter("a")).store.id != before
 
 
 async def test_a_commit_finds_that_the_database_is_behind(enter: Open, ask: Open):

@@ -14,7 +14,7 @@ from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres_members import PostgresMembers
 from hubbubd.store.postgres_place import Entrant
 
-from ..postgres import Postgres
+from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, TTL_S, Open, overdue, told
 
 
@@ -156,6 +156,23 @@ async def test_a_member_that_starts_again_from_its_data_directory_does_not_wait(
     assert lives == sorted(set(lives))
 
 
+async def test_a_new_life_is_reached_nowhere_until_it_says_where(enter: Open):
+    first = await enter("a")
+    await first.members.publish("a.example:7878", "10.0.0.5:7879")
+    await first.members.stand(Standing.DRAINING)
+    again = await told(await enter("a"), "a")
+    assert (again.address, again.forward, again.standing) == ("", "", Standing.LIVE)
+
+
+async def test_who_is_gone_is_forgotten_after_a_day_and_nobody_else(enter: Open, ask: Open):
+    for name in ("late", "gone", "lately"):
+        await enter(name)
+    await ask("UPDATE {s}.members SET standing = 'gone' WHERE name <> 'late'")
+    await ask("UPDATE {s}.members SET beat_at = beat_at - interval '2 days' WHERE name <> 'lately'")
+    await enter("new")
+    assert {row[0] for row in await ask("SELECT name FROM {s}.members")} == {"late", "lately", "new"}
+
+
 async def test_a_data_directory_that_was_copied_proves_nothing_once_one_of_the_two_has_started(
     enter: Open, tmp_path: Path
 ):
@@ -215,6 +232,17 @@ async def test_a_beat_that_the_database_does_not_answer_fails_in_time(enter: Ope
     finally:
         await asyncio.to_thread(postgres.start)
     await a.members.beat(0)
+
+
+async def test_a_beat_whose_answer_was_lost_is_sent_again(enter: Open, postgres: Postgres):
+    async with Proxy(postgres) as way:
+        a = await enter("a", url=way.url, listens=False)
+        await a.members.beat(0)
+        way.eaten = 1
+        await a.members.beat(3)
+        assert way.cut == 1
+        assert (await told(a, "a")).position == 3
+        await a.members.close()
 
 
 async def test_the_engine_opens_a_member_with_its_place(postgres: Postgres, schema: str, tmp_path: Path):

@@ -1,6 +1,8 @@
 """Copies of stores into a database, out of it, and within it."""
 
+import asyncio
 import secrets
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -121,6 +123,22 @@ async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
             await copied(source, DatabasePlace(way.url, target.schema), on_copied=cut)
     assert await is_not_there(target)
     assert (await copied(source, target, verify=True)).compared.differing == 0
+
+
+async def test_a_copy_is_one_cut_though_a_late_commit_of_before_arrives(schemas: Schemas, files: Places) -> None:
+    source, target = await schemas.kept(MANY), files.new()
+    assert isinstance(source, DatabasePlace)
+    late = f"UPDATE {source.schema}.entries SET revision = 99, value = 'late'"
+
+    def change(done: int, _whole: int) -> None:
+        if done == 1000:
+            changing = threading.Thread(target=lambda: asyncio.run(schemas.asked(late)))
+            changing.start()
+            changing.join()
+
+    await copied(source, target, on_copied=change)
+    assert await schemas.asked(f"SELECT count(*) FROM {source.schema}.entries WHERE revision = 99") == 3000
+    assert max(entry.revision for entry in (await whole(files, target))[0].entries) == len(MANY)
 
 
 async def test_a_hub_that_has_lost_its_connection_keeps_nothing_more_after_a_copy(

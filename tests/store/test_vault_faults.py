@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from hubbubd.errors import Overtaken, VaultError
-from hubbubd.store.postgres_vault import PostgresVault
+from hubbubd.store.postgres_vault import Kept, PostgresVault
 
 from ..postgres import Postgres, Proxy
 from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet, joined
@@ -126,7 +126,7 @@ CHILD = """
 import asyncio, sys
 from pydantic import SecretStr
 from hubbubd.config.store import StoreSettings
-from hubbubd.store.postgres_vault import PostgresVault
+from hubbubd.store.postgres_vault import Kept, PostgresVault
 from hubbubd.store.sealing import VaultKey
 from hubbubd.store.vault_keys import VaultKeys
 
@@ -203,3 +203,7 @@ async def test_no_secret_is_in_what_the_database_logs_or_says(fleet: Fleet, capl
     said = str(refused.value) + repr(refused.value.__cause__) + caplog.text
     assert "s3cr3t" not in said
     assert base64.b64encode(OLD).decode() not in said
+
+
+def test_what_a_member_knows_of_a_row_is_shown_without_its_secrets():
+    assert "s3cr3t" not in repr(Kept(1, TOKEN))

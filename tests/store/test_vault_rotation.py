@@ -57,6 +57,23 @@ async def test_a_rotation_that_was_interrupted_goes_on_where_it_was(fleet: Fleet
     assert (await fleet.vault("b", keys(NEW))).all() == many
 
 
+async def test_two_rotations_at_once_both_end_with_all_rows_sealed_anew(fleet: Fleet):
+    many = {f"s{number:03}": {"number": number} for number in range(3 * SLICE)}
+    await (await fleet.vault(None)).put_all(many)
+    both = [await fleet.vault(name, keys(NEW, OLD)) for name in "ab"]
+    owner = await fleet.vault("c", keys(OLD, NEW))
+    renewed = [f"s{number:03}" for number in range(0, len(many), 50)]
+    async with asyncio.timeout(LIMIT_S):
+        *_, first, second = await asyncio.gather(
+            *(owner.put(f"s{number:03}", OTHER) for number in range(0, 3 * SLICE, 50)),
+            *(each.rotate() for each in both),
+        )
+    assert first.all == second.all == len(many)
+    await both[0].rotate()
+    found = (await fleet.vault("b", keys(NEW))).all()
+    assert found == {**many, **dict.fromkeys(renewed, OTHER)}
+
+
 async def test_a_rotation_over_a_way_that_breaks_ends(fleet: Fleet):
     many = {f"s{number:03}": {"number": number} for number in range(SLICE + 5)}
     await (await fleet.vault(None)).put_all(many)

@@ -188,6 +188,35 @@ async def test_a_member_that_is_gone_keeps_no_token_and_says_why(join: Join, gua
         assert "secret-" not in fault.message
 
 
+async def test_a_token_that_another_member_has_kept_in_the_meantime_is_the_one_that_counts(
+    join: Join, guarded: Guarded, database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    async with join("a") as a:
+        await a.world.let_in()
+        await a.world.until_state(State.CONNECTED)
+        await until(lambda: ("POST", "tools/list") in guarded.script.seen)
+        shared = StoreSettings(url=SecretStr(database.url), schema_name=database.schema)
+        b = await PostgresVault.open(shared, KEYS, "b", 1)
+        kept = b.get("guarded")
+        assert kept
+        newest = {**kept, "tokens": {**kept["tokens"], "refresh_token": "secret-renewal-of-b"}, "expires_at": 1.0}
+
+        async def refresh(*servers: str) -> None:
+            await PostgresVault.refresh(a.vault, *servers)
+            await b.put("guarded", newest)  # while a is about to renew
+
+        monkeypatch.setattr(a.vault, "refresh", refresh)
+        guarded.valid.clear()
+        fault = await a.call()
+        assert fault
+        assert "another member has written them since" in fault.message
+        monkeypatch.undo()
+        await b.close()
+        guarded.valid.clear()
+        assert await a.call() is None
+    assert guarded.grants[-1]["refresh_token"] == "secret-renewal-of-b"
+
+
 async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it_can(
     join: Join, guarded: Guarded, database: Database
 ):

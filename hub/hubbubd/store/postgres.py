@@ -349,7 +349,7 @@ class PostgresStore(GroupedStore):
         It has no id: it gets one where it is opened. Raises NoRoom and StoreUnavailable.
         """
         snapshot = await self.snapshot()
-        compacted = (await self.stats()).compacted_revision
+        compacted = min((await self.stats()).compacted_revision, snapshot.revision)  # others go on meanwhile
         return await to_thread.run_sync(written, self._directory / "postgres.copy", snapshot, compacted)
 
     async def stats(self) -> StoreStats:

@@ -133,7 +133,7 @@ class Database:
     def sql(self, text: str) -> str:
         """Return a statement for this schema."""
         return (
-            text.replace("{schema}", self.schema)
+            text.replace("{schema}", f'"{self.schema}"')  # some names are words of SQL
             .replace("{version}", str(sql.SCHEMA_VERSION))
             .replace("{expelled}", sql.EXPELLED)
             .replace("{behind}", sql.BEHIND)

@@ -6,11 +6,7 @@ is locked from the reading of its revision to the commit, so a revision is durab
 Each hub that has opened the store is a row of `members`, a hub alone too. Whose row is `gone` commits nothing more.
 """
 
-import re
 from typing import Final
-
-NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-"""Names of schemas that need no quotes."""
 
 SOLE: Final = "*"
 """The name of a hub that shares its store with nobody; no member can have it."""
@@ -240,7 +236,7 @@ WHERE m.compacted < least(read.most, m.revision)
   AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
 """
 
-SLICE: Final = 5000
+SLICE: Final = 1000
 """Rows that are deleted in one statement; a commit to a key that was deleted may wait for one."""
 
 # From revision $1 on: so the index is read once, in slices. Returns where the next one begins, NULL after the last one.

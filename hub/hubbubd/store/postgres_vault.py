@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -52,7 +52,7 @@ class Kept:
     """What this member knows of a row: its version, and what it has; None once it is deleted."""
 
     version: int
-    secrets: Secrets | None
+    secrets: Secrets | None = field(repr=False)
 
     @property
     def there(self) -> int:
@@ -139,7 +139,7 @@ class PostgresVault:
             return
         key_id = unknown[0][3]
         of_it = [row for row in unknown if row[3] == key_id]
-        delete = f"DELETE FROM {self._database.schema}.vault WHERE key_id = '{key_id}'"  # noqa: S608 - for people
+        delete = f"DELETE FROM \"{self._database.schema}\".vault WHERE key_id = '{key_id}'"  # noqa: S608 - for people
         raise ConfigError(
             SETTING,
             f"{_named(of_it)} in the vault {self._database.name}: sealed with the key {key_id}, which is not in"
