@@ -70,10 +70,10 @@ def move(context: typer.Context, server: Server, member: Target = None, timeout:
 
     async def work(hub: "Hub") -> None:
         meter = Meter(moving=not settings_of(context).json)
-        meter.tell(f"{server} is being handed on")
+        meter.show(f"{server} is being handed on")
         try:
-            to = await hub.fleet.move(server, member)
-            has = await _taken(hub, server, timeout)
+            moved = await hub.fleet.move(server, member)
+            to, has = moved.member, await _taken(hub, server, moved.revision, timeout)
         finally:
             meter.hide()
         if settings_of(context).json:
@@ -90,13 +90,14 @@ def move(context: typer.Context, server: Server, member: Target = None, timeout:
     run(context, work)
 
 
-async def _taken(hub: "Hub", server: str, timeout_s: float) -> str | None:
-    """Return who has a server, once somebody has; None after `timeout_s`."""
+async def _taken(hub: "Hub", server: str, revision: int, timeout_s: float) -> str | None:
+    """Return who has a server at a revision or later, once somebody has; None after `timeout_s`."""
     import asyncio
 
     until = time.monotonic() + timeout_s
     while True:
-        has = (await hub.fleet.status()).owner(server)
+        it = await hub.fleet.status()
+        has = it.owner(server) if it.revision >= revision else None
         if has is not None or time.monotonic() >= until:
             return has
         await asyncio.sleep(LOOK_S)
@@ -120,10 +121,10 @@ def drain(
         found = it.find(name)
         if settings_of(context).json:
             print_json(found.to_json() if found else {"name": name})
-        elif wait:
-            say(f"{name} has no servers left")
+        elif left:
+            say(f"{name} has {_servers(left)} left, and does not drain any more")
         else:
-            say(f"{name} drains")
+            say(f"{name} has no servers left" if wait else f"{name} drains")
         alone = [each.server for each in it.unowned]
         if alone:
             note(f"nobody has {', '.join(alone)}; why: {settings_of(context).command('fleet', 'status')}")
@@ -144,13 +145,16 @@ async def _drained(hub: "Hub", name: str, meter: Meter) -> int:
             whole = max(whole, left)
             if found is None or not left or found.state != "draining":
                 return left
-            words = f"{name} has {left} servers left" if left != 1 else f"{name} has 1 server left"
             if left != told:
-                meter.tell(words, whole - left, whole)
+                meter.tell(f"{name} has {_servers(left)} left", whole - left, whole)
             told = left
             await asyncio.sleep(LOOK_S)
     finally:
         meter.hide()
+
+
+def _servers(count: int) -> str:
+    return f"{count} server{'' if count == 1 else 's'}"
 
 
 @app.command(epilog=example("fleet resume b"))

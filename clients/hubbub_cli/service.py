@@ -136,7 +136,21 @@ def _service(settings: Settings, config: list[str], at: "Surroundings") -> "Serv
     except daemon.NotStarted as error:
         raise services.ServiceFailed(str(error)) from None
     environ = {name: value for name in ("PATH", *KEPT) if (value := at.environ.get(name))}
-    return services.Service(words=words, environ=environ, log=daemon.log_of(settings.data_dir))
+    log, member = daemon.log_of(settings.data_dir), _in_fleet(files, at)
+    return services.Service(words=words, environ=environ, log=log, member=member)
+
+
+def _in_fleet(files: list[str], at: "Surroundings") -> bool:
+    """Return whether one of the configuration files, by default the usual one, makes the hub a member of a fleet."""
+    from hubbub_local import config_file, places
+
+    for path in map(Path, files or [str(places.config_file(at))]):
+        try:
+            if "fleet" in config_file.loaded(config_file.read(path)):
+                return True
+        except (config_file.Unchangeable, OSError):  # what is wrong with it, the hub says
+            continue
+    return False
 
 
 def _no_other(settings: Settings) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Unimplemented,
         UpstreamError,
     )
-    from hubbub_client.fleet import FleetMember, FleetStatus, Rotation, UnownedServer
+    from hubbub_client.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
     from hubbub_client.records import (
@@ -89,6 +89,7 @@ __all__ = [
     "HubbubError",
     "InvalidArgument",
     "Logged",
+    "Moved",
     "NewToken",
     "NotFound",
     "PendingRequest",
@@ -142,7 +143,7 @@ _NAMES = {
         "Unimplemented",
         "UpstreamError",
     ),
-    "fleet": ("FleetMember", "FleetStatus", "Rotation", "UnownedServer"),
+    "fleet": ("FleetMember", "FleetStatus", "Moved", "Rotation", "UnownedServer"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
     "records": (

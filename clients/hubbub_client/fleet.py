@@ -61,6 +61,14 @@ class FleetStatus(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Moved(Record):
+    """A server is free for `member` since this revision of the store."""
+
+    member: str
+    revision: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rotation(Record):
     """How many rows of the vault are sealed with the first key, of how many."""
 
@@ -74,6 +82,7 @@ RECORDS.update(
         "FleetMember": FleetMember,
         "UnownedServer": UnownedServer,
         "GetFleetResponse": FleetStatus,
+        "MoveServerResponse": Moved,
         "RotateVaultKeyResponse": Rotation,
     }
 )
@@ -89,13 +98,13 @@ class Fleet:
         """Return the members, the servers that they have, and those that nobody has."""
         return read(FleetStatus, await self._link.call(lambda hub: hub.fleet.GetFleet, fleet_pb2.GetFleetRequest()))
 
-    async def move(self, server: str, member: str | None = None) -> str:
-        """Hand a server on to a member, by default one that the hub chooses, and return its name.
+    async def move(self, server: str, member: str | None = None) -> Moved:
+        """Hand a server on to a member, by default one that the hub chooses.
 
-        It takes the server within seconds, as `status` shows.
+        It takes the server within seconds, as a `status` of a later revision shows.
         """
         request = fleet_pb2.MoveServerRequest(server=server, member=member or "")
-        return (await self._link.call(lambda hub: hub.fleet.MoveServer, request)).member
+        return read(Moved, await self._link.call(lambda hub: hub.fleet.MoveServer, request))
 
     async def drain(self, member: str | None = None) -> str:
         """Have a member, by default the one that is connected, hand all its servers on; return its name at once."""

@@ -41,6 +41,8 @@ class Service:
     words: Sequence[str]
     environ: Mapping[str, str] = field(default_factory=dict[str, str])
     log: Path
+    member: bool = False
+    """Whether it is a member of a fleet, which is told of its end, however it ends."""
 
 
 def kind(at: Surroundings) -> Kind:
@@ -70,6 +72,8 @@ def _unit(service: Service) -> str:
     It confines the hub only as far as its MCP servers can live with: they are the person's own programs, need the home
     directory, and may compile code as they run.
     """
+    command = " ".join(_quoted(word, command=True) for word in service.words)
+    post = f"# Others need not wait for the lease of a hub that was killed.\nExecStopPost=-{command} --release\n"
     environ = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in service.environ.items())
     return f"""\
 # Written by `hubbub service install`, which replaces it; `systemctl --user edit hubbub` keeps changes apart.
@@ -78,8 +82,8 @@ Description=Hubbub, one hub for many MCP servers
 
 [Service]
 Type=exec
-ExecStart={" ".join(_quoted(word, command=True) for word in service.words)}
-{environ}WorkingDirectory=%h
+ExecStart={command}
+{post if service.member else ""}{environ}WorkingDirectory=%h
 # The hub ends its servers itself, and gives calls under way `shutdown_grace_s` to end.
 KillMode=mixed
 TimeoutStopSec=60

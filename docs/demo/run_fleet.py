@@ -19,10 +19,9 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from hubbub_client import Grant, HubbubError, PendingRequest, Upsert, WatchEvent, connect
 from hubbub_client.legible import clean
@@ -220,18 +219,6 @@ class Play:
                 raise Failed(f"{name} has ended: {child.last_words()}")
             await asyncio.sleep(LOOK_S)
 
-    async def owned(self) -> str:
-        """Return the server's owner, once there is one."""
-        while True:
-            if (owner := self.owner()) is not None:
-                return owner
-            await asyncio.sleep(LOOK_S)
-
-    def owner(self) -> str | None:
-        """Return the member that has the server: the one that was the last to say that it took it."""
-        taken = [(at, name) for name, child in self.members.items() for at in taken_at(child.log)]
-        return max(taken)[1] if taken else None
-
 
 async def run(*words: str | Path) -> None:
     """Run a command to its end. Raises Failed."""
@@ -251,15 +238,6 @@ async def reached(port: int) -> bool:
     return True
 
 
-def taken_at(log: Path) -> list[str]:
-    """Return when a member took the server, by its log."""
-    events: list[dict[str, Any]] = []
-    for line in log.read_text(errors="replace").splitlines():
-        with suppress(ValueError):
-            events.append(json.loads(line))
-    return [each["timestamp"] for each in events if each.get("event") == "servers taken" and SERVER in each["servers"]]
-
-
 def free_ports() -> dict[str, int]:
     """Return a port for each that listens, where nobody does."""
     sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in (*MEMBERS, SERVER, DATABASE)}
@@ -273,7 +251,8 @@ async def shown(play: Play, database: Postgres) -> None:
     """Show what a fleet is for. Raises Failed and HubbubError."""
     story = play.story
     story.say("Certificates for the members, and a key for the secrets that they share.")
-    await play.certify()
+    async with story.during("making them"):
+        await play.certify()
     story.say(f"An MCP server, `{SERVER}`, which asks people: its tool {TOOL} wants to know what to order.")
     env = os.environ | {"PORT": str(play.ports[SERVER])}
     kitchen = await play.start(SERVER, sys.executable, str(ROOT / "docs/demo/kitchen.py"), env=env)
@@ -287,7 +266,7 @@ async def shown(play: Play, database: Postgres) -> None:
         await asyncio.gather(*map(play.join, MEMBERS))
     story.say("They serve. Each server has one owner among them, which connects it.")
     async with story.during("waiting for an owner"):
-        owner = await play.owned()
+        owner = await owned(play.data(MEMBERS[0]))
         await connected(play.data(owner))
     here, elsewhere = (member for member in MEMBERS if member != owner)
     story.say(f"Member {owner} owns `{SERVER}`, and is connected to it.")
@@ -309,7 +288,7 @@ async def shown(play: Play, database: Postgres) -> None:
             result = await call.result()
         took_s = time.monotonic() - killed
         story.say(f"The call has completed, {took_s:.1f} s after the kill: {result.text}")
-        story.say(f"Member {play.owner()} owns `{SERVER}` now, and has sent the answer.")
+        story.say(f"Member {await owned(play.data(here))} owns `{SERVER}` now, and has sent the answer.")
         token = await person.tokens.create("demo", [Grant(role="admin")])
         (play.directory / "token").touch(0o600)
         (play.directory / "token").write_text(f"{token.secret}\n")
@@ -317,6 +296,15 @@ async def shown(play: Play, database: Postgres) -> None:
     async with story.during(f"member {owner} starts again"):
         await play.join(owner)
     story.say(f"Member {owner} is back, as a new life of the same member.")
+
+
+async def owned(data: Path) -> str:
+    """Return the member that has the server, as another one sees it, once there is one."""
+    async with connect(data_dir=data) as hub:
+        while True:
+            if (owner := (await hub.fleet.status()).owner(SERVER)) is not None:
+                return owner
+            await asyncio.sleep(LOOK_S)
 
 
 async def connected(data: Path) -> None:
@@ -359,6 +347,17 @@ def emptied(directory: Path) -> Path:
     return directory
 
 
+async def started(stack: ExitStack, story: Story) -> Postgres:
+    """Start PostgreSQL; the stack ends it, also if this is cancelled meanwhile. Raises NoDatabase and Failed."""
+    starting = asyncio.ensure_future(asyncio.to_thread(stack.enter_context, running(free_ports()[DATABASE])))
+    try:
+        async with story.during("PostgreSQL starts"):
+            return await asyncio.shield(starting)
+    except BaseException:
+        await asyncio.wait([starting])
+        raise
+
+
 async def play(directory: Path, database: Postgres, story: Story, *, once: bool) -> None:
     """Show it all, then go on until interrupted, unless it is to be shown only once. Raises Failed, HubbubError."""
     cast = Play(directory, story, free_ports())
@@ -386,7 +385,8 @@ async def main() -> int:
     try:
         directory = emptied(given.dir.absolute())
         story.say("PostgreSQL, which keeps what all of them know.")
-        with running(free_ports()[DATABASE]) as database:
+        with ExitStack() as stack:
+            database = await started(stack, story)
             await play(directory, database, story, once=given.once)
     except (Failed, NoDatabase, HubbubError) as problem:
         story.plain(f"The demo cannot go on: {problem}")

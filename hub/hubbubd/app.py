@@ -86,6 +86,8 @@ def _run(argv: Sequence[str]) -> int:
         return anyio.run(_check, settings)
     if settings.copy_store:
         return _copy(settings.copy_store, settings.hub)
+    if settings.release:
+        return _release(settings.hub)
     sink = setup.log_sink(os.environ)
     console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
@@ -124,6 +126,15 @@ def _copy(order: CopyOrder, settings: HubSettings) -> int:
         return _complain("the copy was given up; its target has all of it, or is as it was", FAILED)
     console.ready(done.to_json())
     return FAILED if done.compared and done.compared.differing else DONE
+
+
+def _release(settings: HubSettings) -> int:
+    """Say to the fleet that this member has ended, and how that went."""
+    try:
+        console.say(anyio.run(engines.released, settings.store, settings.data_dir, settings.fleet))
+    except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
+        return _explain(exc)
+    return DONE
 
 
 async def _check(settings: Settings) -> int:

@@ -71,6 +71,16 @@ def test_a_service_that_has_the_data_directory_is_installed_and_started_again(
     assert machine.asked == ["show-environment", "daemon-reload", "enable", "restart", "start"]
 
 
+@pytest.mark.parametrize(("text", "told"), [("[fleet]\nname = 'a'\n", True), ("[hub]\n", False), ("[", False)])
+def test_a_service_of_a_member_of_a_fleet_tells_the_others_of_its_end(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: bool
+) -> None:
+    config = tmp_path / "hubbub.toml"
+    config.write_text(text)
+    assert outcome(["service", "install", "--print", "--config", str(config)]) == 0
+    assert (f'"{config}" --release' in capsys.readouterr().out) is told
+
+
 def test_a_service_that_does_not_run_once_it_is_started_is_an_error_that_names_its_log(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,12 @@ def test_the_unit_starts_the_hub_again_after_a_fault_and_not_for_a_wrong_configu
     assert (made["Restart"], made["RestartPreventExitStatus"], made["KillMode"]) == ("on-failure", "2", "mixed")
 
 
+def test_the_unit_of_a_member_of_a_fleet_tells_the_others_of_its_end() -> None:
+    made = Service(words=["/bin/hubbubd", "--config", "a b.toml"], log=HOME / "hub.log", member=True)
+    assert unit(made)["Service"]["ExecStopPost"] == '-"/bin/hubbubd" "--config" "a b.toml" --release'
+    assert "ExecStopPost" not in unit(service())["Service"]
+
+
 def test_the_unit_hides_nothing_that_servers_of_a_person_need() -> None:
     hiding = {"ProtectHome", "PrivateTmp", "ProtectSystem", "DynamicUser", "MemoryDenyWriteExecute", "PrivateNetwork"}
     assert hiding.isdisjoint(unit(service())["Service"])

@@ -61,6 +61,11 @@ def test_a_copy_is_ordered_by_an_option_with_the_schema_of_the_settings() -> Non
     assert load_settings([], {}).copy_store is None
 
 
+def test_the_end_of_a_member_is_told_by_an_option() -> None:
+    assert load_settings(["--release"], {}).release
+    assert not load_settings([], {}).release
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -68,6 +73,8 @@ def test_a_copy_is_ordered_by_an_option_with_the_schema_of_the_settings() -> Non
         (["--copy-store", f"{URL}?schema_name=hubbub", URL], "are the same store"),
         (["--copy-store", "sqlite:a.db"], "expected 2 arguments"),
         (["--copy-store", "sqlite:a.db", "sqlite:b.db", "--check-config"], "not allowed with"),
+        (["--copy-store", "sqlite:a.db", "sqlite:b.db", "--release"], "not allowed with"),
+        (["--check-config", "--release"], "not allowed with"),
         (["--verify"], "belong to --copy-store"),
         (["--secrets"], "belong to --copy-store"),
     ],

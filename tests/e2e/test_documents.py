@@ -52,6 +52,10 @@ REDIRECTED = """hubbub inbox answer REQUEST --accept \
 INSTALLS = "it installs: `make test` has done it, from the same lists"
 PACKAGES = "it installs: tests/deploy/test_packages.py does, from built wheels"
 FIRST = "test_first_page.py does, in an empty home"
+OF_ONE_S_OWN = "sqlite:$HOME/.local/share/hubbub/hubbub.db"
+OF_A_FLEET = ("status", "move demo b", "drain b", "resume b", "expel b --dead", "rotate-key")
+IN_A_FLEET = "the demo is alone; tests/clients/test_fleet_commands.py does"
+COPIES = "test_store_copy.py does, from a hub that has ended"
 NOT_RUN = {
     "make run": "what it does after installing is how each of these tests begins",
     "make test": "this is a part of it",
@@ -66,10 +70,15 @@ NOT_RUN = {
     'pipx install --pip-args "--find-links dist" "dist/hubbub-0.1.0-py3-none-any.whl[all]"': INSTALLS,
     "hubbub init": FIRST,
     "hubbub up -d": FIRST,
+    "hubbub down": "it would end the demo; test_up.py does",
+    "(umask 077; openssl rand -base64 32 > vault.key)": "it would leave a key where the tests are started",
+    f"hubbub store copy {OF_ONE_S_OWN} postgresql://hubbub@db.example/hubbub --verify": COPIES,
+    "hubbub store copy FROM TO --verify": COPIES,
     "claude mcp add hubbub -- hubbub mcp": "the program is not here; `hubbub mcp install` writes the same",
     "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317 hubbubd": "test_traces.py does, with a collector",
     "HUBBUBD_METRICS_LISTEN=127.0.0.1:9464 hubbubd": "tests/deploy/test_metrics.py does, on a free port",
     REDIRECTED: "test_authorizations.py does it, with an address where a browser has really ended",
+    **{f"hubbub fleet {command}": IN_A_FLEET for command in OF_A_FLEET},
 }
 """The commands that are not run, and why."""
 

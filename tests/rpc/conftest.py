@@ -116,7 +116,9 @@ class Caller:
         """The response, or the first one of a stream. Raises AioRpcError."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         parse = GetMessageClass(method.output_type).FromString
-        with anyio.fail_after(LIMIT_S):
+        async with asyncio.timeout(
+            LIMIT_S
+        ):  # not anyio's: gRPC raises a CancelledError of its own, which that passes on
             if method.server_streaming:
                 stream = self.channel.unary_stream(path, response_deserializer=parse)(request, metadata=self.metadata)
                 try:
@@ -134,6 +136,24 @@ class Caller:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await self.raw(method, raw)
         return explain(caught.value)
+
+    async def end(
+        self, method: MethodDescriptor, request: Message, begun: Callable[[], object] = lambda: None
+    ) -> Refusal:
+        """How the hub ends a stream of responses; `begun` is called after the first. Fails when that does not come."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        stream = self.channel.unary_stream(path)(request.SerializeToString(), metadata=self.metadata)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                assert await stream.read() is not grpc.aio.EOF, f"{path} ended without a word"
+                begun()
+                while await stream.read() is not grpc.aio.EOF:
+                    pass
+        except grpc.aio.AioRpcError as error:
+            return explain(error)
+        finally:
+            stream.cancel()
+        raise AssertionError(f"{path} ended without an error")
 
     async def until_refused(self, method: MethodDescriptor, request: Message) -> Refusal:
         """As `refused`, of the first of these that is: a rate lets one more in now and then, where they take long."""

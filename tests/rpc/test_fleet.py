@@ -116,6 +116,41 @@ async def test_a_member_that_hears_nothing_tells_the_caller_what_the_owner_has(
     ingress.store.release()
 
 
+@pytest.mark.parametrize("carried", [False, True], ids=["as an RPC", "over a stream"])
+async def test_whoever_made_a_call_is_told_what_the_owner_has_and_does_not_wait_for_it(
+    two: Two, carried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revision, "BEHIND_S", 2 * LIMIT_S)
+    ingress, owner = two
+    ingress.store.held = True
+    asked = (*AUTHORIZED, (revision.KEY, revision.NOTHING))
+    if carried:
+        async with streamed(ingress.api.channel, asked) as calls:
+            await calls.say(begin(1, spec()))
+            response = await asyncio.wait_for(calls.rpc.read(), LIMIT_S)
+            assert response.steps[0].HasField("completed")
+            told = response.revision
+    else:
+        calling = ingress.api.channel.unary_unary("/hubbub.v1.CallService/CallMethod")
+        rpc = calling(call().SerializeToString(), metadata=asked)
+        await asyncio.wait_for(rpc, LIMIT_S)
+        told = dict(await rpc.trailing_metadata())[revision.KEY]
+    assert ingress.store.revision < int(told.split()[1]) <= owner.store.revision
+    ingress.store.release()
+
+
+async def test_a_caller_in_a_hurry_gets_its_response_though_its_member_hears_nothing(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revision, "BEHIND_S", 2 * LIMIT_S)
+    ingress, owner = two
+    owner.peer.behaviour = never
+    ingress.store.held = True
+    start = ingress.api.channel.unary_unary("/hubbub.v1.CallService/StartCall")
+    await start(call_pb2.StartCallRequest(spec=spec()).SerializeToString(), metadata=AUTHORIZED, timeout=3)
+    ingress.store.release()
+
+
 def test_of_each_forwarded_rpc_it_is_known_whose_server_it_is_about() -> None:
     assert {path for path, rule in RULES.items() if rule.at is not At.HERE} == set(subjects._FINDERS)
 

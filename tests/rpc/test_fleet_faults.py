@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -9,18 +10,18 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2 as details_pb2
 
-from hubbub.v1 import event_pb2
+from hubbub.v1 import call_pb2, event_pb2
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition
 from hubbubd.rpc.fleet import forwarding, peers
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
-from hubbubd.runtime.servers import EventStep
+from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind
 
 from ..runtime.peer import never
-from .conftest import Refusal, Until, explain
+from .conftest import LIMIT_S, Refusal, Until
 from .fleet import Fleet, Member, Wire, fleet, one
-from .test_fleet import CALL, call
+from .test_fleet import CALL, RPCS, call
 
 NOWHERE = Owner("b", 1, "127.0.0.1:9")
 
@@ -79,6 +80,36 @@ async def test_a_member_that_hears_of_the_owner_too_late_finds_it_in_the_second_
     ingress.believed.hear("one", owner.owner)
     assert (await waiting).call.result
     assert len(owner.peer.sent) == 1
+
+
+async def test_a_server_that_has_no_owner_for_a_moment_is_waited_for(
+    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
+    monkeypatch.setattr(forwarding, "LOOK_S", 30.0)
+    ingress, former, owner = await made.start("a"), await made.start("b"), await made.start("c", one())
+    await until(lambda: bool(owner.peer.links))
+    ingress.believed.hear("one", former.owner)
+    waiting = asyncio.create_task(ingress.api(CALL, call()))
+    await anyio.sleep(0.2)
+    ingress.believed.hear("one", None)
+    await anyio.sleep(0.2)
+    assert not waiting.done()
+    ingress.believed.hear("one", owner.owner)
+    assert (await waiting).call.result
+
+
+async def test_an_address_that_becomes_known_is_used_without_a_change_of_the_owner(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 10 * LIMIT_S)
+    ingress, owner = two
+    ingress.believed.hear("one", NOWHERE)
+    waiting = asyncio.create_task(ingress.api(CALL, call()))
+    await anyio.sleep(0.2)
+    ingress.believed.owners["one"] = owner.owner
+    with anyio.fail_after(LIMIT_S):
+        assert (await waiting).call.result
 
 
 async def test_a_server_that_comes_to_the_member_that_was_asked_is_served_there(
@@ -154,16 +185,54 @@ async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
     assert is_changing(await ingress.api.refused(CALL, call()))
 
 
+async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    owner.peer.behaviour = never
+    wire = Wire(owner.port.address)
+    async with wire.laid() as address:
+        ingress.believed.hear("one", Owner("b", 1, address))
+        refused = asyncio.create_task(ingress.api.refused(CALL, call()))
+        await until(lambda: bool(owner.peer.sent))
+        ingress.believed.hear("one", owner.owner)
+        await ingress.api(RPCS["GetQueue"], call_pb2.GetQueueRequest(server="one"))
+        assert (await refused).reason == "OWNER_LOST"
+    assert len(owner.peer.sent) == 1
+
+
 async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[Member, Member]) -> None:
     ingress, owner = two
-    path = "/hubbub.v1.EventService/TailLogs"
-    request = event_pb2.TailLogsRequest(server="one", follow=True).SerializeToString()
-    stream = ingress.api.channel.unary_stream(path)(request, metadata=ingress.api.metadata)
-    assert await stream.read() is not grpc.aio.EOF
-    owner.believed.hear("one", ingress.owner)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream.read()
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    lost = partial(owner.believed.hear, "one", ingress.owner)
+    ended = await ingress.api.end(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one", follow=True), lost)
+    assert (ended.code, ended.reason) == (grpc.StatusCode.UNAVAILABLE, "OWNER_LOST")
+
+
+async def test_a_stream_whose_server_is_handed_on_while_a_response_is_written_ends_too(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingress, owner = two
+    long = event_pb2.WatchEventsResponse(event=event_pb2.ServerEvent(method="x" * 4 * 1024 * 1024))
+    event = ServerEvent(
+        server="one",
+        kind=ServerEventKind.LOG,
+        method="",
+        params=b"",
+        call_id=None,
+        at=0.0,
+        encoded=long.SerializeToString(),
+    )
+
+    async def tail(*_: object, **__: object) -> AsyncIterator[EventStep]:
+        yield EventStep(None)
+        asyncio.get_running_loop().call_soon(owner.believed.hear, "one", ingress.owner)
+        yield EventStep(event)
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(owner.hub.events, "tail", tail)
+    ended = await ingress.api.end(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one"))
+    assert (ended.code, ended.reason) == (grpc.StatusCode.UNAVAILABLE, "OWNER_LOST")
+    assert ended.metadata == {"server": "one", "member": "b"}
 
 
 async def test_a_stream_that_has_begun_is_not_begun_again_elsewhere(
@@ -176,14 +245,8 @@ async def test_a_stream_that_has_begun_is_not_begun_again_elsewhere(
         raise FailedPrecondition("it was handed on", reason="MOVED")
 
     monkeypatch.setattr(owner.hub.events, "tail", tail)
-    request = event_pb2.TailLogsRequest(server="one").SerializeToString()
-    stream = ingress.api.channel.unary_stream("/hubbub.v1.EventService/TailLogs")(
-        request, metadata=ingress.api.metadata
-    )
-    assert await stream.read() is not grpc.aio.EOF
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stream.read()
-    assert explain(caught.value).reason == "MOVED"
+    ended = await ingress.api.end(RPCS["TailLogs"], event_pb2.TailLogsRequest(server="one"))
+    assert ended.reason == "MOVED"
 
 
 async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(

@@ -137,6 +137,28 @@ async def test_a_member_that_was_lost_leaves_a_gap(two: tuple[Member, Member], u
             assert (response.event.server, response.dropped) == ("one", 1)
 
 
+async def test_a_member_whose_connection_is_replaced_is_listened_to_again(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    wire = Wire(owner.port.address)
+    watching = reading(ingress, "WatchEvents", event_pb2.WatchEventsRequest())
+    async with wire.laid() as address, watching as events:
+        with ingress.hub.calls.listen("x", lambda *_: None):
+            await events.next()
+
+            def ears() -> list[object]:
+                return [*owner.hub.events._watchers, *owner.hub.calls.live._followers]
+
+            await until(lambda: len(ears()) == 2)
+            before = ears()
+            ingress.believed.hear("one", Owner("b", 1, address))
+            await ingress.api(CALL, call())
+            await until(lambda: len(ears()) == 2 and not any(ear in before for ear in ears()))
+        say(owner, "one", "again")
+        assert (await events.event()).event.server == "one"
+
+
 async def test_the_log_of_a_server_is_read_at_its_owner(two: tuple[Member, Member]) -> None:
     ingress, owner = two
     say(owner, "one", "before")

@@ -15,6 +15,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.store import Guard, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.telemetry.meter import OFF, Meter
 
 from . import foreign
 from .conftest import World
@@ -43,6 +44,7 @@ class Database:
     store: SqliteStore
     rows: dict[str, Row] = field(default_factory=dict[str, Row])
     away: bool = False
+    standbys: int | None = 1
 
     def joined(self, name: str) -> int:
         """A member starts; returns its life."""
@@ -137,6 +139,10 @@ class Place:
         row = self._rows[self.name]
         row.member = replace(row.member, address=address, forward=forward)
 
+    async def standbys(self) -> int | None:
+        self._store.reach()
+        return self._store.database.standbys
+
     async def stand(self, standing: Standing) -> None:
         self._store.reach()
         row = self._rows[self.name]
@@ -173,6 +179,7 @@ class Members:
         self.running: dict[str, Running] = {}
         self.peers = Peers()
         self.settings: dict[str, Any] = {}
+        self.meters: dict[str, Meter] = {}
         self._tasks = tasks
 
     async def start(self, name: str, *servers: ServerConfig) -> Running:
@@ -186,7 +193,7 @@ class Members:
     async def _run(self, name: str, servers: Sequence[ServerConfig], started: list[Running]) -> None:
         store = Store(self.database, name, self.database.joined(name))
         fleet = Fleet(Place(store), drain_timeout_s=30, rebalance=self.settings.get("rebalance", False), now=now)
-        world = World(store, self.peers, fleet=fleet)
+        world = World(store, self.peers, fleet=fleet, meter=self.meters.get(name, OFF))
         with suppress(Exception):
             async with world.hub(*servers) as hub:
                 running = self.running[name] = Running(name, hub, store, self)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -16,7 +17,8 @@ from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.members import Standing
 from hubbubd.runtime.fleet_operations import Operations
-from hubbubd.runtime.ownership import UPKEEP
+from hubbubd.runtime.ownership import UPKEEP, Owner
+from hubbubd.store import StoreUnavailable
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, open_requests, question, server, settle, spec, until
@@ -296,6 +298,36 @@ async def test_a_member_that_ends_is_waited_for_by_nobody(fleet: Members) -> Non
     has.ended.set()
     await until(lambda: has.name not in fleet.running and fleet.owners("one") and live_links(fleet) == 1)
     assert anyio.current_time() - ended < 2.5
+
+
+async def test_a_server_that_could_not_be_taken_at_first_is_taken_later(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    other = another(fleet, has)
+    tried: list[Any] = []
+
+    async def refuse(*what: Any) -> int:
+        tried.append(what)
+        raise StoreUnavailable("the disk is full")
+
+    with monkeypatch.context() as away:
+        away.setattr(other.store, "commit", refuse)
+        has.kill()
+        await until(lambda: len(tried) > 2)
+        assert fleet.owners("one") == []
+    await until(lambda: other.fleet.owns("one"))
+
+
+async def test_a_member_that_does_not_serve_yet_is_not_asked(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    other, row = another(fleet, has), fleet.database.rows[has.name]
+    row.member, reached = replace(row.member, forward=""), row.member.forward
+    await until(lambda: other.fleet.owner("one") is None and other.fleet.others() == [])
+    row.member = replace(row.member, forward=reached)
+    await until(lambda: other.fleet.owner("one") == Owner(has.name, 1, reached))
 
 
 async def test_servers_are_shared_out_among_members_that_come_later(fleet: Members) -> None:

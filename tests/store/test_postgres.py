@@ -1,6 +1,7 @@
 """The store in PostgreSQL where the database, or the way to it, fails."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hubbubd.store import (
 )
 from hubbubd.store.postgres import PostgresStore
 from hubbubd.store.postgres_link import reachable
+from hubbubd.store.postgres_sql import KEY_BYTES
 from hubbubd.store.sqlite import SqliteStore
 
 from ..postgres import Postgres, Proxy
@@ -237,13 +239,102 @@ async def test_no_password_is_in_a_name_or_an_error(postgres: Postgres, tmp_path
     assert "nobody@" in str(refused.value)
 
 
-async def test_a_key_with_a_nul_is_refused_and_nobody_else_suffers(open_store: Open):
+@pytest.mark.parametrize("between", ["/", "#", "?", "@", ":", "/@", "@/", "@?", "%zz", "["])
+@pytest.mark.parametrize("there", ["127.0.0.1:1/hub", "127.0.0.1:1/hub?application_name=a@b"])
+async def test_no_part_of_a_password_is_told_however_it_is_written(tmp_path: Path, between: str, there: str):
+    with pytest.raises(StoreUnavailable) as refused:
+        await PostgresStore.open(f"postgresql://ada:s3c{between}r3t@{there}", schema="t", directory=tmp_path)
+    said = f"{refused.value} {refused.value.__cause__}"
+    assert "s3c" not in said
+    assert "r3t" not in said
+
+
+async def test_an_address_that_cannot_be_read_says_how_to_write_it(tmp_path: Path):
+    with pytest.raises(StoreUnavailable, match=r"its address cannot be read; look at its ports, .* as %2F"):
+        await PostgresStore.open("postgresql://ada:pa/ss@127.0.0.1:1/hub", schema="t", directory=tmp_path)
+
+
+LONGEST = secrets.token_hex(KEY_BYTES // 2)  # chance, as PostgreSQL would compress it
+
+
+@pytest.mark.parametrize(
+    ("writes", "guards"),
+    [
+        ([Write("a\0", b"")], []),
+        ([Write("a", b"")], [Guard("a\0", 0)]),
+        ([Write("a", b"")], [Guard("\ud800", 0)]),
+        ([Write(f"{LONGEST}x", b"")], []),
+        ([Write("a", b"")], [Guard(f"{LONGEST[1:]}é", 0)]),
+    ],
+    ids=["a NUL", "a NUL in a guard", "a surrogate in a guard", "too long", "too long in a guard"],
+)
+async def test_a_key_that_a_database_does_not_keep_is_refused_and_nobody_else_suffers(
+    open_store: Open, writes: list[Write], guards: list[Guard]
+):
     store = await open_store()
     refused, kept = await asyncio.gather(
-        store.commit([Write("a\0", b"")]), store.commit([Write("b", b"")]), return_exceptions=True
+        store.commit(writes, guards), store.commit([Write(LONGEST, b"")]), return_exceptions=True
     )
     assert isinstance(refused, ValueError)
     assert kept == 1
+    assert [entry.key for entry in (await store.snapshot()).entries] == [LONGEST]
+
+
+async def test_much_is_forgotten_in_slices_and_nothing_else(
+    open_store: Open, postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("hubbubd.store.postgres_sql.SLICE", 3)
+    store = await open_store()
+    keys = [f"k{number}" for number in range(20)]
+    await store.commit([Write(key, b"") for key in keys])
+    await store.commit([Write(key, None) for key in keys[:7]])  # more than a slice in one revision
+    for key in keys[7:15]:
+        await store.commit([Write(key, None)])
+    await store.commit([Write("k0", b"again"), Write("k19", None)])
+    await asked(postgres, f"UPDATE {schema}.commits SET at = at - interval '2 days'")
+    await store.compact(store.revision - 1)
+    snapshot = await store.snapshot()
+    assert [entry.key for entry in snapshot.entries] == ["k0", "k15", "k16", "k17", "k18"]
+    assert snapshot.deleted == (("k19", store.revision),)
+    assert await asked(postgres, f"SELECT count(*) FROM {schema}.commits") == 1
+
+
+async def test_a_compaction_that_was_cut_short_is_completed_by_the_next_one(
+    open_store: Open, postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch
+):
+    store = await open_store()
+    await store.commit([Write("x", b"")])
+    await store.commit([Write("x", None)])
+    with monkeypatch.context() as broken:
+        broken.setattr("hubbubd.store.postgres_sql.DELETE_TOMBSTONES", "SELECT 1 / 0, $1::bigint, $2::bigint")
+        with pytest.raises(StoreUnavailable):
+            await store.compact(2)
+    assert (await store.snapshot()).deleted == (("x", 2),)
+    await store.compact(2)
+    assert (await store.snapshot()).deleted == ()
+
+
+async def test_commits_do_not_wait_for_what_a_compaction_deletes(open_store: Open, postgres: Postgres, schema: str):
+    store = await open_store()
+    for value in (b"", None, b""):
+        await store.commit([Write("x", value)])
+    await asked(postgres, f"UPDATE {schema}.commits SET at = at - interval '2 days'")
+    link: Any = await asyncpg.connect(postgres.url)
+    async with asyncio.timeout(LIMIT_S):
+        async with link.transaction():
+            # As long as this goes on, no row of them can be deleted.
+            await link.execute(f"SELECT FROM {schema}.commits FOR UPDATE")
+            compacting = asyncio.create_task(store.compact(2))
+            while (await store_compacted(link, schema)) < 2:
+                await asyncio.sleep(0.01)
+            assert await store.commit([Write("y", b"")]) == 4
+            assert not compacting.done()
+        await compacting
+    await link.close()
+
+
+async def store_compacted(link: Any, schema: str) -> int:
+    return await link.fetchval(f"SELECT compacted FROM {schema}.meta")
 
 
 async def test_it_can_be_looked_at_without_being_opened(postgres: Postgres, schema: str):

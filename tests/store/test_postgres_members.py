@@ -9,7 +9,7 @@ import pytest
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.members import Standing
-from hubbubd.store import Guard, StoreLocked, StoreUnavailable, Write, engines
+from hubbubd.store import Guard, StoreLocked, StoreUnavailable, Write, engines, postgres_link
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres_members import PostgresMembers
 from hubbubd.store.postgres_place import Entrant
@@ -232,3 +232,58 @@ async def test_the_engine_opens_a_member_with_its_place(postgres: Postgres, sche
     async with engines.opened(settings, tmp_path) as (store, members):
         assert members is None
         assert store.revision == 1
+
+
+async def test_a_clock_that_is_set_back_keeps_nobody_who_is_gone(enter: Open, ask: Open):
+    """Nor is anybody expelled who lives: all have a lease's time for a beat of the new time."""
+    a, b = await enter("a"), await enter("b")
+    c = await enter("c", ttl_s=2 * TTL_S)
+    later = "expires_at = expires_at + interval '1 hour', beat_at = beat_at + interval '1 hour'"
+    await ask(f"UPDATE {{s}}.members SET {later}, steady_since = steady_since - interval '1 hour'")
+    dead = await told(a, "b")
+    assert dead.overdue
+    assert not await a.members.expel(dead)  # it has not had a beat itself
+    await a.members.beat(0)
+    assert not await a.members.expel(dead)
+    query = "SELECT steady_since BETWEEN now() - interval '1 minute' AND now() FROM {s}.members WHERE name = 'a'"
+    assert (await ask(query))[0][0]
+    await c.members.beat(0)
+    assert not (await told(a, "c")).overdue
+    await ask("UPDATE {s}.members SET steady_since = now() - interval '301 s' WHERE name = 'a'")
+    assert not await a.members.expel(await told(a, "c"))
+    assert await a.members.expel(dead)
+    with pytest.raises(Expelled):
+        await b.store.commit([Write("x", b"")])
+
+
+async def test_each_has_a_lease_s_time_of_its_own_to_be_heard_of_again(enter: Open, ask: Open):
+    a, b = await enter("a"), await enter("b")
+    await overdue(ask, "b")
+    await ask("UPDATE {s}.members SET beat_at = expires_at - interval '900 s' WHERE name = 'b'")
+    for steady_s, gone in ((899, False), (901, True)):
+        await ask(f"UPDATE {{s}}.members SET steady_since = now() - interval '{steady_s} s' WHERE name = 'a'")
+        assert await a.members.expel(await told(a, "b")) is gone
+    with pytest.raises(Expelled):
+        await b.members.beat(0)
+
+
+async def test_a_clock_that_is_set_back_by_less_than_a_lease_makes_nobody_overdue(enter: Open, ask: Open):
+    a, _ = await enter("a"), await enter("b")
+    await ask("UPDATE {s}.members SET beat_at = now() + interval '200 s', expires_at = now() + interval '500 s'")
+    assert not (await told(a, "b")).overdue
+
+
+async def test_a_hub_that_is_stopped_while_it_opens_the_store_holds_up_the_others_for_a_while(
+    enter: Open, postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(postgres_link.SESSION, "idle_in_transaction_session_timeout", "200ms")
+    a = await enter("a")
+    stopped = await postgres_link.Database(postgres.url, schema, None).connected()
+    await stopped.execute(f"BEGIN; SELECT FROM {schema}.meta FOR UPDATE")  # and nothing more comes of it
+    async with asyncio.timeout(LIMIT_S):
+        assert await a.store.commit([Write("x", b"")]) == 1
+    stopped.terminate()
+
+
+def test_all_sessions_end_when_they_idle_in_a_transaction():
+    assert postgres_link.SESSION["idle_in_transaction_session_timeout"] == "10s"

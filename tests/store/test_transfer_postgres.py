@@ -99,6 +99,13 @@ async def test_a_key_with_a_nul_is_named_and_nothing_is_copied(schemas: Schemas,
     assert await is_not_there(target)
 
 
+async def test_a_key_that_is_too_long_is_named_and_nothing_is_copied(schemas: Schemas, files: Places) -> None:
+    target = schemas.new()
+    with pytest.raises(StoreError, match=r"the key 'k{256}' has 2601 bytes, and .* most 2600; nothing was copied"):
+        await copied(await files.kept([[("k" * 2601, b"1")]]), target)
+    assert await is_not_there(target)
+
+
 async def test_a_connection_that_breaks_on_the_way_leaves_no_copy(
     schemas: Schemas, postgres: Postgres, files: Places
 ) -> None:

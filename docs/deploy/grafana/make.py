@@ -150,6 +150,58 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         Graph("How long connections last", "", "s", quantiles("mcp_client_session_duration_seconds")),
         Graph("Calls queued", "", "short", (Query(f"sum(hubbub_queue_depth{{{HUB}}})", "all servers"),)),
     ),
+    "Fleet": (
+        Graph(
+            "Members, by state",
+            "As the member with the most of them sees it. Only hubs with [fleet] have this row's numbers.",
+            "short",
+            (Query(f"max by (state) (hubbub_fleet_members{{{HUB}}})", "{{state}}"),),
+        ),
+        Graph(
+            "Servers, by whose they are",
+            "",
+            "short",
+            (
+                Query(f"sum by (instance) (hubbub_fleet_owned{{{HUB}}})", "{{instance}}"),
+                Query(f"max(hubbub_fleet_unowned{{{HUB}}})", "nobody's"),
+            ),
+        ),
+        Graph(
+            "Servers taken, by why",
+            "",
+            "short",
+            (Query(f"sum by (why) (increase(hubbub_fleet_takeovers_total{{{HUB}}}{RATE}))", "{{why}}"),),
+        ),
+        Graph(
+            "How long servers were nobody's",
+            "",
+            "s",
+            quantiles("hubbub_fleet_takeover_duration_seconds", "why"),
+        ),
+        Graph(
+            "Time left to act",
+            "If the database does not answer again. At 0 the member sends nothing to its servers.",
+            "s",
+            (Query(f"min by (instance) (hubbub_fleet_lease_remaining_seconds{{{HUB}}})", "{{instance}}"),),
+        ),
+        Graph(
+            "Revisions behind, and lives lost",
+            "",
+            "short",
+            (
+                Query(f"max by (instance) (hubbub_fleet_feed_lag{{{HUB}}})", "behind {{instance}}"),
+                Query(f"sum(increase(hubbub_fleet_fenced_total{{{HUB}}}{RATE}))", "lives lost"),
+            ),
+        ),
+        Graph("Time to forward", "", "s", quantiles("hubbub_fleet_forward_duration_seconds")),
+        Graph("Forwards that failed", "", "reqps", (rate("hubbub_fleet_forward_failures_total", "reason"),)),
+        Graph(
+            "Clocks",
+            "By how much the database's clock is ahead of a member's.",
+            "s",
+            (Query(f"hubbub_fleet_clock_offset_seconds{{{HUB}}}", "{{instance}}"),),
+        ),
+    ),
     "The hub itself": (
         Graph(
             "Watchers",

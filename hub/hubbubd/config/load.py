@@ -42,6 +42,8 @@ class Settings:
     """`all` looks also at what the hub needs and at where references lead; `settings` at the settings alone."""
     copy_store: CopyOrder | None = None
     """A copy to make instead of starting a hub."""
+    release: bool = False
+    """Whether the last life of this member of a fleet is to be declared gone, instead of starting a hub."""
 
 
 def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
@@ -68,6 +70,7 @@ def load_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
         origins={server.name: file.path for file in files for server in file.servers},
         check_config=options.check_config,
         copy_store=_copy_order(options, hub),
+        release=options.release,
     )
 
 
@@ -135,6 +138,11 @@ def _parser() -> ArgumentParser:
         nargs=2,
         metavar=("FROM", "TO"),
         help="copy a store that no hub has open to an empty one, and exit; sqlite:PATH or postgresql://...",
+    )
+    instead.add_argument(
+        "--release",
+        action="store_true",
+        help="say to the fleet that this member has ended, if its process has, and exit; for ExecStopPost of systemd",
     )
     parser.add_argument("--secrets", action="store_true", help="copy the secrets of servers, too")
     parser.add_argument("--verify", action="store_true", help="compare both stores afterwards")

@@ -49,8 +49,8 @@ class RpcContext:
     forwarded: bool = False
     """Whether another member of the fleet has sent it here; then it goes no further."""
 
-    known: int = 0
-    """The newest revision that another member has told while it carried this RPC out."""
+    heard: Callable[[int], None] = lambda _: None
+    """Takes the newest revision of another member that has carried this RPC out."""
 
     crowd: Crowd = Crowd.AWAY
     """Set for RPCs that need no credential."""

@@ -41,7 +41,8 @@ class FleetAdminService:
     async def move_server(self, request: pb.MoveServerRequest) -> pb.MoveServerResponse:
         server = requests.identifier(request.server, "server")
         to = requests.optional(request.member, "member") or ""
-        return pb.MoveServerResponse(member=await self._operations().move(server, to))
+        taker = await self._operations().move(server, to)
+        return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
 
     async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
         return pb.DrainMemberResponse(member=await self._stand(request.member, Standing.DRAINING))

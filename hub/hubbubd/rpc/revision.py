@@ -57,7 +57,8 @@ class Revisions(grpc.aio.ServerInterceptor):
         behaviour = getattr(handler, kind)
 
         async def serve(asked: Any, context: status.Context) -> Any:
-            telling = _Telling(context, self._newest, carries_calls=carries_calls)
+            telling = _Telling(context, self._store, carries_calls=carries_calls)
+            amend(heard=telling.hear)
             try:
                 await self._wait_for(seen)
             except HubError as exc:
@@ -69,9 +70,6 @@ class Revisions(grpc.aio.ServerInterceptor):
         make: Any = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(serve, handler.request_deserializer, handler.response_serializer)
 
-    def _newest(self) -> str:
-        return f"{self._store.id} {max(self._store.revision, current().known)}"
-
     async def _wait_for(self, seen: str) -> None:
         """Wait until this member has a revision. Raises InvalidArgument, and Unavailable (BEHIND)."""
         if seen == NOTHING:
@@ -82,7 +80,7 @@ class Revisions(grpc.aio.ServerInterceptor):
             raise InvalidArgument.field(f"metadata.{KEY}", "must be a dash, or the id of a store, a space and a number")
         if history != self._store.id:  # of another history it says nothing
             return
-        await caught_up(self._store, revision)
+        await caught_up(self._store, revision, BEHIND_S)
         if self._store.revision < revision:
             raise Unavailable(
                 f"this member has revision {self._store.revision}, its caller has seen {revision}; nothing was done",
@@ -92,26 +90,26 @@ class Revisions(grpc.aio.ServerInterceptor):
             )
 
 
-def newest(store: Store) -> str:
-    """Return what says which revision a store has."""
-    return f"{store.id} {store.revision}"
+def newest(store: Store, heard: int = 0) -> str:
+    """Return what says which revision a store has, or has been `heard` of."""
+    return f"{store.id} {max(store.revision, heard)}"
 
 
-async def caught_up(store: Store, revision: int) -> None:
-    """Wait until a member has a revision, BEHIND_S at most."""
-    if store.revision >= revision:
+async def caught_up(store: Store, revision: int, wait_s: float) -> None:
+    """Wait until a member has a revision, `wait_s` seconds at most."""
+    if store.revision >= revision or wait_s <= 0:
         return
     there = anyio.Event()
     stop = store.listen(lambda commit: there.set() if commit.revision >= revision else None)
     try:
-        with anyio.move_on_after(BEHIND_S):
+        with anyio.move_on_after(wait_s):
             await there.wait()
     finally:
         stop()
 
 
-async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] | None) -> None:
-    """Wait until a member has what another one has told in the metadata at the end, as `caught_up`.
+async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] | None, left_s: float | None) -> None:
+    """Wait until a member has what another one has told in the metadata at the end; BEHIND_S and `left_s` at most.
 
     If it does not come in time, the caller is told of that revision, and finds it at a member that has it.
     """
@@ -119,20 +117,28 @@ async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] |
         history, _, number = str(value).partition(" ")
         revision = bounds.whole_text(number) if key == KEY and history == store.id else None
         if revision is not None:
-            await caught_up(store, revision)
-            amend(known=max(current().known, revision))
+            current().heard(revision)
+            await caught_up(store, revision, BEHIND_S if left_s is None else min(BEHIND_S, left_s))
 
 
 class _Telling:
     """The context of an RPC; tells the caller the newest revision, errors included."""
 
-    def __init__(self, context: status.Context, newest: Callable[[], str], *, carries_calls: bool) -> None:
+    def __init__(self, context: status.Context, store: Store, *, carries_calls: bool) -> None:
         self._context = context
-        self._newest = newest
+        self._store = store
         self._carries_calls = carries_calls
+        self._heard = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
+
+    def hear(self, revision: int) -> None:
+        """Note a revision that another member has, and this one perhaps not yet."""
+        self._heard = max(self._heard, revision)
+
+    def _newest(self) -> str:
+        return newest(self._store, self._heard)
 
     @property
     def also(self) -> Metadata:

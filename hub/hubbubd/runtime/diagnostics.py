@@ -9,9 +9,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,9 +23,11 @@ from hubbubd import bounds
 from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
 from hubbubd.config.allowances import is_routing
 from hubbubd.config.network import LAST_PORT, UNIX
+from hubbubd.config.tls import TlsFiles
 from hubbubd.core.connection import State
 from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
+from hubbubd.runtime.findings import Finding, Severity
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import ConfigState
 from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable, engines
@@ -45,24 +45,6 @@ TOLD_DEFECTS = 5
 """How many defective records are listed one by one."""
 
 EXPIRES_SOON = timedelta(days=14)
-
-
-class Severity(StrEnum):
-    """Severity of a finding: ok, warn (needs attention), fail (the hub cannot start or serve)."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check, with advice if it is not ok."""
-
-    about: str
-    severity: Severity
-    message: str
-    advice: str = ""
 
 
 async def before_start(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
@@ -92,13 +74,22 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
         *records(hub.defects()),
         _clock(hub.clock.set_by_s),
         *await to_thread.run_sync(_directory, settings.data_dir),
+        *await _fleet(hub),
         *await common(settings, away, environ),
     ]
 
 
+async def _fleet(hub: Hub) -> list[Finding]:
+    if hub.fleet is None:
+        return []
+    from hubbubd.runtime.fleet_diagnostics import checked  # lazy: few hubs are members of a fleet
+
+    return await checked(hub.fleet, hub.servers.differing())
+
+
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
     """Check certificates, allowed commands, and the addresses or commands of these servers."""
-    found = await to_thread.run_sync(lambda: [*_certificate(hub), *_allowed(hub, environ)])
+    found = await to_thread.run_sync(lambda: [*_certificates(hub), *_allowed(hub, environ)])
     ways: dict[str, Finding] = {}
     limit = anyio.CapacityLimiter(AT_ONCE)
 
@@ -225,12 +216,16 @@ def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Find
         return Finding(about, Severity.FAIL, _said(exc), "end what listens there, or choose another address")
 
 
-def _certificate(hub: HubSettings) -> Iterator[Finding]:
-    if hub.tls is None:
-        return
-    about, renew = f"certificate {hub.tls.cert}", "renew it; the hub takes a new file by itself"
+def _certificates(hub: HubSettings) -> Iterator[Finding]:
+    for each in (hub.tls, hub.fleet.tls if hub.fleet is not None else None):
+        if each is not None:
+            yield from _certificate(each)
+
+
+def _certificate(files: TlsFiles) -> Iterator[Finding]:
+    about, renew = f"certificate {files.cert}", "renew it; the hub takes a new file by itself"
     try:
-        tls = hub.tls.read()
+        tls = files.read()
     except ConfigError as exc:
         yield Finding(about, Severity.FAIL, str(exc))
         return

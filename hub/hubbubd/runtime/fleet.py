@@ -18,10 +18,13 @@ from hubbubd.core.ownership import View
 from hubbubd.core.server import NOBODY, Lease
 from hubbubd.errors import Category, Fault, HubError, UpstreamError
 from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet_measures import FleetMeasures
 from hubbubd.runtime.ownership import UPKEEP, Owner, Taking
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
 from hubbubd.store.membership import Expelled, Membership
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
 
 BEATS = 4
 """Beats in the time of a lease."""
@@ -127,8 +130,12 @@ class Fleet:
         self._stirred = anyio.Event()
         self._moving = anyio.CapacityLimiter(MOVED_AT_ONCE)
 
-    def join(self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands) -> None:
+    def join(
+        self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands, meter: Meter = metering.OFF
+    ) -> None:
         """Follow the leases from now on."""
+        self._measures = FleetMeasures(meter, self)
+        ledger.health.require(self.serves)
         self._ledger = ledger
         self._position = lambda: ledger.store.revision
         self._leases = leases
@@ -146,6 +153,12 @@ class Fleet:
         """Return whether this member may send anything to its servers now."""
         return self._now() < self._valid_until and not self.lost.is_set()
 
+    def serves(self) -> bool:
+        """Return whether this member is to be given work: it may act, and does not drain."""
+        me = self._members.get(self.me)
+        is_live = me is not None and me.life == self._membership.life and me.standing is Standing.LIVE
+        return is_live and not self._ending and self.may_act()
+
     async def permit(self) -> None:
         """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
         while not self.may_act():
@@ -157,7 +170,7 @@ class Fleet:
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
         member = self.view().holder(server)
-        if member is None or member.name == self.me or member.standing is Standing.GONE:
+        if member is None or member.name == self.me or not _is_reached(member):
             return None
         return Owner(member.name, member.life, member.forward)
 
@@ -168,7 +181,7 @@ class Fleet:
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
         others = (each for each in self._members.values() if each.name != self.me)
-        return [Owner(each.name, each.life, each.forward) for each in others if each.standing is not Standing.GONE]
+        return [Owner(each.name, each.life, each.forward) for each in others if _is_reached(each)]
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each server whose owner has changed. It must not block."""
@@ -183,6 +196,23 @@ class Fleet:
     def lease(self, server: str) -> Lease | None:
         """Return a server's lease."""
         return self._leases.record(server)
+
+    def owned_count(self) -> int:
+        """Return how many servers this member has."""
+        return len(self._own) - (UPKEEP in self._own)
+
+    def free_count(self) -> int:
+        """Return how many servers nobody has, as of the last look."""
+        return len(self._free_since) - (UPKEEP in self._free_since)
+
+    def remaining_s(self) -> float:
+        """Return for how many seconds this member may act without another beat; negative if it may not."""
+        return self._valid_until - self._now()
+
+    def lag(self) -> int:
+        """Return by how many revisions this member is behind what another one had read at its last beat."""
+        known = self._ledger.store.revision
+        return max(0, *(member.position - known for member in self.members()))
 
     def home(self, server: str) -> str:
         """Return the only member that may have a server; empty if it may be had by others."""
@@ -201,6 +231,10 @@ class Fleet:
         await self.meet()
         self.stir()
         return done
+
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it cannot be seen. Raises StoreUnavailable."""
+        return await self._membership.standbys()
 
     async def expel(self, member: Member) -> bool:
         """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable."""
@@ -256,6 +290,7 @@ class Fleet:
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
             await self.lost.wait()
+            self._measures.lost()
             self._tasks.cancel_scope.cancel()
 
     async def beat(self) -> None:
@@ -272,6 +307,7 @@ class Fleet:
                     log.warning("the database is back; this member acts again", member=self.me)
             elif not held and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
+            self._ledger.health.reconsider()
             await anyio.sleep(self._membership.lease_ttl_s / BEATS)
 
     async def _beaten(self) -> None:
@@ -307,6 +343,7 @@ class Fleet:
         await self._tidy()
         await self._take()
         await self._hand_on()
+        self._ledger.health.reconsider()
 
     def names(self) -> set[str]:
         """Return all that may have an owner: the servers, and the upkeep."""
@@ -346,12 +383,17 @@ class Fleet:
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
-        store = self._ledger.store.id
+        store, before = self._ledger.store.id, self._leases.record(server)
         lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
+        since = self._free_since.get(server, self._now())
         try:
             await self._ledger.commit([self._leases.change(server, lease)])
         except Conflict:
             log.info("server taken by another member", server=server)
+        except (HubError, StoreUnavailable) as exc:  # the next look tries again
+            log.warning("server not taken", server=server, error=str(exc))
+        else:
+            self._measures.taken(server, before, max(self._now() - since, 0.0))
 
     async def _hand_on(self) -> None:
         now = self._now()
@@ -411,8 +453,15 @@ class Fleet:
             self._own.add(server)
         else:
             self._own.discard(server)
-            if after is None or after.member == NOBODY:
-                self._free_since.setdefault(server, self._now())
-                self.stir()
+        if after is None or after.member == NOBODY:
+            self._free_since.setdefault(server, self._now())
+            self.stir()
+        else:
+            self._free_since.pop(server, None)
         for listener in self._listeners:
             listener(server)
+
+
+def _is_reached(member: Member) -> bool:
+    """Return whether others reach a member: it says where as soon as it serves."""
+    return member.standing is not Standing.GONE and bool(member.forward)

@@ -11,7 +11,7 @@ from anyio import to_thread
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.errors import ConfigError
-from hubbubd.store import Store
+from hubbubd.store import Store, StoreLocked
 from hubbubd.store.membership import Membership
 from hubbubd.store.opening import claim, look_at
 
@@ -62,6 +62,29 @@ async def opened(
             await database.close()
     finally:
         os.close(held)
+
+
+async def released(settings: StoreSettings, data_dir: Path, fleet: FleetSettings | None) -> str:
+    """Declare the last life of this member gone, whose process has ended, and return what was done, for people.
+
+    Raises StoreLocked when its process has not ended, StoreUnavailable, ConfigError and OSError.
+    """
+    if settings.url is None or fleet is None:
+        return "nothing to release: this hub is no member of a fleet"
+    if not data_dir.is_dir():
+        return f"nothing to release: no hub has run in {data_dir}"
+    require_database()
+    from hubbubd.store.postgres_link import Database
+    from hubbubd.store.postgres_release import release
+
+    database = Database(settings.url.get_secret_value(), settings.schema_name, settings.password())
+    try:
+        done = await release(database, fleet.name, data_dir, data_dir / FILE)
+    except StoreLocked:
+        raise StoreLocked(f"the member {fleet.name} was not declared gone: its process runs ({data_dir})") from None
+    if done:
+        return f"the member {fleet.name} was declared gone; others take its servers"
+    return f"nothing to release: the member {fleet.name} has left the fleet already"
 
 
 async def looked_at(settings: StoreSettings, data_dir: Path) -> str:

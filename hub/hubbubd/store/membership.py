@@ -70,6 +70,13 @@ class Membership(Protocol):
         """
         ...
 
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        ...
+
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
         ...

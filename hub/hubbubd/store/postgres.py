@@ -110,11 +110,12 @@ class PostgresStore(GroupedStore):
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
 
-        As for any store; a key has no NUL, or else it raises ValueError. Raises OutcomeUnknown when the database has
-        not answered in time.
+        As for any store; a key has no NUL and at most KEY_BYTES bytes, or else it raises ValueError. Raises
+        OutcomeUnknown when the database has not answered in time.
         """
-        if any("\0" in write.key for write in writes):
-            raise ValueError("a key has a NUL, which PostgreSQL does not keep")
+        for each in (*writes, *guards):  # one of those would fail all commits of its group
+            if wrong := sql.unfit(each.key):
+                raise ValueError(f"a key {wrong}")
         self.place.require()
         try:
             async with asyncio.timeout(self._patience_s):
@@ -331,6 +332,12 @@ class PostgresStore(GroupedStore):
         Not those that another member has yet to hear of.
         """
         await self._read(sql.COMPACT, revision, *self._own, self._revision)
+        begin: int | None = 0
+        while begin is not None:
+            [[begin]] = await self._read(sql.DELETE_TOMBSTONES, begin, sql.SLICE)
+        count = sql.SLICE
+        while count == sql.SLICE:
+            [[count]] = await self._read(sql.DELETE_GROUPS, *self._own, self._revision, sql.SLICE)
 
     async def reclaim(self) -> None:
         """Let the database use the space of what was deleted again. It erases nothing. Raises StoreUnavailable."""

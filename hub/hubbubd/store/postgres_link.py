@@ -25,6 +25,8 @@ SESSION: Final = {
     "application_name": "hubbubd",
     "synchronous_commit": "on",
     "lock_timeout": "5s",
+    # A hub that is stopped while it opens the store would keep the commits of all others waiting.
+    "idle_in_transaction_session_timeout": "10s",
     # A generic plan, or the compiler, would cost more than all the rest of such short statements.
     "jit": "off",
     "plan_cache_mode": "force_custom_plan",
@@ -105,6 +107,19 @@ def failed(name: str, error: BaseException) -> StoreUnavailable:
     )
 
 
+def _shown(url: str) -> str:
+    """Return an address without what is secret. Nothing but its scheme where a password may be in any part of it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "postgresql://..."
+    user, _, hosts = parts.netloc.rpartition("@")
+    user = user.partition(":")[0]
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        return f"{parts.scheme}://..."
+    return f"{parts.scheme}://{user}{'@' if user else ''}{hosts}{parts.path}"
+
+
 class Database:
     """Where the store is. `name` is that for people, without what is secret."""
 
@@ -113,10 +128,7 @@ class Database:
         self._url = url
         self._password = password
         self._fresh_id = secrets.token_hex(8)
-        parts = urlsplit(url)
-        user = f"{parts.username}@" if parts.username else ""
-        hosts = parts.netloc.rpartition("@")[2]
-        self.name = f"{parts.scheme}://{user}{hosts}{parts.path}, schema {schema}"
+        self.name = f"{_shown(url)}, schema {schema}"
 
     def sql(self, text: str) -> str:
         """Return a statement for this schema."""
@@ -134,8 +146,13 @@ class Database:
             connect = cast("Any", asyncpg).connect
             link = await connect(self._url, password=self._password, timeout=CONNECT_S, server_settings={**SESSION})
             return cast("Link", link)
-        except (*ERRORS, ValueError, OverflowError) as error:
+        except (*ERRORS, OverflowError) as error:
             raise failed(self.name, error) from error
+        except ValueError:  # it repeats what it could not read, which may be of the password
+            raise StoreUnavailable(
+                f"the store {self.name} failed: its address cannot be read; look at its ports, and write / ? # @ : and"
+                " % of a password as %2F %3F %23 %40 %3A and %25, or use password_file, PGPASSWORD or ~/.pgpass"
+            ) from None
 
     async def check(self, link: Link) -> None:
         """Check that the database keeps what it says it keeps. Raises StoreUnavailable."""

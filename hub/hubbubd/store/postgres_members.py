@@ -68,6 +68,7 @@ class PostgresMembers:
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
+        rows = await self._ask(sql.MEMBERS, MOST, self.lease_ttl_s)
         return [
             Member(
                 name=name[:TEXT],
@@ -80,9 +81,7 @@ class PostgresMembers:
                 overdue=overdue,
                 silent_s=silent_s,
             )
-            for name, life, standing, address, forward, version, position, overdue, silent_s in await self._ask(
-                sql.MEMBERS, MOST
-            )
+            for name, life, standing, address, forward, version, position, overdue, silent_s in rows
         ]
 
     async def expel(self, member: Member) -> bool:
@@ -107,6 +106,14 @@ class PostgresMembers:
         StoreUnavailable.
         """
         return bool(await self._ask(sql.APPOINT, self.name, self.life, member.name, member.life, standing.value))
+
+    async def standbys(self) -> int | None:
+        """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        [[wanted, seen, there]] = await self._ask(sql.STANDBYS)
+        return None if wanted and not seen else there
 
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""

@@ -108,7 +108,7 @@ class Place:
         """Return the proof of a new life; it is in the data directory. Raises StoreLocked and OSError."""
         if self.entrant is None:
             return ""
-        known = await to_thread.run_sync(_read_proofs, self._proofs)
+        known = await to_thread.run_sync(read_proofs, self._proofs)
         former = await link.fetch(self.database.sql(sql.FORMER), self.name)
         for proof, lives, left_s in former:
             if lives and proof not in known:
@@ -209,7 +209,7 @@ class Place:
         return failed(self.database.name, error)
 
 
-def _read_proofs(path: Path) -> list[str]:
+def read_proofs(path: Path) -> list[str]:
     """Return the proofs in a file; none if there is no such file, or another content."""
     try:
         with path.open("rb") as file:

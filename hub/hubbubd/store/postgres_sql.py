@@ -24,6 +24,9 @@ EXPELLED: Final = "HB001"
 BEHIND: Final = "HB002"
 """SQLSTATE of a group whose hub knows a later revision than the database has."""
 
+KEY_BYTES: Final = 2600
+"""The longest key: an entry of an index has less than a third of a page."""
+
 _FIRST: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE {schema}.meta (
@@ -49,6 +52,12 @@ CREATE INDEX commits_by_time ON {schema}.commits (at);
 INSERT INTO {schema}.meta (id, version, revision, compacted, life) VALUES ($id$, 1, 0, 0, 0);
 """
 """`life` counts how often the store was opened. `outcomes` are those of a group; NULL makes its `op` void."""
+
+# Between `other` of `members` and `clock`, for who has leases of `ttl_s`. A clock that is set back leaves beats in its
+# future, and the last one of whoever has died stays there. `expel` heeds only who has been steady since: by then all
+# who live have a beat of the new time. A step that is shorter than the leases ends by itself.
+_OVERDUE: Final = """(other.expires_at < clock.now
+    OR other.beat_at - clock.now > greatest(ttl_s * interval '1 second', other.expires_at - other.beat_at))"""
 
 # The parts of commit i are those from its end in `*_to` of commit i - 1, exclusively, to its own. Each outcome is
 # [revision, deletions that changed nothing] or, with the guard that failed, [key]. `found_*` are what others have
@@ -136,15 +145,16 @@ BEGIN
   PERFORM FROM {schema}.members WHERE name IN (own_name, other_name) ORDER BY name FOR UPDATE;
   UPDATE {schema}.members other SET standing = 'gone'
   FROM {schema}.members own, (SELECT clock_timestamp() AS now) clock
-  WHERE other.name = other_name AND other.life = other_life AND other.expires_at < clock.now
+  WHERE other.name = other_name AND other.life = other_life AND {overdue}
     AND own.name = own_name AND own.life = own_life AND own.standing <> 'gone' AND own.name <> other.name
-    AND own.expires_at > clock.now AND clock.now - own.steady_since >= ttl_s * interval '1 second';
+    AND own.beat_at <= clock.now AND own.expires_at > clock.now
+    AND clock.now - own.steady_since >= greatest(ttl_s * interval '1 second', other.expires_at - other.beat_at);
   RETURN NOT EXISTS (
     SELECT FROM {schema}.members WHERE name = other_name AND life = other_life AND standing <> 'gone'
   );
 END
 $function$;
-"""
+""".replace("{overdue}", _OVERDUE)
 
 _MEMBERS: Final = """
 ALTER TABLE {schema}.meta ADD COLUMN op uuid;
@@ -218,24 +228,47 @@ SELECT m.revision, m.compacted, count(e.value), count(e.key),
 FROM {schema}.meta m LEFT JOIN {schema}.entries e ON true GROUP BY m.revision, m.compacted
 """
 
-# Not beyond what some member has yet to read, nor the group by which it knows its history. Of one's own position, $4 is
-# newer than the row.
+# Not beyond what some member has yet to read. Of one's own position, $4 is newer than the row. Only this locks `meta`:
+# what is to be deleted may be much, and all commits would wait for it.
 COMPACT: Final = """
 WITH read AS (
-  SELECT min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END) AS lowest
+  SELECT least($1, min(CASE WHEN name = $2 AND life = $3 THEN $4 ELSE position END)) AS most
   FROM {schema}.members WHERE standing <> 'gone'
-), wanted AS (
-  SELECT least($1, lowest) AS most FROM read
-), moved AS (
-  UPDATE {schema}.meta m SET compacted = least(wanted.most, m.revision) FROM wanted
-  WHERE m.compacted < least(wanted.most, m.revision)
-    AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
-  RETURNING m.compacted
-), trimmed AS (
-  DELETE FROM {schema}.commits c USING {schema}.meta m, read
-  WHERE c.at < clock_timestamp() - interval '1 day' AND c.op <> m.op AND coalesce(c.last, 0) < read.lowest
 )
-DELETE FROM {schema}.entries e USING moved WHERE e.value IS NULL AND e.revision <= moved.compacted
+UPDATE {schema}.meta m SET compacted = least(read.most, m.revision) FROM read
+WHERE m.compacted < least(read.most, m.revision)
+  AND EXISTS (SELECT FROM {schema}.members WHERE name = $2 AND life = $3 AND standing <> 'gone')
+"""
+
+SLICE: Final = 5000
+"""Rows that are deleted in one statement; a commit to a key that was deleted may wait for one."""
+
+# From revision $1 on: so the index is read once, in slices. Returns where the next one begins, NULL after the last one.
+# Whoever has written such a key meanwhile keeps it.
+DELETE_TOMBSTONES: Final = """
+WITH slice AS (
+  SELECT e.key, e.revision FROM {schema}.entries e
+  WHERE e.revision BETWEEN $1 AND (SELECT compacted FROM {schema}.meta) AND e.value IS NULL
+  ORDER BY e.revision LIMIT $2
+), deleted AS (
+  DELETE FROM {schema}.entries e USING slice WHERE e.key = slice.key AND e.revision = slice.revision
+)
+SELECT CASE WHEN count(*) = $2 THEN max(revision) END FROM slice
+"""
+
+# Not those by which a member knows its history. Their time is compared with `now()`, as no index serves what may change
+# within a statement. Returns how many there were.
+DELETE_GROUPS: Final = """
+WITH slice AS (
+  SELECT c.op FROM {schema}.commits c, {schema}.meta m
+  WHERE c.at < now() - interval '1 day' AND c.op <> m.op AND coalesce(c.last, 0) < (
+    SELECT min(CASE WHEN name = $1 AND life = $2 THEN $3 ELSE position END)
+    FROM {schema}.members WHERE standing <> 'gone'
+  ) ORDER BY c.at LIMIT $4
+), deleted AS (
+  DELETE FROM {schema}.commits c USING slice WHERE c.op = slice.op
+)
+SELECT count(*) FROM slice
 """
 PROBE: Final = """
 UPDATE {schema}.meta SET life = life
@@ -269,7 +302,7 @@ ON CONFLICT (name) DO UPDATE SET life = excluded.life, proof = excluded.proof, s
 BEAT: Final = """
 UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3::float8 * interval '1 second',
   position = greatest(position, $4),
-  steady_since = CASE WHEN expires_at < clock.now THEN clock.now ELSE steady_since END
+  steady_since = CASE WHEN expires_at < clock.now OR beat_at > clock.now THEN clock.now ELSE steady_since END
 FROM (SELECT clock_timestamp() AS now) clock
 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING extract(epoch FROM clock_timestamp())::float8
 """
@@ -285,6 +318,10 @@ UPDATE {schema}.members m SET standing = $5 FROM pair own, pair other
 WHERE own.name = $1 AND own.life = $2 AND own.standing <> 'gone'
   AND other.name = $3 AND other.life = $4 AND other.standing <> 'gone' AND m.name = other.name RETURNING 1
 """
+STANDBYS: Final = """
+SELECT current_setting('synchronous_standby_names') <> '', pg_has_role('pg_read_all_stats', 'USAGE'),
+  (SELECT count(*)::int FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))
+"""
 RELEASE: Final = """
 UPDATE {schema}.members SET standing = 'gone' WHERE name = $1 AND proof = ANY ($2::text[]) AND standing <> 'gone'
 RETURNING life
@@ -293,9 +330,19 @@ PUBLISH: Final = """
 UPDATE {schema}.members SET address = $3, forward = $4 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING 1
 """
 MEMBERS: Final = """
-SELECT name, life, standing, address, forward, version, position, expires_at < clock_timestamp(),
-  greatest(extract(epoch FROM clock_timestamp() - beat_at), 0)::float8
-FROM {schema}.members WHERE name <> '*' ORDER BY standing = 'gone', name LIMIT $1
-"""
+SELECT name, life, standing, address, forward, version, position, {overdue},
+  greatest(extract(epoch FROM now - beat_at), 0)::float8
+FROM {schema}.members other, (SELECT clock_timestamp() AS now, $2::float8 AS ttl_s) clock
+WHERE name <> '*' ORDER BY standing = 'gone', name LIMIT $1
+""".replace("{overdue}", _OVERDUE)
 EXPEL: Final = "SELECT {schema}.expel($1, $2, $3, $4, $5)"
 NOTIFY: Final = "SELECT pg_notify($1, $2)"
+
+
+def unfit(key: str) -> str:
+    """Return why PostgreSQL does not keep a key; empty if it does. Raises ValueError if it is not valid Unicode."""
+    if "\0" in key:
+        return "has a NUL, which PostgreSQL does not keep"
+    if (size := len(key.encode())) > KEY_BYTES:
+        return f"has {size} bytes, and PostgreSQL keeps at most {KEY_BYTES}"
+    return ""

@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 from hubbubd.store import StoreError
 from hubbubd.store.copy import Row
-from hubbubd.store.vault import NAME as TOKENS
 
 NAMED: Final = 20
 """As many differences between two stores are named; all are counted."""
@@ -201,7 +200,7 @@ async def _to_carry(source: Vault, target: Vault, *, written: bool) -> dict[str,
     """Return the secrets of the source. Raises TargetNotEmpty where others would be overwritten."""
     secrets = await source.all()
     if written and await target.all() not in ({}, secrets):
-        raise TargetNotEmpty(f"{TOKENS} of the target has secrets already; nothing was copied")
+        raise TargetNotEmpty("the target has secrets already; nothing was copied")
     return secrets
 
 

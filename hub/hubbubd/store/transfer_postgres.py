@@ -17,6 +17,9 @@ from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Database, Link, faile
 from hubbubd.store.transfer import Extent
 from hubbubd.store.transfer_sqlite import SLICE_BYTES, SLICE_ROWS
 
+NAMED: Final = 256
+"""As many characters of a key are told."""
+
 _PATIENT: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 """The other store may take its time."""
 
@@ -165,8 +168,8 @@ class _Filling:
 
     async def add(self, rows: Sequence[Row]) -> None:
         for key, _, _ in rows:
-            if "\0" in key:
-                raise StoreError(f"the key {key!r} has a NUL, which PostgreSQL does not keep; nothing was copied")
+            if wrong := sql.unfit(key):
+                raise StoreError(f"the key {key[:NAMED]!r} {wrong}; nothing was copied")
         with _explained(self._database.name):
             await self._link.copy_records_to_table(
                 "entries", schema_name=self._database.schema, columns=("key", "revision", "value"), records=rows

@@ -181,6 +181,65 @@ FORWARD: Final = Metric(
     attributes=("error.type",),
     buckets=_MCP_S,
 )
+FORWARD_FAILURES: Final = Metric(
+    name="hubbub.fleet.forward.failures",
+    shape=Shape.COUNTER,
+    unit="{forward}",
+    about="Forwards to another member that failed by themselves, and why: its connection, or who has the server.",
+    attributes=("reason",),
+)
+FLEET_MEMBERS: Final = Metric(
+    name="hubbub.fleet.members",
+    shape=Shape.GAUGE,
+    unit="{member}",
+    about="Members of the fleet, as this one sees them.",
+    attributes=("state",),
+)
+FLEET_OWNED: Final = Metric(
+    name="hubbub.fleet.owned", shape=Shape.GAUGE, unit="{server}", about="Servers that this member has."
+)
+FLEET_UNOWNED: Final = Metric(
+    name="hubbub.fleet.unowned", shape=Shape.GAUGE, unit="{server}", about="Servers that no member has."
+)
+FLEET_TAKEOVERS: Final = Metric(
+    name="hubbub.fleet.takeovers",
+    shape=Shape.COUNTER,
+    unit="{server}",
+    about="Servers that this member has taken.",
+    attributes=("why",),
+)
+FLEET_TAKEOVER: Final = Metric(
+    name="hubbub.fleet.takeover.duration",
+    shape=Shape.HISTOGRAM,
+    unit="s",
+    about="How long a server that this member has taken had been nobody's.",
+    attributes=("why",),
+    buckets=_MCP_S,
+)
+FLEET_LEASE: Final = Metric(
+    name="hubbub.fleet.lease.remaining",
+    shape=Shape.GAUGE,
+    unit="s",
+    about="For how long this member may act if the database does not answer again; 0 while it may not.",
+)
+FLEET_LAG: Final = Metric(
+    name="hubbub.fleet.feed.lag",
+    shape=Shape.GAUGE,
+    unit="{revision}",
+    about="Revisions by which this member is behind what another one has read.",
+)
+FLEET_LOST: Final = Metric(
+    name="hubbub.fleet.fenced",
+    shape=Shape.COUNTER,
+    unit="{life}",
+    about="Times that this member was declared gone while it ran, and has started anew.",
+)
+FLEET_CLOCK: Final = Metric(
+    name="hubbub.fleet.clock.offset",
+    shape=Shape.GAUGE,
+    unit="s",
+    about="By how much the database's clock is ahead of this member's; negative if it is behind.",
+)
 LOOP_LAG: Final = Metric(
     name="hubbub.loop.lag",
     shape=Shape.GAUGE,

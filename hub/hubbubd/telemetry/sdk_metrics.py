@@ -42,6 +42,7 @@ class SdkMeter(Meter):
         self._known: dict[str, set[Value]] = {}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._reads: dict[str, Callable[[], Iterable[Reading]]] = {}
         for each in METRICS:
             if each.shape is Shape.HISTOGRAM:
                 self._histograms[each.name] = self._meter.create_histogram(
@@ -73,10 +74,13 @@ class SdkMeter(Meter):
         self._histograms[metric.name].record(max(value, 0.0), self._bounded(attributes or {}))
 
     def observe(self, metric: Metric, read: Callable[[], Iterable[Reading]]) -> None:
-        """As `Meter`."""
+        """As `Meter`. What is registered later replaces it: a member of a fleet that starts anew is measured anew."""
+        known, self._reads[metric.name] = metric.name in self._reads, read
+        if known:
+            return
 
         def observations(_: CallbackOptions) -> Iterable[Observation]:
-            return [Observation(value, attributes) for value, attributes in read()]
+            return [Observation(value, attributes) for value, attributes in self._reads[metric.name]()]
 
         create: Callable[..., Any] = (
             self._meter.create_observable_counter

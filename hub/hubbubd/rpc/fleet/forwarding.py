@@ -27,13 +27,13 @@ from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.merged import MergedEvents
 from hubbubd.rpc.fleet.opening import opening
-from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable
+from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
 from hubbubd.rpc.fleet.subjects import subject
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner, changing
-from hubbubd.telemetry.metrics import FORWARD
+from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
 
 if TYPE_CHECKING:
@@ -46,8 +46,14 @@ log = structlog.get_logger(__name__)
 CHANGE_S = 2.0
 """Seconds to wait until this member hears of a server's new owner."""
 
+LOOK_S = 0.1
+"""Seconds between looks meanwhile: where a member is reached is told later than what it has."""
+
 EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
+
+NOT_REACHED = "NOT_REACHED"
+"""Of a forward that has found no connection; nothing was sent."""
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
@@ -128,18 +134,26 @@ class Forwarding:
     ) -> T:
         """Do something where a server's owner is, which may be this member by now. Raises HubError."""
         for last in (False, True):
-            changed, owner = self._changes.next(server), self._ownership.owner(server)
+            owner = self._ownership.owner(server)
             if owner is not None:
                 try:
                     return await send(owner)
-                except Unreached:
-                    pass
+                except Unreached as exc:
+                    if not isinstance(exc, Elsewhere):  # that was counted where it was said
+                        self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             if not last:
                 with anyio.move_on_after(CHANGE_S):
-                    await changed.wait()
+                    await self._has_another(server, owner)
             if self._ownership.owns(server):
                 return await here()
         raise changing(server)
+
+    async def _has_another(self, server: str, former: Owner | None) -> None:
+        """Wait until a server has another owner. One that is handed on has none for a moment."""
+        while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
+            changed = self._changes.next(server)
+            with anyio.move_on_after(LOOK_S):
+                await changed.wait()
 
     async def send(self, asked: Asked) -> bytes:
         """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
@@ -165,9 +179,9 @@ class Forwarding:
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 forward = stub.Forward(request, timeout=_timeout())
-                response = await forward
-                if asked.path not in _READ_LATER:
-                    await revision.caught_up_with(self._hub.store, await forward.trailing_metadata())
+                response, told = await forward, await forward.trailing_metadata()
+        # The response is there: it must not come too late for the sake of what its caller may read next.
+        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path in _READ_LATER else _timeout())
         if response.HasField("failed"):
             raise _failure(response.failed)
         return response.response
@@ -228,7 +242,7 @@ class Forwarding:
         begun = False
         try:
             with _told(asked.server, owner):
-                while (step := await _read(stream)) is not EOF:
+                while (step := await read(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _failure(step.failed, nothing_done=not begun)
                     begun = True
@@ -253,6 +267,8 @@ class Forwarding:
             raise
         finally:
             meter.record(FORWARD, self._hub.clock.steady() - begun, {"error.type": error} if error else {})
+            if error:
+                meter.count(FORWARD_FAILURES, {"reason": error})
             if trace is not None:
                 about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
                 about |= {"hubbub.member": owner.member, "hubbub.server": server}
@@ -277,11 +293,6 @@ def _told(server: str, owner: Owner) -> Generator[None]:
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             raise _late() from None
         raise _lost(server, owner) from None
-
-
-async def _read(stream: Any) -> Any:
-    async with cancellable():
-        return await stream.read()
 
 
 def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:

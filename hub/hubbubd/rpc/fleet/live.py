@@ -8,7 +8,8 @@ import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.rpc.fleet.changes import LOOK_S, Changes, ended, with_each_other
-from hubbubd.rpc.fleet.peers import Peers, Unreached
+from hubbubd.rpc.fleet.peers import Peers, Unreached, read
+from hubbubd.rpc.methods import EOF
 from hubbubd.runtime.calls import Live, LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.ownership import Owner, Ownership
 
@@ -73,7 +74,7 @@ class LiveElsewhere:
         stub = await self._peers.reach(owner)
         stream = stub.Live(pb.LiveRequest())
         try:
-            async for response in stream:
+            while (response := await read(stream)) is not EOF:
                 self._attempt(owner).set()
                 if (event := _event(response)) is not None:
                     self._live.hear(event)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -123,12 +123,25 @@ class Peers:
 
 @asynccontextmanager
 async def cancellable() -> AsyncGenerator[None]:
-    """Let what is cancelled within gRPC end as cancel scopes know it: gRPC raises a CancelledError of its own."""
+    """Let what is cancelled within gRPC end as cancel scopes know it: gRPC raises a CancelledError of its own.
+
+    It does so for an RPC whose channel is closed, too, though nobody has cancelled this task. That is an AioRpcError.
+    """
     try:
         yield
     except asyncio.CancelledError:
         await anyio.lowlevel.checkpoint_if_cancelled()
-        raise
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, "the channel was closed") from None
+
+
+async def read(stream: Any) -> Any:
+    """Return the next response of an RPC at a member, or EOF. Raises AioRpcError."""
+    async with cancellable():
+        return await stream.read()
 
 
 def _is_ready(channel: grpc.aio.Channel) -> bool:

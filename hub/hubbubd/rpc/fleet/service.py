@@ -27,6 +27,10 @@ URI_NAME = "hubbub:member:"
 """How the URI name of a member's certificate begins; the member's name follows."""
 
 
+class _Lost(Unavailable):
+    """This member has lost the server while it told of it."""
+
+
 class FleetService:
     """Implements hubbub.fleet.v1.FleetService with the servicers of the API, without what is around their RPCs."""
 
@@ -93,12 +97,15 @@ class FleetService:
                     await context.write(pb.ForwardStreamResponse(response=response))
         except grpc.aio.InternalError:
             return  # the other member has gone while a response was being written
+        except _Lost as exc:
+            # Not as a response: one may still be on its way, and gRPC takes no other before its end.
+            await status.abort(context, exc)
         except Exception as exc:  # noqa: BLE001
             await context.write(pb.ForwardStreamResponse(failed=status.status_of(exc).SerializeToString()))
 
     @asynccontextmanager
     async def _while_owned(self, server: str) -> AsyncGenerator[None]:
-        """Cut the block short once this member does not have the server any more. Raises Unavailable (OWNER_LOST)."""
+        """Cut the block short once this member does not have the server any more. Raises _Lost (OWNER_LOST)."""
         if not server:
             yield
             return
@@ -110,7 +117,7 @@ class FleetService:
             finally:
                 lost.cancel()
         if scope.cancelled_caught:
-            raise Unavailable(
+            raise _Lost(
                 f"{self._name} does not have {server} any more",
                 reason="OWNER_LOST",
                 metadata={"server": server, "member": self._name},

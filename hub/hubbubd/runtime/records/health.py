@@ -1,6 +1,6 @@
 """Health of the store: a circuit breaker that opens at a failed write and closes after a successful probe."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import structlog
@@ -25,16 +25,28 @@ class Health:
         self._well = True
         self.problem = ""
         self._pulse = Pulse()
+        self._ready: Callable[[], bool] = lambda: True
+        self._told = True
 
     @property
     def well(self) -> bool:
         """Whether the hub accepts new work."""
-        return self._well and not self._pulse.closed
+        return self._well and self._ready() and not self._pulse.closed
 
     @property
     def writable(self) -> bool:
         """Whether the store can be written, also during shutdown."""
         return self._well
+
+    def require(self, ready: Callable[[], bool]) -> None:
+        """Have the hub be well only while `ready` says so, too; `reconsider` says that it may say another."""
+        self._ready = ready
+
+    def reconsider(self) -> None:
+        """Tell those who watch if the hub has become well, or is not any more."""
+        if self.well != self._told:
+            self._told = self.well
+            self._pulse.beat()
 
     def failed(self, exc: Exception) -> None:
         """Note a failed write; `problem` has the reason until a probe succeeds."""

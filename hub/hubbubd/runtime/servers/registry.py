@@ -126,6 +126,12 @@ class Servers:
         """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""
         return {*self._configured, *(record.name for record in self._table)}
 
+    def differing(self) -> list[str]:
+        """Return the names of the servers of this hub's files that another member has from another file."""
+        others = [record for record in self._table if not self._ownership.owns(record.name)]
+        own = [(record, self._configured.get(record.name)) for record in others if record.source == "file"]
+        return [record.name for record, config in own if config and config.fingerprint != record.fingerprint]
+
     def elsewhere(self) -> list[str]:
         """Return the names of the servers that other members of a fleet have, or none yet, in no particular order."""
         return [each.name for each in self._table if each.name not in self._running] if self._ownership.me else []
