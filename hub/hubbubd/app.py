@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
-from hubbubd.store import StoreError, engines
+from hubbubd.store import StoreError, StoreUnavailable, engines
 from hubbubd.store.membership import Membership
 from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 LOCAL_SOCKET = "hub.sock"
+
+ANEW_S = 1.0
+"""Seconds until a member that cannot start anew tries it again."""
 
 DONE, FAILED, USAGE = 0, 1, 2
 """Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
@@ -157,13 +160,33 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
                 surroundings = Surroundings(
                     local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
                 )
-                while await _live(settings, load, surroundings):
-                    log.warning("this member of the fleet starts anew: others have taken its servers")
-                    settings = load()
+                await lives(lambda first: _live(settings if first else load(), load, surroundings), signals)
         finally:
             async with anyio.create_task_group() as closing:
                 for close in (tracer.close, meter.close):
                     closing.start_soon(to_thread.run_sync, close)
+
+
+async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
+    """Live until `live`, told whether it is the first time, says that it was the last life, or until a signal.
+
+    A later life waits for a database that is away; the first one ends with an error, so that whoever starts it is told.
+    """
+    first = True
+    while True:
+        try:
+            if not await live(first):
+                return
+            log.warning("this member of the fleet starts anew: others have taken its servers")
+        except Exception as exc:
+            cause = first_cause(exc)
+            if first or not isinstance(cause, StoreUnavailable):
+                raise
+            log.warning("the database is away; this member starts anew when it is back", error=str(cause))
+            with anyio.move_on_after(ANEW_S):
+                await anext(signals)
+                return
+        first = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

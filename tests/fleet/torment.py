@@ -187,6 +187,8 @@ class Torment:
     async def _serves(self, name: str) -> None:
         """Waits until a member takes part, and calls through it are answered."""
         while True:
+            member = self.fleet.all[name]
+            assert member.up, f"{name} has ended by itself:\n{member.log()[-2000:]}"
             try:
                 if await self.history.lives(name) is not None:
                     break

@@ -1,0 +1,68 @@
+"""The lives of a member: one that was given up starts anew, and waits for its database when that is away."""
+
+import signal
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from hubbubd.app import lives
+from hubbubd.store import StoreUnavailable
+
+Outcome = bool | Exception
+
+
+def script(*outcomes: Outcome) -> tuple[Callable[[bool], Awaitable[bool]], list[bool]]:
+    """Lives that end so, one after the other; and which of them was told to be the first."""
+    left, told = list(outcomes), list[bool]()
+
+    async def live(first: bool) -> bool:
+        told.append(first)
+        outcome = left.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return live, told
+
+
+class Signals:
+    """Signals that come at once, or never; waiting for them can be given up."""
+
+    def __init__(self, *, come: bool) -> None:
+        self._come = come
+
+    def __aiter__(self) -> "Signals":
+        return self
+
+    async def __anext__(self) -> signal.Signals:
+        if not self._come:
+            await anyio.sleep_forever()
+        return signal.SIGTERM
+
+
+AWAY = StoreUnavailable("away")
+
+
+async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew() -> None:
+    live, told = script(True, ExceptionGroup("tasks", [AWAY]), AWAY, True, False)
+    await lives(live, Signals(come=False))
+    assert told == [True, False, False, False, False]
+
+
+async def test_it_ends_by_a_signal_while_it_waits() -> None:
+    live, told = script(True, AWAY)
+    await lives(live, Signals(come=True))
+    assert told == [True, False]
+
+
+async def test_the_first_life_does_not_wait() -> None:
+    live, _ = script(AWAY)
+    with pytest.raises(StoreUnavailable):
+        await lives(live, Signals(come=False))
+
+
+async def test_a_bug_is_raised() -> None:
+    live, _ = script(True, ValueError("a bug"))
+    with pytest.raises(ValueError, match="a bug"):
+        await lives(live, Signals(come=False))
