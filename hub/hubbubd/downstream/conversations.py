@@ -36,7 +36,7 @@ LOST: Final = (
 )
 
 
-_RESTARTS: Final = frozenset({"HUB_RESTARTED", "SHUTTING_DOWN"})
+_RESTARTS: Final = frozenset({"HUB_RESTARTED", "OWNER_LOST", "SHUTTING_DOWN"})
 
 
 class Conversations:

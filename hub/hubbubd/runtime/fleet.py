@@ -381,7 +381,12 @@ class Fleet:
             return
 
         def may_go(server: str) -> bool:
-            settled = server in self._taken and server not in self._moves.servers and server != UPKEEP
+            settled = (
+                server in self._taken
+                and server not in self._moves.servers
+                and server != UPKEEP
+                and not self.home(server)
+            )
             return settled and self._kept_until.get(server, now) <= now and self._servers.idle(server)
 
         if (found := self.view().to_hand_on(may_go)) is not None:

@@ -169,7 +169,11 @@ class Servers:
                 await self._forget(record)
         elif record is not None:
             config = await self._secrets.complete(record)
-            self._running.keep(replace(record, config=config, connection=Connection(), pid=None))
+            self._running.keep(
+                replace(
+                    record, config=config, connection=Connection(), pid=None, home=record.home or self._ownership.me
+                )
+            )
 
     async def leave(self, name: str, fault: Fault) -> None:
         """Let go of a server that another member will have; its calls end, but for those that go on there."""
