@@ -48,8 +48,7 @@ log = structlog.get_logger(__name__)
 
 LOCAL_SOCKET = "hub.sock"
 
-ANEW_S = 1.0
-"""Seconds until a member that cannot start anew tries it again."""
+ANEW_S = 1.0  # seconds until a member that cannot start anew tries it again
 
 DONE, FAILED, USAGE = 0, 1, 2
 """Exit statuses; 2 for wrong usage and configuration, as shells and argparse have it."""
@@ -168,10 +167,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
 
 
 async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
-    """Live until `live`, told whether it is the first time, says that it was the last life, or until a signal.
-
-    A later life waits for a database that is away; the first one ends with an error, so that whoever starts it is told.
-    """
+    """Live until `live`, told whether it is the first life, says it is over; a later life waits for its database."""
     first = True
     while True:
         try:
