@@ -405,7 +405,7 @@ async def test_a_caller_whose_patience_is_over_goes_on_without_the_answer(hub: A
             assert patience.cancelled_caught
 
 
-PARTS = 11
+PARTS = 12
 # What only a program with an event loop can use: it serves until it is cancelled.
 ENDLESS = {"Inbox.work", "Hub.serve"}
 

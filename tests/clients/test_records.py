@@ -14,7 +14,18 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 from grpc import StatusCode, aio
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import (
+    admin_pb2,
+    call_pb2,
+    catalog_pb2,
+    common_pb2,
+    event_pb2,
+    fleet_pb2,
+    inbox_pb2,
+    mcp_pb2,
+    server_pb2,
+    task_pb2,
+)
 from hubbub_client import admin, audit, numbers, reading, records, tokens
 from hubbub_client.admin import HubStatus
 from hubbub_client.errors import DETAILS_KEY, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
@@ -57,6 +68,16 @@ MESSAGES: dict[str, Any] = {
     "ApiToken": admin_pb2.ApiToken,
     "CreateTokenResponse": admin_pb2.CreateTokenResponse,
     "Caller": admin_pb2.Caller,
+    **{
+        name: getattr(fleet_pb2, name)
+        for name in (
+            "FleetMember",
+            "GetFleetResponse",
+            "MoveServerResponse",
+            "RotateVaultKeyResponse",
+            "UnownedServer",
+        )
+    },
 }
 
 ENUMS = [

@@ -39,6 +39,7 @@ EXCEPTIONS = {
         "int": "of digits that a pattern has counted, within the range of the field",
         "float": "of digits that a pattern has counted; what is past a double is refused",
     },
+    "hub/hubbubd/rpc/members.py": {"FromMicroseconds": "bounded"},
     "hub/hubbubd/rpc/spec_fields.py": {"FromMicroseconds": "of what a reader has bounded"},
     "clients/hubbub_tui/pane.py": {"int": "of the time of this machine"},
     "clients/hubbub_agent/limits.py": {"int": "of constants"},

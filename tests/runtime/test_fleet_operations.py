@@ -303,7 +303,7 @@ async def test_a_member_serves_only_while_it_may_act(fleet: Members) -> None:
 
 
 async def findings(member: Running) -> list[Finding]:
-    return await checked(member.fleet, member.hub.servers.differing())
+    return await checked(member.fleet, member.hub.servers.candidates.differing())
 
 
 async def test_a_fleet_that_is_well_has_only_good_findings(fleet: Members) -> None:

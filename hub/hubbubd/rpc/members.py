@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from hubbubd.runtime.fleet import Fleet
     from hubbubd.runtime.fleet_operations import Operations
 
+MOST_S = 1e9
+"""The longest time that is told, in seconds."""
+
 _STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in Standing}
 
 
@@ -95,5 +98,5 @@ def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember
 
 def _duration(seconds: float) -> Duration:
     found = Duration()
-    found.FromMicroseconds(round(seconds * 1_000_000))
+    found.FromMicroseconds(round(min(seconds, MOST_S) * 1_000_000))
     return found

@@ -84,7 +84,7 @@ async def _fleet(hub: Hub) -> list[Finding]:
         return []
     from hubbubd.runtime.fleet_diagnostics import checked  # lazy: few hubs are members of a fleet
 
-    return await checked(hub.fleet, hub.servers.differing())
+    return await checked(hub.fleet, hub.servers.candidates.differing())
 
 
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:

@@ -161,7 +161,7 @@ class Hub:
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
             hub = cls._wire(ground, connector, given, load or (lambda: given))
             if fleet is not None:
-                fleet.join(ledger, tables.leases, hub.servers, hub, meter)
+                fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter)
                 hub.fleet = fleet
             try:
                 await hub._recover(configured, background)

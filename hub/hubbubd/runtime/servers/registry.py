@@ -27,6 +27,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.ownership import Ownership, Taking, changing
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
+from hubbubd.runtime.servers.candidates import Candidates
 from hubbubd.runtime.servers.configured import afresh, lasting_roots, new_record
 from hubbubd.runtime.servers.confining import Confining
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
@@ -39,10 +40,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
-
-
-DIFFERS_S = 10.0
-"""Seconds by which members go first whose files have the same server under a name as the records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,16 +119,6 @@ class Servers:
         """Return the names of all servers, sorted."""
         return sorted({*self._running, *self.elsewhere()})
 
-    def known(self) -> set[str]:
-        """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""
-        return {*self._configured, *(record.name for record in self._table)}
-
-    def differing(self) -> list[str]:
-        """Return the names of the servers of this hub's files that another member has from another file."""
-        others = [record for record in self._table if not self._ownership.owns(record.name)]
-        own = [(record, self._configured.get(record.name)) for record in others if record.source == "file"]
-        return [record.name for record, config in own if config and config.fingerprint != record.fingerprint]
-
     def elsewhere(self) -> list[str]:
         """Return the names of the servers that other members of a fleet have, or none yet, in no particular order."""
         return [each.name for each in self._table if each.name not in self._running] if self._ownership.me else []
@@ -146,6 +133,17 @@ class Servers:
         """Note the servers of the files."""
         self._confining.warn()
         self._configured = configured
+
+    @property
+    def candidates(self) -> Candidates:
+        """Which of them this member of a fleet may have."""
+        return Candidates(
+            table=self._table,
+            running=self._running,
+            confining=self._confining,
+            configured=lambda: self._configured,
+            ownership=self._ownership,
+        )
 
     async def take(self, taking: Taking) -> None:
         """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
@@ -182,35 +180,9 @@ class Servers:
     async def _leave(self, about: tuple[str, Fault]) -> None:
         await self._running.leave(*about)
 
-    def waits(self, server: str) -> float | None:
-        """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
-
-        A server of files belongs where a file has it, one that starts a command belongs where it was added.
-        """
-        record, config = self._table.record(server), self._configured.get(server)
-        if config is not None:
-            known = record is None or record.source == "api" or record.fingerprint == config.fingerprint
-            return 0.0 if known else DIFFERS_S
-        if record is None or record.source == "file":
-            return None
-        if self.home(server) not in ("", self._ownership.me):
-            return None
-        return 0.0 if self._confining.admits(record) else None
-
     def at_work(self, server: str) -> bool:
         """Return whether this hub has put a server to work."""
         return server in self._running
-
-    def home(self, server: str) -> str:
-        """Return the only member that may have a server: where it was added, if it starts a command; else empty."""
-        record = self._table.record(server)
-        alone = record is not None and record.source == "api" and record.config.transport == "stdio"
-        return record.home if record is not None and alone else ""
-
-    def idle(self, server: str) -> bool:
-        """Return whether no call of a server is under way."""
-        kept = self._running.get(server)
-        return kept is None or not kept.queue.calls
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
         """Apply the servers of reloaded files and the live settings. Unchanged servers are not touched.

@@ -1,0 +1,70 @@
+"""Which servers this member of a fleet may have, and after whom."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hubbubd.config import ServerConfig
+from hubbubd.core.server import ServerRecord
+from hubbubd.runtime.ownership import Ownership
+from hubbubd.runtime.records import Table
+from hubbubd.runtime.servers.confining import Confining
+from hubbubd.runtime.servers.running import Running
+
+DIFFERS_S: Final = 10.0
+"""Seconds by which members go first whose files have the same server under a name as the records."""
+
+
+class Candidates:
+    """The servers that there are, as a member looks at them; implements `runtime.ownership.Candidates`."""
+
+    def __init__(
+        self,
+        *,
+        table: Table[ServerRecord],
+        running: Running,
+        confining: Confining,
+        configured: Callable[[], Mapping[str, ServerConfig]],
+        ownership: Ownership,
+    ) -> None:
+        """`configured` returns the servers of this member's files."""
+        self._table = table
+        self._running = running
+        self._confining = confining
+        self._configured = configured
+        self._ownership = ownership
+
+    def waits(self, server: str) -> float | None:
+        """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
+
+        A server of files belongs where a file has it, one that starts a command belongs where it was added.
+        """
+        record, config = self._table.record(server), self._configured().get(server)
+        if config is not None:
+            known = record is None or record.source == "api" or record.fingerprint == config.fingerprint
+            return 0.0 if known else DIFFERS_S
+        if record is None or record.source == "file":
+            return None
+        if self.home(server) not in ("", self._ownership.me):
+            return None
+        return 0.0 if self._confining.admits(record) else None
+
+    def home(self, server: str) -> str:
+        """Return the only member that may have a server: where it was added, if it starts a command; else empty."""
+        record = self._table.record(server)
+        alone = record is not None and record.source == "api" and record.config.transport == "stdio"
+        return record.home if record is not None and alone else ""
+
+    def idle(self, server: str) -> bool:
+        """Return whether no call of a server is under way."""
+        kept = self._running.get(server)
+        return kept is None or not kept.queue.calls
+
+    def known(self) -> set[str]:
+        """Return the names of all servers, and of those of this hub's files that nobody has put to work yet."""
+        return {*self._configured(), *(record.name for record in self._table)}
+
+    def differing(self) -> list[str]:
+        """Return the names of the servers of this hub's files that another member has from another file."""
+        others = [record for record in self._table if not self._ownership.owns(record.name)]
+        own = [(record, self._configured().get(record.name)) for record in others if record.source == "file"]
+        return [record.name for record, config in own if config and config.fingerprint != record.fingerprint]
