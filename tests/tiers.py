@@ -19,7 +19,7 @@ import pytest
 HERE = Path(__file__).parent
 
 WHOLE_PLACES = (
-    *("conformance/", "deploy/", "fleet/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
+    *("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
     *("downstream/test_many_races.py", "e2e/test_hosts_kills.py", "e2e/test_hosts_many_results.py"),
     "e2e/test_many_sessions.py",
     "e2e/test_run_fleet.py",
