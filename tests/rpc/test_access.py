@@ -15,7 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
@@ -139,6 +139,12 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("ListHosts", mcp_pb2.ListHostsRequest(), {V, R, OP, A}),
     ("ListAuditEntries", admin_pb2.ListAuditEntriesRequest(), {A}),
     ("RevokeToken", admin_pb2.RevokeTokenRequest(name="new"), {A}),
+    ("GetFleet", fleet_pb2.GetFleetRequest(), {V, R, OP, A}),
+    ("MoveServer", fleet_pb2.MoveServerRequest(server=SERVER), {A}),
+    ("DrainMember", fleet_pb2.DrainMemberRequest(), {A}),
+    ("ResumeMember", fleet_pb2.ResumeMemberRequest(), {A}),
+    ("ExpelMember", fleet_pb2.ExpelMemberRequest(member="x"), {A}),
+    ("RotateVaultKey", fleet_pb2.RotateVaultKeyRequest(), {A}),
 ]
 
 # What is about one server: who may, given the role for that server.

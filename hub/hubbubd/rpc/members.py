@@ -54,7 +54,8 @@ class FleetAdminService:
         return pb.ResumeMemberResponse(member=await self._stand(request.member, Standing.LIVE))
 
     async def _stand(self, member: str, standing: Standing) -> str:
-        return await self._operations().stand(requests.optional(member, "member") or "", standing)
+        wanted = requests.optional(member, "member") or ""
+        return await self._operations().stand(wanted, standing)
 
     async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
         member = requests.identifier(request.member, "member")
