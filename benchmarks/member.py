@@ -32,7 +32,8 @@ SERVER, OWNER, TOKEN, MAX_BYTES = "light", "owner", "bench", 16 * 1024 * 1024
 class Fixed:
     """An ownership that does not change."""
 
-    def __init__(self, owner: Owner | None) -> None:
+    def __init__(self, me: str, owner: Owner | None) -> None:
+        self.me = me
         self._owner = owner
 
     def owns(self, server: str) -> bool:
@@ -43,6 +44,9 @@ class Fixed:
 
     def owner(self, server: str) -> Owner | None:
         return self._owner if server == SERVER else None
+
+    def is_free(self, server: str) -> bool:
+        return False
 
     def others(self) -> list[Owner]:
         return [] if self._owner is None else [self._owner]
@@ -56,7 +60,7 @@ async def main(name: str, directory: Path, forward: str | None) -> None:
     pair = Authority.open(directory).member(name)
     fleet = FleetSettings(name=name, listen="127.0.0.1:0", ca=directory / "ca.pem", cert=pair.cert, key=pair.key)
     port = FleetPort(fleet, MAX_BYTES)
-    ownership = Fixed(Owner(OWNER, 1, forward) if forward else None)
+    ownership = Fixed(name, Owner(OWNER, 1, forward) if forward else None)
     own = {} if forward else {SERVER: ServerConfig(name=SERVER, max_in_flight=32, **stdio_server("light_stdio.py"))}
     data = directory / name
     store = await SqliteStore.open(data / "hub.db")

@@ -71,9 +71,12 @@ FILES_OF_HUB: list[bytes] = []
 LASTING = ("web", "tui", "agent")
 OF_THE_PERSON = {"config", "init", "up", "down", "service"}
 """What works on files of the person, and starts an editor, the hub or its service: tests/e2e has these."""
+COPIES = ("store", "copy")
+"""It starts a process and hears signals, which only a process's own thread can: tests/e2e has it."""
 
 # Their exit status is what they found, which stands on stdout.
 VERDICTS = {("doctor",), ("health",), ("mcp", "check"), ("calls", "watch")}
+VERDICTS |= {("fleet", each) for each in ("move", "drain", "rotate-key")}
 GROUP = "commands"
 # A command that waits for a hub to come would wait five seconds for one that never comes.
 PATIENCE_S = 0.2
@@ -89,7 +92,7 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     FILES_OF_HUB[:] = [(directory / "client.json").read_bytes()]
     root = whole()
-    commands = [each for each in _commands(root, ()) if each[0][0] not in OF_THE_PERSON]
+    commands = [each for each in _commands(root, ()) if each[0][0] not in OF_THE_PERSON and each[0] != COPIES]
 
     def one(number: int) -> str:
         chance = hub.chance = Chance(seed, "command_line", number)
