@@ -89,6 +89,8 @@ class FleetService:
         except HubError as exc:
             await status.abort(context, exc)
         try:
+            # Ahead of the first response: gRPC would send it again with the status of a stream that ends in between.
+            await context.send_initial_metadata(())
             async with (
                 self._while_owned(request.opening.server),
                 aclosing(rpc.serve(rpc.parse(request.request))) as steps,
