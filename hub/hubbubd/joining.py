@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import anyio
 import structlog
+from anyio import to_thread
 
 from hubbubd.clock import Clock
 from hubbubd.config.fleet import FleetSettings
@@ -59,7 +60,7 @@ class Joining:
     @asynccontextmanager
     async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:
         """Open the vault of the fleet. Raises ConfigError, StoreError and StoreUnavailable."""
-        keys = VaultKeys.load(self.settings.vault_key_file, os.environ)
+        keys = await to_thread.run_sync(VaultKeys.load, self.settings.vault_key_file, os.environ)
         vault = await PostgresVault.open(store, keys, self.membership.name, self.membership.life)
 
         async def rotate_key() -> tuple[int, int]:
