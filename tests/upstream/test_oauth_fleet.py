@@ -136,6 +136,8 @@ async def test_a_token_that_another_member_has_renewed_is_taken_over_and_not_ren
         await a.world.until_state(State.CONNECTED)
         async with join("b") as b:
             await b.world.until_state(State.CONNECTED)
+            # Then neither has a request of its own to send, which would renew the token beside the call.
+            await until(lambda: guarded.script.seen.count(("POST", "tools/list")) == 2)
             guarded.valid.clear()
             assert await b.call() is None
             assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code", "refresh_token"]
