@@ -167,7 +167,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
 
 
 async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[signal.Signals]) -> None:
-    """Live until `live`, told whether it is the first life, says it is over; a later life waits for its database."""
+    """Live until `live`, told if it is the first life, says it is over; a later one waits for database and ports."""
     first = True
     while True:
         try:
@@ -176,9 +176,9 @@ async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[
             log.warning("this member of the fleet starts anew: others have taken its servers")
         except Exception as exc:
             cause = first_cause(exc)
-            if first or not isinstance(cause, StoreUnavailable):
+            if first or not isinstance(cause, StoreUnavailable | OSError):
                 raise
-            log.warning("the database is away; this member starts anew when it is back", error=str(cause))
+            log.warning("this member cannot start anew yet; it tries again", error=str(cause))
             with anyio.move_on_after(ANEW_S):
                 await anext(signals)
                 return

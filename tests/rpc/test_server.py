@@ -73,6 +73,16 @@ def test_an_answer_over_http_is_sent_at_once() -> None:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+async def test_a_start_that_is_cut_short_leaves_the_port_free(hub: Hub) -> None:
+    with bound_socket("127.0.0.1:0")[0] as free:
+        port = free.getsockname()[1]
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with serve(hub, listen=f"127.0.0.1:{port}", gate=gate(hub)):
+            await anyio.lowlevel.checkpoint()
+    bound_socket(f"127.0.0.1:{port}")[0].close()
+
+
 async def test_a_busy_port_is_named(hub: Hub) -> None:
     async with serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address:
         with pytest.raises(OSError, match=f"cannot listen on {address}: Address already in use"):

@@ -1,4 +1,4 @@
-"""The lives of a member: one that was given up starts anew, and waits for its database when that is away."""
+"""The lives of a member: one that was given up starts anew, and waits for its database, and for its ports."""
 
 import signal
 from collections.abc import Awaitable, Callable
@@ -42,6 +42,7 @@ class Signals:
 
 
 AWAY = StoreUnavailable("away")
+BUSY = OSError("cannot listen on 127.0.0.1:1: Address already in use")
 
 
 async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew() -> None:
@@ -50,15 +51,22 @@ async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew
     assert told == [True, False, False, False, False]
 
 
+async def test_so_it_does_for_a_port_that_somebody_has_taken_in_between() -> None:
+    live, told = script(True, BUSY, ExceptionGroup("tasks", [BUSY]), False)
+    await lives(live, Signals(come=False))
+    assert told == [True, False, False, False]
+
+
 async def test_it_ends_by_a_signal_while_it_waits() -> None:
     live, told = script(True, AWAY)
     await lives(live, Signals(come=True))
     assert told == [True, False]
 
 
-async def test_the_first_life_does_not_wait() -> None:
-    live, _ = script(AWAY)
-    with pytest.raises(StoreUnavailable):
+@pytest.mark.parametrize("wrong", [AWAY, BUSY])
+async def test_the_first_life_does_not_wait(wrong: Exception) -> None:
+    live, _ = script(wrong)
+    with pytest.raises(type(wrong)):
         await lives(live, Signals(come=False))
 
 

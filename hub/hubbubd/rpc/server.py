@@ -113,7 +113,8 @@ async def serve(
     address = listening.bind(server, listen, grpc_credentials(tls) if tls else None)
     if local is not None:
         listening.bind(server, f"{UNIX}{local}")
-    await server.start()
+    with anyio.CancelScope(shield=True):  # cut short, it would start all the same, and nobody would stop it
+        await server.start()
     try:
         yield address
     finally:
