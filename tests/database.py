@@ -40,7 +40,12 @@ class Postgres:
     def start(self) -> None:
         """Start it again, on the same port."""
         options = f"-p {self.port} -k {self.data} -c listen_addresses=127.0.0.1"
-        self._control("start", "-w", "-l", f"{self.data}.log", "-o", options)
+        log = Path(f"{self.data}.log")
+        try:
+            self._control("start", "-w", "-l", log, "-o", options)
+        except NoDatabase as error:
+            said = log.read_text(errors="replace")[-1000:] if log.exists() else ""
+            raise NoDatabase(f"{error}\n{said}") from None
 
     def psql(self, statement: str) -> str:
         """Run one statement; return what it returns, a line per row."""
@@ -65,7 +70,7 @@ class Postgres:
         """Make a standby the server that takes writes."""
         self._control("promote", "-w")
 
-    def _control(self, *words: str) -> None:
+    def _control(self, *words: str | Path) -> None:
         assert self.programs
         _run(self.programs / "pg_ctl", "-D", str(self.data), *words)
 
