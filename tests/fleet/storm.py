@@ -115,8 +115,11 @@ class Storm:
         places = anyio.Semaphore(self.together)
 
         async def one(what: str) -> None:
-            with anyio.fail_after(ROUND_S):
-                took = await getattr(torment, what)()
+            try:
+                with anyio.fail_after(ROUND_S):
+                    took = await getattr(torment, what)()
+            except TimeoutError:
+                raise AssertionError(f"{what}: not well after {ROUND_S} s: {torment.refused}") from None
             self.memory.counts[what] += 1
             say(f"{what}: {took}")
             places.release()

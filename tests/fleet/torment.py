@@ -45,6 +45,8 @@ class Torment:
     clients: dict[str, Any] = field(default_factory=dict[str, Any])
     busy: set[str] = field(default_factory=set[str])
     """The members that something befalls now."""
+    refused: dict[str, str] = field(default_factory=dict[str, str])
+    """By server, why the last probing call was not answered."""
 
     @property
     def history(self) -> History:
@@ -206,13 +208,17 @@ class Torment:
     async def _answers(self, server: str, names: list[str]) -> None:
         tool, arguments = PROBES[server[:-1]]
         while True:
-            client = self.clients[self.chance.choice(names)]
+            name = self.chance.choice(names)
+            why = f"no answer within {CALL_S:g} s"
             with anyio.move_on_after(CALL_S):
                 try:
-                    await client.call_tool(server, tool, arguments)
+                    await self.clients[name].call_tool(server, tool, arguments)
+                    self.refused.pop(server, None)
                     return
                 except HubbubError as error:
                     self.memory.counts[f"probes refused {error.reason or error.code}"] += 1
+                    why = str(error)
+            self.refused[server] = f"{server} at {name}: {why}"
             await anyio.sleep(POLL_S)
 
 
