@@ -40,7 +40,8 @@ SERVERS = {f"{kind}{number}": module for kind, module in MODULES.items() for num
 LASTING = tuple(name for name in SERVERS if not name.startswith("plain"))
 TOOLS = {"plain": ("ask",), "mrtr": ("three_forms", "two_rounds"), "ext": ("greet",)}
 CALLS: Calls = tuple((name, tool, dict) for name in SERVERS for tool in TOOLS[name[:-1]])
-PEOPLE = ("ann", "bob", "cyd", "dee")
+PEOPLE = 4
+"""Each has four calls under way, and answers what all are asked."""
 ALONE = ("restarts", "failovers")
 """What befalls all at once."""
 LIMIT_S = 120
@@ -74,6 +75,7 @@ class Storm:
     lease_ttl_s: float
     together: int = 1
     """How many members something befalls at a time; at least one is left in peace."""
+    people: int = PEOPLE
     memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
 
     @property
@@ -97,7 +99,7 @@ class Storm:
             )
             torment = Torment(fleet, both, chance, self.memory, self.lease_ttl_s)
             await torment.begin(stack)
-            people = [await self._person(stack, fleet, number, name) for number, name in enumerate(PEOPLE)]
+            people = [await self._person(stack, fleet, number) for number in range(self.people)]
             watches = {"inbox": Seen(), "calls": Seen(), "tasks": Seen()}
             tasks = await stack.enter_async_context(anyio.create_task_group())
             begun = anyio.CancelScope()
@@ -183,8 +185,9 @@ class Storm:
             if request is not None and request.server.startswith("plain") and received[value] > 1:
                 self.memory.wrong(f"{request.id}: its plain answer {value!r} was delivered {received[value]} times")
 
-    async def _person(self, stack: AsyncExitStack, fleet: Members, number: int, name: str) -> Person:
+    async def _person(self, stack: AsyncExitStack, fleet: Members, number: int) -> Person:
         """Each second one knows all members, from a different one on; the others know two."""
+        name = f"person-{number}"
         client = await stack.enter_async_context(
             hubbub_client.connect(self._addresses(fleet, number), fleet.token, name=name, connect_timeout_s=1)
         )
@@ -228,13 +231,16 @@ async def main() -> int:
         parser.add_argument(f"--{each.name}", type=int, default=0)
     parser.add_argument("--ttl", type=float, default=6.0, help="lease_ttl_s of the members, in seconds")
     parser.add_argument("--together", type=int, choices=(1, 2), default=1, help="members that suffer at a time")
+    parser.add_argument("--people", type=int, default=PEOPLE, help="who have four calls each under way, and answer")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="a directory for logs, which stays")
     options = parser.parse_args()
     plan = Plan(**{each.name: getattr(options, each.name) for each in fields(Plan)})
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="hubbub-fleet-") as directory:
-        storm = Storm(options.keep or Path(directory), options.seed, options.ttl, options.together)
+        storm = Storm(
+            options.keep or Path(directory), options.seed, options.ttl, together=options.together, people=options.people
+        )
         print(f"seed {options.seed}", flush=True)
         await storm.run(plan, lambda line: print(f"{monotonic() - began:6.0f} s  {line}", flush=True))
     print(report(storm.memory))

@@ -1,7 +1,7 @@
 """What befalls a fleet: one kill, stop, partition, restart or failover, until those concerned serve again."""
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -77,7 +77,7 @@ class Torment:
         async with anyio.create_task_group() as starting:
             if at_once:
                 starting.start_soon(victim.start)
-            await self._answered(servers, [*self._others(), *([victim.name] if at_once else [])])
+            await self._answered(servers, lambda: [*self._others(), *([victim.name] if at_once else [])])
             self._note("restart after a kill" if at_once else "takeover after a kill", begun, bool(servers))
             if not at_once:
                 starting.start_soon(victim.start)
@@ -95,7 +95,7 @@ class Torment:
         try:
             async with anyio.create_task_group() as together:
                 together.start_soon(anyio.sleep, LONG * self.lease_ttl_s * self.chance.uniform(1, 1.2))
-                await self._answered(servers, self._others())
+                await self._answered(servers, self._others)
                 self._note("takeover after a stop", begun, bool(servers))
         finally:
             victim.wake()
@@ -117,7 +117,7 @@ class Torment:
             async with anyio.create_task_group() as together:
                 together.start_soon(anyio.sleep, LONG * self.lease_ttl_s * self.chance.uniform(1, 1.2))
                 if kind == "database":
-                    await self._answered(servers, self._others())
+                    await self._answered(servers, self._others)
                     self._note("takeover after a partition", begun, bool(servers))
         finally:
             for gate in gates:
@@ -197,18 +197,18 @@ class Torment:
             except (OSError, asyncpg.PostgresError):
                 pass
             await anyio.sleep(POLL_S)
-        await self._answered([f"{kind}{number}" for kind in PROBES for number in (1, 2)], [name])
+        await self._answered([f"{kind}{number}" for kind in PROBES for number in (1, 2)], lambda: [name])
 
-    async def _answered(self, servers: list[str], names: list[str]) -> None:
-        """Waits until each of these servers has answered a call that was made at one of these members."""
+    async def _answered(self, servers: list[str], names: Callable[[], list[str]]) -> None:
+        """Waits until each of these servers has answered a call that was made at one of these members, as of then."""
         async with anyio.create_task_group() as together:
             for server in servers:
                 together.start_soon(self._answers, server, names)
 
-    async def _answers(self, server: str, names: list[str]) -> None:
+    async def _answers(self, server: str, names: Callable[[], list[str]]) -> None:
         tool, arguments = PROBES[server[:-1]]
         while True:
-            name = self.chance.choice(names)
+            name = self.chance.choice(names())
             why = f"no answer within {CALL_S:g} s"
             with anyio.move_on_after(CALL_S):
                 try:
