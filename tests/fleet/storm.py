@@ -45,8 +45,11 @@ PEOPLE = 4
 ALONE = ("restarts", "failovers")
 """What befalls all at once."""
 LIMIT_S = 120
-ROUND_S = 60
-"""Of one kill, stop, partition, restart or failover, until all members are well again; more is a fault."""
+ROUND_S = 120
+"""Of one kill, stop, partition, restart or failover, until all members are well again; more is a fault.
+
+A member can be cut off from others by what befalls one of those meanwhile.
+"""
 
 
 @dataclass(frozen=True)
