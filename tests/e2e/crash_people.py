@@ -39,28 +39,40 @@ def ended_call(error: HubbubError) -> bool:
 
 
 class Person:
-    """One frontend with a connection of its own."""
+    """One frontend with a connection of its own. `pace`: so many times as slow as one of a few."""
 
-    def __init__(self, name: str, client: hubbub_client.Hub, memory: Memory, seed: str, calls: Calls = CALLS) -> None:
+    def __init__(
+        self,
+        name: str,
+        client: hubbub_client.Hub,
+        memory: Memory,
+        seed: str,
+        *,
+        calls: Calls = CALLS,
+        open_calls: int = OPEN_CALLS,
+        pace: float = 1,
+    ) -> None:
         self.name = name
         self.client = client
         self.memory = memory
         self.random = random.Random(f"{seed}/{name}")
         self.hasty = False
         self._calls = calls
+        self._open_calls = open_calls
+        self._pace = pace
         self._answering: set[str] = set()
 
     # Calls
 
     async def call_forever(self) -> None:
         """Starts calls, with a few under way at once."""
-        places = anyio.Semaphore(OPEN_CALLS)
+        places = anyio.Semaphore(self._open_calls)
         async with anyio.create_task_group() as calls:
             while True:
                 await places.acquire()
                 server, tool, arguments = self.random.choice(self._calls)
                 calls.start_soon(self._call, places, server, tool, arguments())
-                await anyio.sleep(self.random.uniform(0, PAUSE_S))
+                await anyio.sleep(self.random.uniform(0, PAUSE_S * self._pace))
 
     async def _call(self, places: anyio.Semaphore, server: str, tool: str, arguments: dict[str, Any]) -> None:
         call_id = self.memory.new_call(self.name, server)
@@ -106,7 +118,7 @@ class Person:
         """Answers questions that nobody wanted at first."""
         async with anyio.create_task_group() as answers:
             while True:
-                await anyio.sleep(self.random.uniform(0, 20 * PAUSE_S))
+                await anyio.sleep(self.random.uniform(0, 20 * PAUSE_S * self._pace))
                 await self._quietly(lambda: self._look_again(answers))
 
     async def _look_again(self, answers: TaskGroup) -> None:
@@ -115,7 +127,7 @@ class Person:
 
     def consider(self, request: Any, answers: TaskGroup) -> None:
         """Answers a question, perhaps, unless it is at it."""
-        if request.id not in self._answering and (self.hasty or self.random.random() < 0.7):
+        if request.id not in self._answering and (self.hasty or self.random.random() < 0.7 / self._pace):
             self._answering.add(request.id)
             answers.start_soon(self._answer, request)
 

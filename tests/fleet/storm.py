@@ -27,7 +27,7 @@ import hubbub_client
 from ..e2e.conftest import child, environment
 from ..e2e.crash import answer_all, compare, listening, report
 from ..e2e.crash_model import Memory, Seen, judge, value_of
-from ..e2e.crash_people import Calls, Person, follow
+from ..e2e.crash_people import OPEN_CALLS, Calls, Person, follow
 from ..ports import reserved
 from . import history
 from .databases import databases
@@ -41,7 +41,7 @@ LASTING = tuple(name for name in SERVERS if not name.startswith("plain"))
 TOOLS = {"plain": ("ask",), "mrtr": ("three_forms", "two_rounds"), "ext": ("greet",)}
 CALLS: Calls = tuple((name, tool, dict) for name in SERVERS for tool in TOOLS[name[:-1]])
 PEOPLE = 4
-"""Each has four calls under way, and answers what all are asked."""
+"""Who call, and answer what all are asked."""
 ALONE = ("restarts", "failovers")
 """What befalls all at once."""
 LIMIT_S = 120
@@ -79,6 +79,8 @@ class Storm:
     together: int = 1
     """How many members something befalls at a time; at least one is left in peace."""
     people: int = PEOPLE
+    calls: int = OPEN_CALLS
+    """That each of them has under way."""
     memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
 
     @property
@@ -194,7 +196,9 @@ class Storm:
         client = await stack.enter_async_context(
             hubbub_client.connect(self._addresses(fleet, number), fleet.token, name=name, connect_timeout_s=1)
         )
-        return Person(name, client, self.memory, str(self.seed), CALLS)
+        # All of them together ask as much as a few would.
+        pace = self.people / PEOPLE
+        return Person(name, client, self.memory, str(self.seed), calls=CALLS, open_calls=self.calls, pace=pace)
 
     def _addresses(self, fleet: Members, number: int) -> str:
         turned = NAMES[number % len(NAMES) :] + NAMES[: number % len(NAMES)]
@@ -234,7 +238,8 @@ async def main() -> int:
         parser.add_argument(f"--{each.name}", type=int, default=0)
     parser.add_argument("--ttl", type=float, default=6.0, help="lease_ttl_s of the members, in seconds")
     parser.add_argument("--together", type=int, choices=(1, 2), default=1, help="members that suffer at a time")
-    parser.add_argument("--people", type=int, default=PEOPLE, help="who have four calls each under way, and answer")
+    parser.add_argument("--people", type=int, default=PEOPLE, help="who call and answer")
+    parser.add_argument("--calls", type=int, default=OPEN_CALLS, help="that each of them has under way")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="a directory for logs, which stays")
     options = parser.parse_args()
@@ -242,7 +247,12 @@ async def main() -> int:
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="hubbub-fleet-") as directory:
         storm = Storm(
-            options.keep or Path(directory), options.seed, options.ttl, together=options.together, people=options.people
+            options.keep or Path(directory),
+            options.seed,
+            options.ttl,
+            together=options.together,
+            people=options.people,
+            calls=options.calls,
         )
         print(f"seed {options.seed}", flush=True)
         await storm.run(plan, lambda line: print(f"{monotonic() - began:6.0f} s  {line}", flush=True))
