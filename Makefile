@@ -10,6 +10,7 @@
 #   make peers   what demo and tests run against        make chromium  the browser of the tests
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
+#   make races   of 50 answers at three members, RACES=10000 of them
 #   make fleet   that of members and databases of a fleet: KILLS, STOPS=50, PARTITIONS=50, RESTARTS=20, FAILOVERS=20
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
@@ -43,6 +44,7 @@ AWAY_S ?= 60
 MINUTES ?= 10
 INPUTS ?= 100000
 SECONDS ?= 60
+RACES ?= 10000
 # What `make run`, `make run-fleet`, `make test`, `make bench`, `make crash` and `make soak` pass on to the command behind them.
 ARGS ?=
 
@@ -53,7 +55,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -91,6 +93,10 @@ quick-and-real-tests: $(VENV)/dev.stamp mcp1
 # Faults at random between hub and servers, for longer than a test run has time for.
 faults: $(VENV)/dev.stamp
 	HUBBUB_FAULT_SESSIONS=$(SESSIONS) $(BIN)/pytest tests/upstream/test_faults_random.py $(ARGS)
+
+# Answers to one question at the members of a fleet, for longer than a test run has time for.
+races: $(VENV)/dev.stamp
+	HUBBUB_RACES=$(RACES) $(BIN)/pytest tests/runtime/test_races_of_members.py $(ARGS)
 
 # Inbox, queue, tasks and store beside their models, in a hundred times as many stories as a test run tells.
 models: $(VENV)/dev.stamp

@@ -122,6 +122,23 @@ class Series:
         self.rounds.append(Round(latencies_s, rate, self.clock() - cpu_s))
 
 
+async def paced(work: Work, *, rate: float, calls: int) -> list[float]:
+    """Do the work so many times, at this rate, whether or not that before has ended; return how long each took."""
+    took_s: list[float] = []
+
+    async def one() -> None:
+        began = perf_counter()
+        await work()
+        took_s.append(perf_counter() - began)
+
+    began = perf_counter()
+    async with anyio.create_task_group() as under_way:
+        for number in range(calls):
+            await anyio.sleep(max(began + number / rate - perf_counter(), 0))
+            under_way.start_soon(one)
+    return took_s
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The value that this share of all does not exceed."""
     return sorted(values)[math.ceil(len(values) * share) - 1]

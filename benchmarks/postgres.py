@@ -1,7 +1,7 @@
 """What a store in PostgreSQL costs beside one in a file, and how soon a member hears of what another one commits."""
 
-import asyncio
 import statistics
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -9,9 +9,14 @@ from itertools import count
 from pathlib import Path
 from time import perf_counter
 
-from measure import Figure, in_turns, percentile
+import anyio
+import orjson
+from anyio.streams.buffered import BufferedByteReceiveStream
+from hearing import NOUN
+from measure import Figure, in_turns, paced, percentile
+from processes import HERE, START_LIMIT_S, ended_after
 
-from hubbubd.store import Commit, Store, Write
+from hubbubd.store import Store, Write
 from hubbubd.store.postgres import PostgresStore
 from hubbubd.store.postgres_place import Entrant
 from hubbubd.store.sqlite import SqliteStore
@@ -24,8 +29,20 @@ KEYS = 1000
 
 CALLERS = (1, 64)
 
-HEARD_MS = 5.0
-"""The most that half of all commits may take from the call at one member to the listener at another one."""
+HEARD = 10
+"""For each commit that is made one after the other, so many are heard of."""
+
+RATE = 500
+"""Commits a second of which another member hears."""
+
+HALF_MS, P99_MS = 5.0, 50.0
+"""The most that half of them, and 99 of 100, may take from the call at one member to a watcher at another one."""
+
+SCHEMA = "fleet"
+TEXT = "x" * (len(VALUE) - 60)
+"""With its id and its time, such a record is as large as the others."""
+
+LINE_BYTES = 1 << 20
 
 
 async def stores(directory: Path, *, rounds: int, commits: int) -> list[Figure]:
@@ -47,10 +64,12 @@ async def stores(directory: Path, *, rounds: int, commits: int) -> list[Figure]:
 
             file = await SqliteStore.open(directory / "store.db")
             held.push_async_callback(file.close)
-            one, other = await postgres("fleet", "a"), await postgres("fleet", "b")
+            one, other = await postgres(SCHEMA, "a"), await postgres(SCHEMA, "b")
             other.listen(lambda _: None)
             ways: dict[str, Store] = {"a file": file, "PostgreSQL": await postgres("alone"), "a member of two": one}
-            return [*await _rates(ways, rounds, commits), *await _heard(one, other, commits)]
+            rates = await _rates(ways, rounds, commits)
+            await other.close()
+            return [*rates, *await _heard(one, server.url, directory / "hearing", commits * HEARD)]
 
 
 async def _rates(ways: dict[str, Store], rounds: int, commits: int) -> list[Figure]:
@@ -72,28 +91,32 @@ def _commits(store: Store) -> Callable[[], Awaitable[object]]:
     return lambda: store.commit([Write(f"call/{next(numbers) % KEYS}", VALUE)])
 
 
-async def _heard(one: PostgresStore, other: PostgresStore, commits: int) -> list[Figure]:
-    """From the call of a commit at one member until it returns, and until the other's listener has it."""
-    arrived = asyncio.Event()
-    revision = 0
+async def _heard(store: PostgresStore, url: str, directory: Path, commits: int) -> list[Figure]:
+    """From the call of a commit at one member until it returns, and until a watcher in the process of another has it.
 
-    def listen(commit: Commit) -> None:
-        if commit.revision == revision:
-            arrived.set()
+    Commits are called at a steady rate, whether or not those before have ended.
+    """
+    numbers = count()
 
-    other.listen(listen)
-    made_s: list[float] = []
-    heard_s: list[float] = []
-    while len(heard_s) < commits:
-        arrived.clear()
-        revision = one.revision + 1
-        began = perf_counter()
-        await one.commit([Write("heard", VALUE)])
-        made_s.append(perf_counter() - began)
-        await arrived.wait()
-        heard_s.append(perf_counter() - began)
+    async def commit() -> None:
+        id_ = str(next(numbers))
+        said = {"id": id_, "at": perf_counter(), "text": TEXT}
+        await store.commit([Write(f"{NOUN}/{id_}", orjson.dumps(said))])
+
+    directory.mkdir()
+    command = [sys.executable, HERE / "hearing.py", url, SCHEMA, directory, str(commits)]
+    process = await anyio.open_process(command, stdin=subprocess.DEVNULL, stderr=None)
+    async with ended_after(process):
+        assert process.stdout is not None
+        said = BufferedByteReceiveStream(process.stdout)
+        with anyio.fail_after(START_LIMIT_S):
+            await said.receive_until(b"\n", LINE_BYTES)
+        made_s = await paced(commit, rate=RATE, calls=commits)
+        with anyio.fail_after(START_LIMIT_S):
+            late_s = orjson.loads(await said.receive_until(b"\n", LINE_BYTES))["late_s"]
+    about = f"{RATE} commits/s"
     return [
-        Figure("a commit at one member, median", statistics.median(made_s) * 1000, "ms"),
-        Figure("until the other has heard of it, median", statistics.median(heard_s) * 1000, "ms", HEARD_MS),
-        Figure("until the other has heard of it, p99", percentile(heard_s, 0.99) * 1000, "ms"),
+        Figure(f"a commit at one member, {about}, median", statistics.median(made_s) * 1000, "ms"),
+        Figure(f"until a watcher at another has it, {about}, median", statistics.median(late_s) * 1000, "ms", HALF_MS),
+        Figure(f"until a watcher at another has it, {about}, p99", percentile(late_s, 0.99) * 1000, "ms", P99_MS),
     ]

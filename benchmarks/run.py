@@ -107,7 +107,8 @@ async def _stream(run: Run) -> Sequence[Row]:
 
 
 async def _fleet(run: Run) -> Sequence[Row]:
-    return await fleet.forwards(run.directory, rounds=8, calls=run.some(400))
+    forwarded = await fleet.forwards(run.directory, rounds=8, calls=run.some(400))
+    return [*forwarded, *await fleet.hearing(run.directory, calls=run.some(2000))]
 
 
 async def _access(run: Run) -> Sequence[Row]:

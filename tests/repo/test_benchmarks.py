@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from threading import Thread
 
+import anyio
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -14,6 +16,20 @@ def test_one_call_in_a_hundred_is_slower_than_the_99th_percentile() -> None:
     assert percentile([*range(100)], 0.99) == 98
     assert percentile([*range(400)], 0.99) == 395
     assert percentile([7], 0.99) == 7
+
+
+async def test_paced_work_begins_whether_or_not_that_before_has_ended() -> None:
+    paced = runpy.run_path(str(BENCHMARKS / "measure.py"))["paced"]
+    begun, last = 0, anyio.Event()
+
+    async def work() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 10:
+            last.set()
+        await last.wait()
+
+    assert len(await paced(work, rate=1000, calls=10)) == 10
 
 
 def test_processor_time_is_that_of_one_process_with_its_threads() -> None:

@@ -1,0 +1,69 @@
+"""A member of a fleet that only hears, as its own process: it watches the records of one noun, and says how late.
+
+    python hearing.py URL SCHEMA DIRECTORY COUNT
+
+It says when it is ready. Each record has the time when its commit was called, by the machine's monotonic clock. After
+COUNT records it says how many seconds each took until its watcher had it.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import anyio
+
+from hubbubd import console
+from hubbubd.core.access import EVERYTHING, Scope
+from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
+from hubbubd.store.postgres import PostgresStore
+from hubbubd.store.postgres_place import Entrant
+
+NOUN = "said"
+NAME = "hearing"
+LEASE_S = 300.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """A record, and when its commit was called."""
+
+    id: str
+    at: float
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class All:
+    """Lets every record through."""
+
+    scope: Scope = EVERYTHING
+
+    def reaches(self, record: Said, /) -> bool:
+        return True
+
+    def matches(self, record: Said, /) -> bool:
+        return True
+
+
+async def main(url: str, schema: str, directory: Path, count: int) -> None:
+    """Watches until it has heard of so many records."""
+    member = Entrant(NAME, LEASE_S)
+    store = await PostgresStore.open(url, schema=schema, directory=directory, patience_s=60, member=member)
+    stored = await Stored.read(store, WatcherLimit(1))
+    table = Table(stored, NOUN, Said)
+    ledger = Ledger(store, [table], stored)
+    late_s: list[float] = []
+    console.ready({"revision": store.revision})
+    async for event in table.feed.watch(All()):
+        if event.record is not None:
+            late_s.append(perf_counter() - event.record.at)
+        if len(late_s) == count:
+            break
+    console.ready({"late_s": late_s})
+    await ledger.aclose()
+    await store.close()
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), backend_options={"use_uvloop": True})
