@@ -22,7 +22,7 @@ WHOLE_PLACES = (
     *("conformance/", "deploy/", "fuzz/test_fuzz.py", "e2e/test_crash.py", "e2e/test_benchmarks.py"),
     *("downstream/test_many_races.py", "e2e/test_hosts_kills.py", "e2e/test_hosts_many_results.py"),
     "e2e/test_many_sessions.py",
-    "e2e/test_run_fleet.py",
+    *("e2e/test_run_fleet.py", "fleet/"),
     "clients/test_shells.py",
 )
 """The public suite (Node), what ships for running the hub (Debian), inputs, races and sessions by the thousand, kills

@@ -3,7 +3,7 @@
     python -m tests.fleet.storm --kills 200 --stops 50 --partitions 50 --restarts 20 --failovers 20 [--seed N]
 
 or `make fleet`. The seed decides what happens in which order, and to whom. Exits with 1 when something acknowledged was
-lost, accepted or delivered twice, or when two members acted on one server.
+lost, accepted or delivered twice, when two members acted on one server, or when takeovers took too long.
 """
 
 import argparse
@@ -81,7 +81,11 @@ class Storm:
     people: int = PEOPLE
     calls: int = OPEN_CALLS
     """That each of them has under way."""
+    slower: float = 1
+    """So many times as slow as people are who keep the fleet busy."""
     memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
+    late: str = ""
+    """What took longer than it may."""
 
     @property
     def journal(self) -> Path:
@@ -181,6 +185,7 @@ class Storm:
         for wrong in history.judge(held, history.frames(self.frames), self.memory.counts):
             self.memory.wrong(wrong)
         torment.tell()
+        self.late = torment.late()
 
     def _judge_plain(self, held: dict[str, Any]) -> None:
         """A plain answer reaches its server once at most; one in rounds may come again, as its value shows."""
@@ -197,7 +202,7 @@ class Storm:
             hubbub_client.connect(self._addresses(fleet, number), fleet.token, name=name, connect_timeout_s=1)
         )
         # All of them together ask as much as a few would.
-        pace = self.people / PEOPLE
+        pace = self.slower * self.people / PEOPLE
         return Person(name, client, self.memory, str(self.seed), calls=CALLS, open_calls=self.calls, pace=pace)
 
     def _addresses(self, fleet: Members, number: int) -> str:
@@ -240,6 +245,7 @@ async def main() -> int:
     parser.add_argument("--together", type=int, choices=(1, 2), default=1, help="members that suffer at a time")
     parser.add_argument("--people", type=int, default=PEOPLE, help="who call and answer")
     parser.add_argument("--calls", type=int, default=OPEN_CALLS, help="that each of them has under way")
+    parser.add_argument("--slower", type=float, default=1, help="how many times as slow people are")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="a directory for logs, which stays")
     options = parser.parse_args()
@@ -253,11 +259,12 @@ async def main() -> int:
             together=options.together,
             people=options.people,
             calls=options.calls,
+            slower=options.slower,
         )
         print(f"seed {options.seed}", flush=True)
         await storm.run(plan, lambda line: print(f"{monotonic() - began:6.0f} s  {line}", flush=True))
-    print(report(storm.memory))
-    return 1 if storm.memory.violations else 0
+    print(report(storm.memory), storm.late, sep="\n")
+    return 1 if storm.memory.violations or storm.late else 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ LONG = 3.0
 """Leases' times for which a member is stopped or cut off."""
 AT_ONCE = 0.3
 """How often a killed member is started again at once, as by a supervisor."""
+TAKEOVER, TAKEOVER_S = "takeover after a kill", 10.0
+"""Within so many seconds, of a hundred such members, all servers of ninety-five answer elsewhere."""
 AWAY_EVERY = 4
 """Which restarts of the database have it away for two leases' times."""
 
@@ -78,7 +80,7 @@ class Torment:
             if at_once:
                 starting.start_soon(victim.start)
             await self._answered(servers, lambda: [*self._others(), *([victim.name] if at_once else [])])
-            self._note("restart after a kill" if at_once else "takeover after a kill", begun, bool(servers))
+            self._note("restart after a kill" if at_once else TAKEOVER, begun, bool(servers))
             if not at_once:
                 starting.start_soon(victim.start)
         await self._serves(victim.name)
@@ -152,10 +154,17 @@ class Torment:
     def tell(self) -> None:
         """Puts how long it took among the counts."""
         for what, took in self.took_s.items():
-            ordered = sorted(took)
-            p50, p95 = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.95))
-            name = f"times {what}: p50 {p50:.1f} s, p95 {p95:.1f} s, max {ordered[-1]:.1f} s"
-            self.memory.counts[name] = len(took)
+            p50, p95, most = (self._share(what, part) for part in (0.5, 0.95, 1))
+            self.memory.counts[f"times {what}: p50 {p50:.1f} s, p95 {p95:.1f} s, max {most:.1f} s"] = len(took)
+
+    def late(self) -> str:
+        """What took longer than it may; empty if nothing did."""
+        p95 = self._share(TAKEOVER, 0.95)
+        return f"{TAKEOVER}: p95 {p95:.1f} s, goal {TAKEOVER_S:g} s" if p95 > TAKEOVER_S else ""
+
+    def _share(self, what: str, part: float) -> float:
+        ordered = sorted(self.took_s.get(what, [0.0]))
+        return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
 
     def _note(self, what: str, begun: float, measured: bool) -> None:
         if measured:

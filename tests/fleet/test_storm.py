@@ -1,0 +1,30 @@
+"""A fleet keeps every word it gave, whatever befalls its members and its database. The long form is `make fleet`."""
+
+import random
+from pathlib import Path
+
+import anyio
+import pytest
+
+from ..e2e.crash import report
+from .storm import Plan, Storm
+
+SHORT = Plan(kills=20, stops=20, partitions=20, restarts=20, failovers=20)
+LEASE_TTL_S = 4.0
+LIMIT_S = 1800
+
+
+async def test_what_was_acknowledged_outlives_whatever_befalls_a_fleet(
+    tmp_path: Path, processes: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    storm = Storm(tmp_path, seed, LEASE_TTL_S, together=2)
+    with anyio.fail_after(LIMIT_S):
+        await storm.run(SHORT, print)
+    with capsys.disabled():
+        print(f"\nseed {seed}\n{report(storm.memory)}\n{storm.late}")
+    assert storm.memory.violations == []
+    # A storm that did nothing proves nothing.
+    counts = storm.memory.counts
+    done = ("answers accepted", "answers refused", "calls completed", "changes of leases", "claims")
+    assert {name: counts[name] for name in done if counts[name] < SHORT.kills} == {}
