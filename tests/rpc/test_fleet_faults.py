@@ -11,14 +11,16 @@ import pytest
 from google.rpc import error_details_pb2 as details_pb2
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbub.v1 import call_pb2, event_pb2
+from hubbub.v1 import call_pb2, event_pb2, inbox_pb2
 from hubbubd.core.calls import Call
+from hubbubd.core.filters import RequestFilter
 from hubbubd.errors import FailedPrecondition
 from hubbubd.rpc.fleet import forwarding, peers
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind
 
+from ..runtime.conftest import FORM
 from ..runtime.peer import never
 from .conftest import LIMIT_S, Refusal, Until
 from .fleet import Fleet, Member, Wire, fleet, one
@@ -291,3 +293,42 @@ async def test_a_member_that_was_lost_is_reached_again_at_its_new_address(
     assert is_changing(await ingress.api.refused(CALL, call()))
     ingress.believed.hear("one", owner.owner)
     assert (await ingress.api(CALL, call())).call.result
+
+
+async def test_a_member_finds_what_it_has_not_heard_of_before_it_says_that_there_is_nothing(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    ingress.store.held = True
+    asked = owner.peer.link.ask("elicitation/create", FORM)
+    await until(lambda: bool(list(owner.hub.inbox.newest(RequestFilter()))))
+    [question] = owner.hub.inbox.newest(RequestFilter())
+    assert not list(ingress.hub.inbox.newest(RequestFilter()))
+    accept = inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"name":"Ada"}')
+    answer = inbox_pb2.AnswerPendingRequestRequest(id=question.id, accept=accept)
+    answered = await ingress.api(RPCS["AnswerPendingRequest"], answer)
+    assert answered.pending_request.answered_by == "local"
+    assert (await asked.answered())["content"] == {"name": "Ada"}
+
+
+async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_of(
+    two: tuple[Member, Member], until: Until
+) -> None:
+    ingress, owner = two
+    ingress.store.held = True
+    owner.peer.behaviour = never
+    started = await owner.hub.calls.start(
+        CallSpec(server="one", method="tools/call", params=b'{"name":"echo"}'), "local"
+    )
+    await until(lambda: bool(owner.peer.sent))
+    cancelled = await ingress.api(RPCS["CancelCall"], call_pb2.CancelCallRequest(id=started.id, abort=True))
+    assert cancelled.call.id == started.id
+    assert owner.hub.calls.get(started.id).state.ended
+
+
+async def test_a_member_without_its_database_does_not_say_that_there_is_nothing(two: tuple[Member, Member]) -> None:
+    ingress, _ = two
+    get = inbox_pb2.GetPendingRequestRequest(id="req_1")
+    assert (await ingress.api.refused(RPCS["GetPendingRequest"], get)).reason == "REQUEST_NOT_FOUND"
+    ingress.store.failures = 1
+    assert (await ingress.api.refused(RPCS["GetPendingRequest"], get)).reason == "STORE_UNAVAILABLE"

@@ -237,6 +237,13 @@ class Hub:
         """Return what did not fit in records of the store at the start, by key."""
         return self._ledger.defects()
 
+    async def knows(self, noun: str, record_id: str) -> bool:
+        """Return whether a record is here as the store has it, or in neither; if not, it is here on return.
+
+        Raises Unavailable.
+        """
+        return await self._ledger.knows(noun, record_id)
+
     def watchers(self) -> int:
         """Return how many watches are open."""
         return self._ledger.door.count

@@ -20,7 +20,7 @@ from grpc_status import rpc_status
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd.core.access import Principal
-from hubbubd.errors import Category, Fault, HubError, Unavailable, UpstreamError
+from hubbubd.errors import Category, Fault, HubError, NotFound, Unavailable, UpstreamError
 from hubbubd.rpc import revision, status
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.fleet.changes import Changes
@@ -100,14 +100,30 @@ class Forwarding:
         """Return the RPC as a member serves it."""
         path = f"/{method.containing_service.full_name}/{method.name}"
         match RULES[path].at:
-            case At.HERE:
+            case At.HERE if method.client_streaming or method.server_streaming:
                 return serve
+            case At.HERE:
+                return self._certain(serve)
             case At.OWNER if method.server_streaming:
                 return self._stream(path, serve)
             case At.OWNER:
-                return self._unary(method, path, serve)
+                return self._certain(self._unary(method, path, serve))
             case At.OWNERS:
                 return self._merged(path, serve)
+
+    def _certain(self, serve: Unary) -> Unary:
+        """Return the RPC, which says of no record that it is not there unless the database has none, either."""
+
+        async def certain(request: Message) -> Message:
+            try:
+                return await serve(request)
+            except NotFound as exc:
+                [(noun, name)] = exc.metadata.items()
+                if await self._hub.knows(noun, name):
+                    raise
+            return await serve(request)
+
+        return certain
 
     def _unary(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
         parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString

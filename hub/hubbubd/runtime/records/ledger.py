@@ -110,6 +110,11 @@ class Ledger:
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
         return True
 
+    async def knows(self, noun: str, record_id: str) -> bool:
+        """Return whether a record is here as the store has it, or in neither. As `confirmed`."""
+        table = self._by_noun.get(noun)
+        return table is None or await self.confirmed(table, record_id)
+
     async def _carry(self, changes: Sequence[Change[Any]], hook: CommitHook | None = None) -> None:
         for change in changes:  # at once: a step that is made from here on is none of those that the changes contain
             change.table.begin(change)
