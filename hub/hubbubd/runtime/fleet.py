@@ -298,8 +298,9 @@ class Fleet:
         try:
             await work()
         except Expelled:
-            log.error("this member was declared gone; it starts anew", member=self.me)
-            self.lost.set()
+            if not self._quit:  # otherwise it has said so itself, while this was under way
+                log.error("this member was declared gone; it starts anew", member=self.me)
+                self.lost.set()
             return False
         except (StoreUnavailable, HubError) as exc:
             log.warning("the fleet's database did not answer", member=self.me, error=str(exc))
