@@ -41,13 +41,24 @@ def ended_call(error: HubbubError) -> bool:
 class Person:
     """One frontend with a connection of its own."""
 
-    def __init__(self, name: str, client: hubbub_client.Hub, memory: Memory, seed: str, calls: Calls = CALLS) -> None:
+    def __init__(
+        self,
+        name: str,
+        client: hubbub_client.Hub,
+        memory: Memory,
+        seed: str,
+        calls: Calls = CALLS,
+        *,
+        pace: float = 1.0,
+    ) -> None:
+        """`pace` is how many times as long the pauses between calls are."""
         self.name = name
         self.client = client
         self.memory = memory
         self.random = random.Random(f"{seed}/{name}")
         self.hasty = False
         self._calls = calls
+        self._pace = pace
         self._answering: set[str] = set()
 
     # Calls
@@ -60,7 +71,7 @@ class Person:
                 await places.acquire()
                 server, tool, arguments = self.random.choice(self._calls)
                 calls.start_soon(self._call, places, server, tool, arguments())
-                await anyio.sleep(self.random.uniform(0, PAUSE_S))
+                await anyio.sleep(self.random.uniform(0, PAUSE_S * self._pace))
 
     async def _call(self, places: anyio.Semaphore, server: str, tool: str, arguments: dict[str, Any]) -> None:
         call_id = self.memory.new_call(self.name, server)

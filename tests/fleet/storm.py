@@ -75,6 +75,9 @@ class Storm:
     together: int = 1
     """How many members something befalls at a time; at least one is left in peace."""
     memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
+    calls: Calls = CALLS
+    pace: float = 1.0
+    """How many times as long people wait between calls."""
 
     @property
     def journal(self) -> Path:
@@ -156,21 +159,29 @@ class Storm:
         self, people: list[Person], begun: anyio.CancelScope, watches: dict[str, Seen], torment: Torment
     ) -> None:
         """Lets everything end that was begun, and judges."""
-        begun.cancel()
         client = people[0].client
-        for person in people:
-            person.hasty = True
-        with anyio.fail_after(LIMIT_S):
-            await answer_all(people)
+        await self._end(people, begun)
         requests, calls, tasks = await client.inbox.list(), await client.calls.list(), await client.tasks.list()
         judge(self.memory, requests, calls, self.journal)
         self._judge_plain({request.id: request for request in requests})
         for name, records in (("inbox", requests), ("calls", calls), ("tasks", tasks)):
             await compare(self.memory, name, watches[name], {record.id: record for record in records})
+        await self._judge_owners(torment)
+        torment.tell()
+
+    async def _end(self, people: list[Person], begun: anyio.CancelScope) -> None:
+        """Begins nothing more, and returns when nothing waits for an answer."""
+        begun.cancel()
+        for person in people:
+            person.hasty = True
+        with anyio.fail_after(LIMIT_S):
+            await answer_all(people)
+
+    async def _judge_owners(self, torment: Torment) -> None:
+        """Two members never act on one server."""
         held = await torment.history.held()
         for wrong in history.judge(held, history.frames(self.frames), self.memory.counts):
             self.memory.wrong(wrong)
-        torment.tell()
 
     def _judge_plain(self, held: dict[str, Any]) -> None:
         """A plain answer reaches its server once at most; one in rounds may come again, as its value shows."""
@@ -185,7 +196,7 @@ class Storm:
         client = await stack.enter_async_context(
             hubbub_client.connect(self._addresses(fleet, number), fleet.token, name=name, connect_timeout_s=1)
         )
-        return Person(name, client, self.memory, str(self.seed), CALLS)
+        return Person(name, client, self.memory, str(self.seed), self.calls, pace=self.pace)
 
     def _addresses(self, fleet: Members, number: int) -> str:
         turned = NAMES[number % len(NAMES) :] + NAMES[: number % len(NAMES)]
