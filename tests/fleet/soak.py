@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 import anyio
+import asyncpg
 
 import hubbub_client
 from hubbub_client import HubbubError, Reset
@@ -167,7 +168,11 @@ class Soak(Storm):
         with (self.directory / "looks.jsonl").open("a") as noted:
             for number in range(1, int(minutes * MINUTE_S / SAMPLE_S) + 1):
                 await anyio.sleep_until(begun + number * SAMPLE_S)
-                self.looks.append(await observer.look())
+                try:
+                    self.looks.append(await observer.look())
+                except (HubbubError, OSError, asyncpg.PostgresError) as error:
+                    self.memory.wrong(f"the fleet was not to be seen after {number * SAMPLE_S:.0f} s: {error}")
+                    continue
                 noted.write(json.dumps(asdict(self.looks[-1])) + "\n")
                 noted.flush()
                 if number % round(MINUTE_S / SAMPLE_S) == 0:
@@ -310,7 +315,7 @@ BOUNDED = (
 async def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=int, default=60)
+    parser.add_argument("--minutes", type=int, default=60, help="fewer than 4 are over before all is warm")
     parser.add_argument("--pace", type=float, default=Soak.pace, help="how many times as long pauses are as in a storm")
     parser.add_argument("--ttl", type=float, default=6.0, help="lease_ttl_s of the members, in seconds")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
