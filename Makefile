@@ -12,6 +12,7 @@
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 #   make races   of 50 answers at three members, RACES=10000 of them
 #   make fleet   that of members and databases of a fleet: KILLS, STOPS=50, PARTITIONS=50, RESTARTS=20, FAILOVERS=20
+#   make fleet-soak  MINUTES=60 of a fleet at load, a member restarted each minute: does anything grow
 #   make crash-hosts   the same with MCP hosts, and RESTARTS=100 of the hub under bridges
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
@@ -55,7 +56,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -114,6 +115,11 @@ fleet: RESTARTS = 20
 fleet: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.fleet.storm --kills $(KILLS) --stops $(STOPS) --partitions $(PARTITIONS) \
 	  --restarts $(RESTARTS) --failovers $(FAILOVERS) $(ARGS)
+
+# MINUTES are an hour here.
+fleet-soak: MINUTES = 60
+fleet-soak: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.fleet.soak --minutes $(MINUTES) $(ARGS)
 
 crash-hosts: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.e2e.crash_hosts --kills $(KILLS) --restarts $(RESTARTS) --away $(AWAY_S) $(ARGS)

@@ -39,7 +39,7 @@ def ended_call(error: HubbubError) -> bool:
 
 
 class Person:
-    """One frontend with a connection of its own. `pace`: so many times as slow as one of a few."""
+    """One frontend with a connection of its own."""
 
     def __init__(
         self,
@@ -50,8 +50,13 @@ class Person:
         *,
         calls: Calls = CALLS,
         open_calls: int = OPEN_CALLS,
-        pace: float = 1,
+        pace: float = 1.0,
+        crowd: float = 1.0,
     ) -> None:
+        """`pace` is how many times as long the pauses between calls are.
+
+        One of a `crowd` so many times as large as a few people does that much less, so that all together do as much.
+        """
         self.name = name
         self.client = client
         self.memory = memory
@@ -59,6 +64,7 @@ class Person:
         self.hasty = False
         self._calls = calls
         self._open_calls = open_calls
+        self._crowd = crowd
         self._pace = pace
         self._answering: set[str] = set()
 
@@ -72,7 +78,7 @@ class Person:
                 await places.acquire()
                 server, tool, arguments = self.random.choice(self._calls)
                 calls.start_soon(self._call, places, server, tool, arguments())
-                await anyio.sleep(self.random.uniform(0, PAUSE_S * self._pace))
+                await anyio.sleep(self.random.uniform(0, PAUSE_S * self._pace * self._crowd))
 
     async def _call(self, places: anyio.Semaphore, server: str, tool: str, arguments: dict[str, Any]) -> None:
         call_id = self.memory.new_call(self.name, server)
@@ -118,7 +124,7 @@ class Person:
         """Answers questions that nobody wanted at first."""
         async with anyio.create_task_group() as answers:
             while True:
-                await anyio.sleep(self.random.uniform(0, 20 * PAUSE_S * self._pace))
+                await anyio.sleep(self.random.uniform(0, 20 * PAUSE_S * self._crowd))
                 await self._quietly(lambda: self._look_again(answers))
 
     async def _look_again(self, answers: TaskGroup) -> None:
@@ -127,7 +133,7 @@ class Person:
 
     def consider(self, request: Any, answers: TaskGroup) -> None:
         """Answers a question, perhaps, unless it is at it."""
-        if request.id not in self._answering and (self.hasty or self.random.random() < 0.7 / self._pace):
+        if request.id not in self._answering and (self.hasty or self.random.random() < 0.7 / self._crowd):
             self._answering.add(request.id)
             answers.start_soon(self._answer, request)
 

@@ -4,7 +4,7 @@ import json
 import secrets
 import signal
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,8 @@ from .gates import Gate
 NAMES = ("a", "b", "c")
 LIMIT_S = 60
 PLENTY = 1_000_000
+KEEP_ALL: dict[str, int] = dict.fromkeys(("call_history_count", "request_history_count", "task_history_count"), PLENTY)
+"""What is kept of what has ended, by the hub and for each server."""
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Member:
     listen: str
     to_databases: list[Gate]
     to_itself: Gate
+    metrics: str = ""
+    """Where they are scraped; empty without."""
     process: Process | None = None
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -105,9 +109,19 @@ class Members:
 
 @asynccontextmanager
 async def members(
-    directory: Path, databases: Databases, servers: dict[str, Any], *, lease_ttl_s: float
+    directory: Path,
+    databases: Databases,
+    servers: dict[str, Any],
+    *,
+    lease_ttl_s: float,
+    kept: Mapping[str, int] = KEEP_ALL,
+    settings: Mapping[str, Any] | None = None,
+    measured: bool = False,
 ) -> AsyncGenerator[Members]:
-    """Three members that are ready, with these servers in each one's file. They do not outlive the block."""
+    """Three members that are ready, with these servers in each one's file. They do not outlive the block.
+
+    `settings` are more of the hub's; `measured` are those whose metrics can be scraped.
+    """
     authority = Authority.open(directory / "certs")
     token = secrets.token_urlsafe(32)
     key = directory / "vault.key"
@@ -119,16 +133,18 @@ async def members(
             gates = [await stack.enter_async_context(Gate(port).running()) for port in databases.ports]
             listen, forward = stack.enter_context(reserved()), stack.enter_context(reserved())
             to_itself = await stack.enter_async_context(Gate(forward).running())
-            member = made[name] = Member(name, directory / name, f"127.0.0.1:{listen}", gates, to_itself)
+            metrics = f"127.0.0.1:{stack.enter_context(reserved())}" if measured else ""
+            member = made[name] = Member(name, directory / name, f"127.0.0.1:{listen}", gates, to_itself, metrics)
             (member.directory / "data").mkdir(parents=True, mode=0o700)
             client = member.directory / "data" / "client.json"
             client.touch(mode=0o600)
             client.write_text(json.dumps({"address": member.listen, "token": token}))
             pair = authority.member(name)
             hosts = ",".join(f"127.0.0.1:{gate.port}" for gate in gates)
-            plenty = dict.fromkeys(("call_history_count", "request_history_count", "task_history_count"), PLENTY)
+            own = {"listen": member.listen, "data_dir": str(member.directory / "data")}
+            own |= {"metrics_listen": metrics} if measured else {}
             tables = {
-                "hub": {"listen": member.listen, "data_dir": str(member.directory / "data"), **plenty},
+                "hub": {**own, **kept, **(settings or {})},
                 "store": {"url": f"postgresql://hubbub@{hosts}/postgres?target_session_attrs=read-write"},
                 "fleet": {
                     "name": name,
@@ -140,7 +156,7 @@ async def members(
                     "vault_key_file": str(key),
                     "lease_ttl_s": lease_ttl_s,
                 },
-                "servers": {each: plenty | options for each, options in servers.items()},
+                "servers": {each: {**kept, **options} for each, options in servers.items()},
             }
             (member.directory / "hub.toml").write_text(toml(tables))
         for member in made.values():

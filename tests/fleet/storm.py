@@ -79,13 +79,14 @@ class Storm:
     together: int = 1
     """How many members something befalls at a time; at least one is left in peace."""
     people: int = PEOPLE
-    calls: int = OPEN_CALLS
-    """That each of them has under way."""
-    slower: float = 1
-    """So many times as slow as people are who keep the fleet busy."""
+    open_calls: int = OPEN_CALLS
+    """Calls that each of them has under way."""
     memory: Memory = field(default_factory=lambda: Memory(lasting=LASTING))
     late: str = ""
     """What took longer than it may."""
+    calls: Calls = CALLS
+    pace: float = 1.0
+    """How many times as long people wait between calls."""
 
     @property
     def journal(self) -> Path:
@@ -170,22 +171,30 @@ class Storm:
         self, people: list[Person], begun: anyio.CancelScope, watches: dict[str, Seen], torment: Torment
     ) -> None:
         """Lets everything end that was begun, and judges."""
-        begun.cancel()
         client = people[0].client
-        for person in people:
-            person.hasty = True
-        with anyio.fail_after(LIMIT_S):
-            await answer_all(people)
+        await self._end(people, begun)
         requests, calls, tasks = await client.inbox.list(), await client.calls.list(), await client.tasks.list()
         judge(self.memory, requests, calls, self.journal)
         self._judge_plain({request.id: request for request in requests})
         for name, records in (("inbox", requests), ("calls", calls), ("tasks", tasks)):
             await compare(self.memory, name, watches[name], {record.id: record for record in records})
+        await self._judge_owners(torment)
+        torment.tell()
+        self.late = torment.late()
+
+    async def _end(self, people: list[Person], begun: anyio.CancelScope) -> None:
+        """Begins nothing more, and returns when nothing waits for an answer."""
+        begun.cancel()
+        for person in people:
+            person.hasty = True
+        with anyio.fail_after(LIMIT_S):
+            await answer_all(people)
+
+    async def _judge_owners(self, torment: Torment) -> None:
+        """Two members never act on one server."""
         held = await torment.history.held()
         for wrong in history.judge(held, history.frames(self.frames), self.memory.counts):
             self.memory.wrong(wrong)
-        torment.tell()
-        self.late = torment.late()
 
     def _judge_plain(self, held: dict[str, Any]) -> None:
         """A plain answer reaches its server once at most; one in rounds may come again, as its value shows."""
@@ -201,9 +210,16 @@ class Storm:
         client = await stack.enter_async_context(
             hubbub_client.connect(self._addresses(fleet, number), fleet.token, name=name, connect_timeout_s=1)
         )
-        # All of them together ask as much as a few would.
-        pace = self.slower * self.people / PEOPLE
-        return Person(name, client, self.memory, str(self.seed), calls=CALLS, open_calls=self.calls, pace=pace)
+        return Person(
+            name,
+            client,
+            self.memory,
+            str(self.seed),
+            calls=self.calls,
+            open_calls=self.open_calls,
+            pace=self.pace,
+            crowd=self.people / PEOPLE,
+        )
 
     def _addresses(self, fleet: Members, number: int) -> str:
         turned = NAMES[number % len(NAMES) :] + NAMES[: number % len(NAMES)]
@@ -245,7 +261,7 @@ async def main() -> int:
     parser.add_argument("--together", type=int, choices=(1, 2), default=1, help="members that suffer at a time")
     parser.add_argument("--people", type=int, default=PEOPLE, help="who call and answer")
     parser.add_argument("--calls", type=int, default=OPEN_CALLS, help="that each of them has under way")
-    parser.add_argument("--slower", type=float, default=1, help="how many times as slow people are")
+    parser.add_argument("--pace", type=float, default=1.0, help="how many times as long they wait between calls")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="a directory for logs, which stays")
     options = parser.parse_args()
@@ -258,8 +274,8 @@ async def main() -> int:
             options.ttl,
             together=options.together,
             people=options.people,
-            calls=options.calls,
-            slower=options.slower,
+            open_calls=options.calls,
+            pace=options.pace,
         )
         print(f"seed {options.seed}", flush=True)
         await storm.run(plan, lambda line: print(f"{monotonic() - began:6.0f} s  {line}", flush=True))

@@ -86,6 +86,16 @@ class Torment:
         await self._serves(victim.name)
         return f"{victim.name} with {servers}, {'at once' if at_once else 'later'}, {monotonic() - begun:.1f} s"
 
+    async def in_order(self, name: str) -> str:
+        """Restarts a member as an operator does, and returns when it serves again."""
+        begun = monotonic()
+        await self.fleet.all[name].terminate()
+        self._note("until it has ended in order", begun, True)
+        ended_s = monotonic() - begun
+        await self.fleet.all[name].start()
+        back = await self._back(self.fleet.all[name], "a restart in order")
+        return f"{name} ended within {ended_s:.1f} s, {back}, {monotonic() - begun:.1f} s in all"
+
     async def stops(self) -> str:
         """Has a member stand still, and go on when its servers are with others."""
         async with self._victim() as (victim, servers):

@@ -4,6 +4,7 @@ import json
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
@@ -27,6 +28,30 @@ async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: 
         await starting.beat()
     await settle(3 * TTL_S)  # it reads, and its loop stands still
     assert fleet.database.rows["b"].member.standing is Standing.LIVE
+
+
+async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_gone(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(Store(fleet.database, "a", fleet.database.joined("a")))
+    ending = Fleet(place, drain_timeout_s=30, rebalance=False, now=now)
+    beats, has_ended, beat = anyio.Event(), anyio.Event(), place.beat
+
+    async def slow(position: int, for_s: float) -> float:
+        beats.set()
+        await has_ended.wait()
+        return await beat(position, for_s)
+
+    monkeypatch.setattr(place, "beat", slow)
+    with capture_logs() as logs:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ending.beat)
+            await beats.wait()
+            await ending.quit()
+            has_ended.set()
+    assert fleet.database.rows["a"].member.standing is Standing.GONE
+    assert logs == []
+    assert not ending.lost.is_set()
 
 
 async def test_an_answer_that_is_given_again_where_it_was_not_heard_of_is_not_refused(fleet: Members) -> None:

@@ -9,16 +9,17 @@ import pytest
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.config import ServerConfig
 from hubbubd.errors import FailedPrecondition, HubError
-from hubbubd.members import Standing
+from hubbubd.members import Member, Standing
 from hubbubd.rpc.members import FleetAdminService
 from hubbubd.runtime.findings import Finding, Severity
 from hubbubd.runtime.fleet_diagnostics import checked
 from hubbubd.runtime.fleet_operations import Operations
 from hubbubd.runtime.ownership import Owner
+from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
 
 from .conftest import World, server, settle, until
-from .fleet import TTL_S, Members, Running, members
+from .fleet import TTL_S, Members, Place, Running, members
 from .test_fleet import another, http, live_links, of, owner
 from .test_measures import Seen
 
@@ -371,6 +372,18 @@ async def test_the_fleet_is_measured_by_each_member(fleet: Members) -> None:
     await has.fleet.lost.wait()
     await settle(1)
     assert mine.value(metrics.FLEET_LOST) == 1
+
+
+async def test_a_member_that_has_not_looked_yet_is_measured(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_: Place) -> list[Member]:
+        raise StoreUnavailable("the database is away")
+
+    monkeypatch.setattr(Place, "members", away)
+    seen = Seen()
+    fleet.meters = {"a": seen.meter}
+    await fleet.start("a", http())
+    assert seen.value(metrics.FLEET_MEMBERS, state="live") == 0
+    assert (seen.value(metrics.FLEET_LAG), seen.value(metrics.FLEET_OWNED)) == (0, 0)
 
 
 async def test_a_server_that_was_handed_on_or_came_back_is_measured_as_such(fleet: Members) -> None:

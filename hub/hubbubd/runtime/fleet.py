@@ -98,7 +98,6 @@ class Fleet:
         self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands, meter: Meter = metering.OFF
     ) -> None:
         """Follow the leases from now on."""
-        self._measures = FleetMeasures(meter, self)
         ledger.health.require(self.serves)
         self._reconsider = ledger.health.reconsider
         self._ledger = ledger
@@ -107,6 +106,7 @@ class Fleet:
         self._servers = servers
         self._hands = hands
         leases.follow(self._follow)
+        self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
 
     # Ownership
 
@@ -177,7 +177,7 @@ class Fleet:
     def lag(self) -> int:
         """Return by how many revisions this member is behind what another one had read at its last beat."""
         known = self._ledger.store.revision
-        return max(0, *(member.position - known for member in self.members()))
+        return max([0, *(member.position - known for member in self.members())])
 
     def home(self, server: str) -> str:
         """Return the only member that may have a server; empty if it may be had by others."""
@@ -298,8 +298,9 @@ class Fleet:
         try:
             await work()
         except Expelled:
-            log.error("this member was declared gone; it starts anew", member=self.me)
-            self.lost.set()
+            if not self._quit:  # otherwise it has said so itself, while this was under way
+                log.error("this member was declared gone; it starts anew", member=self.me)
+                self.lost.set()
             return False
         except (StoreUnavailable, HubError) as exc:
             log.warning("the fleet's database did not answer", member=self.me, error=str(exc))
