@@ -104,7 +104,7 @@ class Soak(Storm):
         forks.REAL.wanted = True  # what is forked has the memory of what it does not use
         async with AsyncExitStack() as stack:
             both = stack.enter_context(databases())
-            entries = await self._servers(stack)
+            entries = await self.servers(stack)
             servers = {name: entry | {"max_queued": MAX_QUEUED} for name, entry in entries.items()}
             fleet = await stack.enter_async_context(
                 members(

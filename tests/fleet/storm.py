@@ -103,7 +103,7 @@ class Storm:
         chance = random.Random(self.seed)
         async with AsyncExitStack() as stack:
             both = stack.enter_context(databases())
-            servers = await self._servers(stack)
+            servers = await self.servers(stack)
             fleet = await stack.enter_async_context(
                 members(self.directory, both, servers, lease_ttl_s=self.lease_ttl_s)
             )
@@ -225,7 +225,7 @@ class Storm:
         turned = NAMES[number % len(NAMES) :] + NAMES[: number % len(NAMES)]
         return fleet.address(*(turned if number % 2 else turned[:2]))
 
-    async def _servers(self, stack: AsyncExitStack) -> dict[str, Any]:
+    async def servers(self, stack: AsyncExitStack) -> dict[str, Any]:
         """The MCP servers, which stay up; their entries in each member's file."""
         entries: dict[str, Any] = {}
         log = stack.enter_context((self.directory / "peers.log").open("ab"))

@@ -23,6 +23,9 @@ from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.fleet import forwarding, subjects
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.rpc.server import SERVICES
+from hubbubd.runtime import wiring
+from hubbubd.runtime.calls import registry
+from hubbubd.runtime.ownership import Taking
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.trace import Kind
 
@@ -71,6 +74,19 @@ async def known(ingress: Member, until: Until, call_id: str, state: CallState | 
     await until(there)
 
 
+def told(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[str]:
+    """The servers for which a module makes this refusal from now on."""
+    servers: list[str] = []
+    make = getattr(module, name)
+
+    def refusal(server: str) -> Any:
+        servers.append(server)
+        return make(server)
+
+    monkeypatch.setattr(module, name, refusal)
+    return servers
+
+
 async def token(member: Member, name: str, *grants: Grant) -> Caller:
     """A caller with a token of its own."""
     _, secret = await member.hub.tokens.create(name, grants, by="ann", ttl_s=None, may_name_others=False)
@@ -83,6 +99,41 @@ async def test_a_call_at_another_member_is_made_by_the_owner(two: Two) -> None:
     assert response.call.result == b'{"echo":{"name":"echo"}}'
     assert [sent.method for sent in owner.peer.sent] == ["tools/call"]
     assert not ingress.peer.sent
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["at the other", "at its own"])
+async def test_a_call_waits_while_its_member_hands_the_server_on(
+    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    refused = told(monkeypatch, registry, "moved")
+    with two[1].hub.calls.refused("one"):
+        calling = asyncio.create_task(two[at].api(CALL, call()))
+        await until(lambda: bool(refused))
+    assert (await calling).call.result == b'{"echo":{"name":"echo"}}'
+    assert [sent.method for sent in two[1].peer.sent] == ["tools/call"]
+
+
+@pytest.mark.parametrize("at", [0, 1], ids=["at the other", "at its own"])
+async def test_a_call_waits_while_its_member_takes_the_server(
+    two: Two, until: Until, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    owner = two[1].hub
+    await owner.leave("one", 0)
+    refused = told(monkeypatch, wiring, "changing")
+    starting = asyncio.create_task(two[at].api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
+    await until(lambda: bool(refused))
+    await owner.take(Taking(lambda server: server == "one"))
+    started = await starting
+    await until(lambda: owner.calls.get(started.call.id).state is CallState.COMPLETED)
+
+
+@pytest.mark.parametrize(("at", "reason"), [(0, "OWNER_CHANGING"), (1, "MOVED")], ids=["at the other", "at its own"])
+async def test_a_call_does_not_wait_for_ever(two: Two, monkeypatch: pytest.MonkeyPatch, at: int, reason: str) -> None:
+    monkeypatch.setattr(registry, "CHANGE_S", 0.1)
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
+    with two[1].hub.calls.refused("one"):
+        assert (await two[at].api.refused(CALL, call())).reason == reason
+    assert not two[1].peer.sent
 
 
 async def test_who_started_a_call_finds_it_where_it_was_asked_for(two: Two, until: Until) -> None:

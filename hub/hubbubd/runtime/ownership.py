@@ -5,7 +5,7 @@ Reading and watching needs no owner, nor does a change that is guarded by what i
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from hubbubd.core.server import UPKEEP as UPKEEP
 from hubbubd.errors import Unavailable
@@ -33,6 +33,10 @@ class Owner:
     member: str
     life: int
     forward: str
+
+
+NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
+"""Reasons of errors which say that nothing was carried out: whoever hears one may ask again."""
 
 
 def changing(server: str) -> Unavailable:

@@ -43,8 +43,11 @@ class CallsElsewhere:
         self._waiting = Tally()
 
     def has(self, server: str) -> bool:
+        return self.may() and not self._hub.ownership.owns(server) and is_known(self._hub, server)
+
+    def may(self) -> bool:
         # What was forwarded to this member goes no further.
-        return not self._hub.ownership.owns(server) and not current().forwarded and is_known(self._hub, server)
+        return not current().forwarded
 
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)

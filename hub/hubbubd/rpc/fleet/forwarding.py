@@ -1,7 +1,7 @@
 """The sending side: RPCs about servers of other members go to their owners, once.
 
-not reached, NOT_OWNER, MOVED   nothing was carried out: once more, when the owner has changed or after CHANGE_S
-any other end of the connection OWNER_LOST: it may have been carried out, and is never sent again
+not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: again and again, until CHANGE_S is over
+any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -32,7 +32,7 @@ from hubbubd.rpc.fleet.subjects import subject
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.ownership import Owner, changing
+from hubbubd.runtime.ownership import NOT_BEGUN, Owner, changing
 from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
 
@@ -44,10 +44,10 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 CHANGE_S = 2.0
-"""Seconds to wait until this member hears of a server's new owner."""
+"""Seconds for which an RPC is sent again that its owner could not begin."""
 
 LOOK_S = 0.1
-"""Seconds between looks meanwhile: where a member is reached is told later than what it has."""
+"""Seconds until it is sent again to the same owner, each time twice as long."""
 
 EARLIER_S = 0.05
 """Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
@@ -60,7 +60,7 @@ SPAN = "hubbub.fleet.v1.FleetService/Forward"
 # Whoever made a call has its result, and is not to wait for its record as well.
 _READ_LATER = frozenset({"/hubbub.v1.CallService/CallMethod"})
 
-_ELSEWHERE = frozenset({"NOT_OWNER", "MOVED"})
+_ELSEWHERE = frozenset({"NOT_OWNER", *NOT_BEGUN})
 
 # The receiver does not take this member for one, or knows no such RPC: it may be of another version.
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
@@ -149,26 +149,29 @@ class Forwarding:
         self, server: str, send: Callable[[Owner], Awaitable[T]], here: Callable[[], Awaitable[T]]
     ) -> T:
         """Do something where a server's owner is, which may be this member by now. Raises HubError."""
-        for last in (False, True):
-            owner = self._ownership.owner(server)
-            if owner is not None:
+        steady = self._hub.clock.steady
+        give_up_at, pause_s = steady() + CHANGE_S, LOOK_S
+        while True:
+            left_s = give_up_at - steady()
+            if (owner := self._ownership.owner(server)) is not None:
                 try:
                     return await send(owner)
                 except Unreached as exc:
                     if not isinstance(exc, Elsewhere):  # that was counted where it was said
                         self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
-            if not last:
-                with anyio.move_on_after(CHANGE_S):
-                    await self._has_another(server, owner)
-            if self._ownership.owns(server):
+            elif self._ownership.owns(server):
                 return await here()
-        raise changing(server)
+            if left_s <= 0:
+                raise changing(server)
+            with anyio.move_on_after(min(pause_s, left_s)):
+                await self._has_another(server, owner)
+            pause_s *= 2
 
     async def _has_another(self, server: str, former: Owner | None) -> None:
         """Wait until a server has another owner. One that is handed on has none for a moment."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
             changed = self._changes.next(server)
-            with anyio.move_on_after(LOOK_S):
+            with anyio.move_on_after(LOOK_S):  # where a member is reached is told later than what it has
                 await changed.wait()
 
     async def send(self, asked: Asked) -> bytes:

@@ -17,6 +17,10 @@ class Elsewhere(Protocol):
         """Return whether another member has a server, and is to be asked."""
         ...
 
+    def may(self) -> bool:
+        """Return whether what is asked for now may be asked of another member: it was not sent by one."""
+        ...
+
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         """Make a call, wait for its end, and return it, whatever the outcome. Cancelling this cancels that."""
         ...

@@ -32,8 +32,11 @@ from hubbubd.runtime.calls.resumption import Resumption, broken_off, in_order
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
 from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import Taking, moved
+from hubbubd.runtime.ownership import NOT_BEGUN, Taking, moved
 from hubbubd.runtime.records import Ledger, Place, Table, Watch
+
+CHANGE_S, LOOK_S = 2.0, 0.02
+"""Seconds for which a call waits until it is clear who has its server, and between looks."""
 
 DRAIN_S = 0.02
 """Seconds between looks, while draining, whether calls have ended."""
@@ -180,7 +183,12 @@ class Calls:
         """
         if self.elsewhere is not None and self.elsewhere.has(spec.server):
             return await self.elsewhere.call(spec, principal, detached=detached)
-        call, active = await self._begin(spec, principal, detached=detached)
+        try:
+            call, active = await self._begin(spec, principal, detached=detached)
+        except Unavailable as exc:
+            if not await self._has_changed_hands(exc, spec.server):
+                raise
+            return await self.call(spec, principal, detached=detached)
         if active is None:
             return call
         active.waiters += 1
@@ -199,12 +207,28 @@ class Calls:
         """Queue a detached call; it is durable on return. Raises as `call`."""
         if self.elsewhere is not None and self.elsewhere.has(spec.server):
             return await self.elsewhere.start(spec, principal)
-        call, active = await self._begin(spec, principal, detached=True)
+        try:
+            call, active = await self._begin(spec, principal, detached=True)
+        except Unavailable as exc:
+            if not await self._has_changed_hands(exc, spec.server):
+                raise
+            return await self.start(spec, principal)
         if active is None:
             return call
         if not active.call.detached:  # the id joined a call that was made by `call`
             await self._detach(active)
         return active.call
+
+    async def _has_changed_hands(self, refusal: Unavailable, server: str) -> bool:
+        """Wait until a call that was refused for it can be made, here or at another member; False after CHANGE_S."""
+        if refusal.reason not in NOT_BEGUN or self.elsewhere is None or not self.elsewhere.may():
+            return False
+        with anyio.move_on_after(CHANGE_S):
+            while True:
+                if self.elsewhere.has(server) or (server in self._queues and server not in self._leaving):
+                    return True
+                await anyio.sleep(LOOK_S)
+        return False
 
     async def _detach(self, active: ActiveCall) -> None:
         """Make a call detached, durably. Whoever else starts it meanwhile waits for that. Raises Unavailable."""
