@@ -10,7 +10,7 @@ from ..e2e.crash import report
 from .storm import Plan, Storm
 
 SHORT = Plan(kills=20, stops=20, partitions=20, restarts=20, failovers=20)
-LEASE_TTL_S = 4.0
+LEASE_TTL_S = 3.0
 LIMIT_S = 1800
 
 
