@@ -49,13 +49,14 @@ class Joining:
 
     @asynccontextmanager
     async def living(self) -> AsyncGenerator[None]:
-        """Say that this member lives, during the block."""
+        """Say that this member lives, during the block; then give its port up, for the next life."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.fleet.beat)
             try:
                 yield
             finally:
                 tasks.cancel_scope.cancel()
+                await self.port.close()  # most often it is by now; but a start may fail before it is served
 
     @asynccontextmanager
     async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:

@@ -239,7 +239,7 @@ class Soak(Storm):
     def _rows(self, quiet: Look, minutes: int) -> list[Row]:
         """What became of it all; what must not be is among the violations."""
         counted = after_warm_up(self.looks, min(minutes * MINUTE_S * WARM_UP, WARM_UP_S))
-        steady = STEADY + (STEADY_ONCE_FILLED if counted[0].at_s >= FILLED_S else ())
+        steady = STEADY + (STEADY_ONCE_FILLED if counted and counted[0].at_s >= FILLED_S else ())
         rows = [*(grown(counted, each) for each in steady), *(bounded(self.looks, each) for each in BOUNDED)]
         wrong = [row.wrong for row in rows if row.wrong]
         wrong += [f"{STAYS} was not to be seen after {x.at_s:.0f} s" for x in self.looks if STAYS not in x.members]

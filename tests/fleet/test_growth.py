@@ -1,9 +1,12 @@
 """The verdict on a fleet at load: what has grown, and what was past its bound, is found, and nothing else."""
 
+from pathlib import Path
+
 import pytest
 
 from .growth import Bounded, Steady, after_warm_up, bounded, grown, table
 from .looks import Look, sums
+from .soak import Soak
 
 
 def looks(*entries: int) -> list[Look]:
@@ -42,6 +45,13 @@ def test_a_bound_is_one_at_every_moment() -> None:
 def test_what_was_not_to_be_seen_is_left_out() -> None:
     row = grown(looks(1, 9, 1), Steady("records", lambda look: None if look.entries == 9 else look.entries))
     assert (row.most, row.wrong) == (1, "")
+
+
+def test_a_fleet_that_was_never_to_be_seen_is_judged(tmp_path: Path) -> None:
+    soak = Soak(tmp_path, 7, 6.0)
+    (nothing,) = looks(0)
+    assert soak._rows(nothing, minutes=1)
+    assert "c was not to be seen at the end" in soak.memory.violations
 
 
 def test_the_warm_up_does_not_count() -> None:

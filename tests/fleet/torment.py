@@ -29,7 +29,7 @@ LONG = 3.0
 AT_ONCE = 0.3
 """How often a killed member is started again at once, as by a supervisor."""
 TAKEOVER, TAKEOVER_S = "takeover after a kill", 10.0
-"""Within so many seconds, of a hundred such members, all servers of ninety-five answer elsewhere."""
+"""Of a hundred takeovers, ninety-five may take so many seconds: until all servers of the member answer elsewhere."""
 AWAY_EVERY = 4
 """Which restarts of the database have it away for two leases' times."""
 

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import grpc
 import pytest
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details_pb2
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbub.v1 import call_pb2, event_pb2, inbox_pb2
+from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2
 from hubbubd.core.calls import Call
 from hubbubd.core.filters import RequestFilter
-from hubbubd.errors import FailedPrecondition
+from hubbubd.errors import FailedPrecondition, NotFound
 from hubbubd.rpc.fleet import forwarding, peers
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
@@ -324,6 +326,31 @@ async def test_it_sends_to_the_owner_what_is_about_a_call_that_it_has_not_heard_
     cancelled = await ingress.api(RPCS["CancelCall"], call_pb2.CancelCallRequest(id=started.id, abort=True))
     assert cancelled.call.id == started.id
     assert owner.hub.calls.get(started.id).state.ended
+
+
+async def test_it_finds_a_token_that_it_has_not_heard_of_by_its_name(two: tuple[Member, Member]) -> None:
+    ingress, other = two
+    ingress.store.held = True
+    grants = [admin_pb2.AccessGrant(role=admin_pb2.ACCESS_ROLE_VIEWER)]
+    await other.api(RPCS["CreateToken"], admin_pb2.CreateTokenRequest(name="ada", grants=grants))
+    revoke = admin_pb2.RevokeTokenRequest(name="ada")
+    assert (await ingress.api(RPCS["RevokeToken"], revoke)).token.name == "ada"
+    assert (await ingress.api.refused(RPCS["RevokeToken"], revoke)).reason == "TOKEN_NOT_FOUND"
+
+
+@pytest.mark.parametrize("noun", ["request", "member"])
+async def test_what_is_certainly_not_there_is_looked_for_once(two: tuple[Member, Member], noun: str) -> None:
+    looked = 0
+
+    async def look(_: Message) -> Message:
+        nonlocal looked
+        looked += 1
+        raise NotFound(noun, "req_1")
+
+    over: Any = two[0].forwarding.over(RPCS["GetPendingRequest"], look)
+    with pytest.raises(NotFound):
+        await over(inbox_pb2.GetPendingRequestRequest(id="req_1"))
+    assert looked == 1
 
 
 async def test_a_member_without_its_database_does_not_say_that_there_is_nothing(two: tuple[Member, Member]) -> None:

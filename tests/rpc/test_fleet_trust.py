@@ -3,7 +3,10 @@
 from collections.abc import AsyncIterator
 from contextvars import copy_context
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import anyio
 import grpc
 import pytest
 import structlog.testing
@@ -15,6 +18,7 @@ from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
+from hubbubd.joining import Joining
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet import FleetPort, forwarding
 from hubbubd.rpc.fleet.opening import enter, opening
@@ -181,6 +185,29 @@ async def test_an_address_that_was_never_served_is_given_up(tmp_path: Path) -> N
     again = FleetPort(settings.model_copy(update={"listen": port.address}), LARGE)
     assert again.address == port.address
     await again.close()
+
+
+async def test_so_is_that_of_a_life_that_ends_before_it_is_served(tmp_path: Path) -> None:
+    settings = Fleet.settings_of("a", Authority.open(tmp_path))
+    port = FleetPort(settings, LARGE)
+    life: Any = SimpleNamespace(beat=anyio.sleep_forever)
+    with anyio.CancelScope() as scope:
+        async with Joining(settings, life, life, port).living():
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+    await FleetPort(settings.model_copy(update={"listen": port.address}), LARGE).close()
+
+
+async def test_so_is_one_whose_start_is_cut_short(made: Fleet) -> None:
+    member = await made.start("a")
+    settings = Fleet.settings_of("a", made.authority)
+    port = FleetPort(settings, LARGE)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        async with port.serving(member.hub, life=2):
+            await anyio.lowlevel.checkpoint()
+    await port.close()  # as the end of a life does
+    await FleetPort(settings.model_copy(update={"listen": port.address}), LARGE).close()
 
 
 async def test_others_are_told_of_the_address_at_which_they_reach_it(tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ class SharedStore(FailingStore):
 class Member(FailingStore):
     """One of two who share a store: the other's commits come without what the other had in mind.
 
-    While `held`, they wait, and come as a whole cut: each key once, with its newest state. One's own commits wait for
-    those before them.
+    While `held`, they wait, and come as a whole cut: each key once, with its newest state. Whoever commits, if only
+    guards, is told of those before first.
     """
 
     def __init__(self, inner: SqliteStore, name: str) -> None:
@@ -103,10 +103,12 @@ class Member(FailingStore):
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         own = [Write(write.key, write.value, (self._name, write.ref)) for write in writes]
         try:
-            return await super().commit(own, guards)
+            revision = await super().commit(own, guards)
         except Conflict:
             self.release()
             raise
+        self.release()
+        return revision
 
     def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
         self._listeners.append(listener)

@@ -1,6 +1,8 @@
 """What operators see and change of a fleet, at any of its members."""
 
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -17,6 +19,7 @@ from hubbubd.runtime.fleet_operations import Operations
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
+from hubbubd.telemetry.meter import Meter, Reading
 
 from .conftest import World, server, settle, until
 from .fleet import TTL_S, Members, Place, Running, members
@@ -384,6 +387,22 @@ async def test_a_member_that_has_not_looked_yet_is_measured(fleet: Members, monk
     await fleet.start("a", http())
     assert seen.value(metrics.FLEET_MEMBERS, state="live") == 0
     assert (seen.value(metrics.FLEET_LAG), seen.value(metrics.FLEET_OWNED)) == (0, 0)
+
+
+async def test_a_member_may_be_measured_as_soon_as_it_says_how(fleet: Members) -> None:
+    readings = Counter[metrics.Metric]()
+
+    class Hasty(Meter):
+        on = True
+
+        def observe(self, metric: metrics.Metric, read: Callable[[], Iterable[Reading]]) -> None:
+            if metric.name.startswith("hubbub.fleet."):
+                with suppress(AttributeError):  # what is missing then must not keep the member from starting
+                    readings[metric] += len(list(read()))
+
+    fleet.meters = {"a": Hasty()}
+    await fleet.start("a", http())
+    assert readings[metrics.FLEET_LAG] == 1
 
 
 async def test_a_server_that_was_handed_on_or_came_back_is_measured_as_such(fleet: Members) -> None:

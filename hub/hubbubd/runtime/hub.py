@@ -237,12 +237,14 @@ class Hub:
         """Return what did not fit in records of the store at the start, by key."""
         return self._ledger.defects()
 
-    async def knows(self, noun: str, record_id: str) -> bool:
+    async def knows(self, noun: str, name: str) -> bool:
         """Return whether a record is here as the store has it, or in neither; if not, it is here on return.
 
         Raises Unavailable.
         """
-        return await self._ledger.knows(noun, record_id)
+        known = await self._ledger.knows(noun, name)
+        # A token's name is not its id, so the store was asked for nothing. But what others have made is here by now.
+        return known and not (noun == "token" and self.tokens.has(name))
 
     def watchers(self) -> int:
         """Return how many watches are open."""

@@ -48,12 +48,17 @@ class FleetPort:
         """HOST:PORT at which other members reach it."""
 
     async def close(self) -> None:
-        """Give the address up, whether it was served or not."""
+        """Give the address up, whether it was served or not, or given up before."""
         with anyio.CancelScope(shield=True):
             await self._peers.close()
-            if not self._started:  # gRPC gives the socket of such a server up at some later time
-                await self._server.start()
+            await self._start()  # otherwise gRPC gives the socket up at some later time
             await self._server.stop(ENDING_S)
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            with anyio.CancelScope(shield=True):  # cut short, it would start all the same, and nobody would stop it
+                await self._server.start()
 
     @asynccontextmanager
     async def serving(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
@@ -66,8 +71,7 @@ class FleetPort:
             known, hub.calls.live, hub.ownership, changes, hub.store, name=self._settings.name, life=life
         )
         self._server.add_generic_rpc_handlers([service.handler()])
-        await self._server.start()
-        self._started = True
+        await self._start()
         listening = asyncio.create_task(live.run())
         try:
             forwarding = Forwarding(hub, self._peers, changes, live)

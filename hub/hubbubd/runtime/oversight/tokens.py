@@ -130,9 +130,16 @@ class Tokens:
             )
         return same
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a token of this name, expired or not."""
+        return self._named(name) is not None
+
+    def _named(self, name: str) -> Token | None:
+        return next((token for token in self._table if token.name == name), None)
+
     async def revoke(self, name: str) -> Token:
         """Delete a token; streams that were opened with it end. Raises NotFound and Unavailable."""
-        token = next((token for token in self._table if token.name == name), None)
+        token = self._named(name)
         if token is None:
             raise NotFound("token", name)
         self._revoked.add(token.id)  # it is refused during the commit, too
