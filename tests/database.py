@@ -9,6 +9,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pathlib import Path
 
 LIMIT_S = 60
 """Seconds for one of its programs to end."""
+
+POLL_S = 0.01
 
 
 class NoDatabase(Exception):
@@ -34,8 +37,15 @@ class Postgres:
     data: Path | None = None
 
     def stop(self, mode: str = "immediate") -> None:
-        """End it: `immediate` is as a crash."""
+        """End it: `immediate` is as a crash. On return its process is gone, with its lock on the socket."""
+        assert self.data
+        process = int((self.data / "postmaster.pid").read_text().split()[0])
         self._control("stop", "-m", mode)
+        give_up_at = time.monotonic() + LIMIT_S
+        while _runs(process):
+            if time.monotonic() > give_up_at:
+                raise NoDatabase(f"PostgreSQL has removed its file, but its process {process} does not end")
+            time.sleep(POLL_S)
 
     def start(self) -> None:
         """Start it again, on the same port."""
@@ -73,6 +83,16 @@ class Postgres:
     def _control(self, *words: str | Path) -> None:
         assert self.programs
         _run(self.programs / "pg_ctl", "-D", str(self.data), *words)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # of another user
+        return True
+    return True
 
 
 def _run(*words: str | Path) -> str:
