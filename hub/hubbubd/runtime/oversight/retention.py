@@ -224,14 +224,14 @@ class Retention:
     ) -> RetentionList[T]:
         """Return the retention list of a table, with the limits of the hub and of each server."""
 
-        def total() -> Limits:
+        def total(size: int = TOTAL_HISTORY_BYTES) -> Limits:
             count, age_s = limits(self._settings)
-            return Limits(count, math.inf if age_s is None else age_s, TOTAL_HISTORY_BYTES)
+            return Limits(count, math.inf if age_s is None else age_s, size)
 
         def own(server: str) -> Limits:
             record = self._servers.record(server)
             if record is None:
-                return replace(total(), size=HISTORY_BYTES)
+                return total(HISTORY_BYTES)
             count, age_s = limits(record.config)
             return Limits(count, total().age_s if age_s is None else age_s, HISTORY_BYTES)
 

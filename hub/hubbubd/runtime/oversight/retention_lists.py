@@ -95,20 +95,25 @@ class RetentionList(Generic[T]):
         self._by_server.clear()
         ended = ((self._ended_at(record), record) for record in self.table)
         for _, record in sorted((e for e in ended if e[0] is not None), key=lambda e: cast("float", e[0])):
-            self.see(record)
+            self._add(record)
 
     def see(self, record: T) -> bool:
         """Add a record if it has ended; return whether a limit is exceeded then."""
+        own = self._add(record)
+        return own is not None and (own.over(self._own(cast("Any", record).server)) or self._all.over(self._total()))
+
+    def _add(self, record: T) -> _Row | None:
+        """Add a record if it has ended and is not here yet; return those of its server then."""
         known = cast("Any", record)
         at = self._ended_at(record)
         if at is None or known.id in self._all.ended or known.id in self._going:
-            return False
+            return None
         # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
         ended = _Ended(known.server, min(at, self._now()), self._size_of(record))
         own = self._by_server.setdefault(known.server, _Row())
         for row in (own, self._all):
             row.add(known.id, ended)
-        return own.over(self._own(known.server)) or self._all.over(self._total())
+        return own
 
     def drop(self, record_id: str) -> None:
         """Forget a deleted record."""

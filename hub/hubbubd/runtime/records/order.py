@@ -1,21 +1,24 @@
 """An index of a table's records by creation time, for pages."""
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from typing import Any
+
+from sortedcontainers import SortedList  # pyright: ignore[reportMissingTypeStubs] - it has no types
 
 Place = tuple[float, str]
 """Sort key of a record: its creation time, in seconds since the epoch, and its id."""
 
 
 class ByAge:
-    """Ids of records, oldest first. Lookup by bisection; a new record is appended at the end."""
+    """Ids of records, oldest first."""
 
     def __init__(self) -> None:
-        self._places: list[Place] = []
+        # Not a list: once a history is full each new record deletes an old one, for which a list moves all the others.
+        self._places: Any = SortedList()
         self._made: dict[str, float] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._made)
 
     def put(self, record_id: str, record: object) -> None:
         """Add a record or keep its place; a record without `created_at` is ignored."""
@@ -26,21 +29,18 @@ class ByAge:
         if known is not None:
             self.drop(record_id)
         self._made[record_id] = made_at
-        insort(self._places, (made_at, record_id))
+        self._places.add((made_at, record_id))
 
     def drop(self, record_id: str) -> None:
         """Remove a record, if present."""
         made_at = self._made.pop(record_id, None)
         if made_at is not None:
-            del self._places[bisect_left(self._places, (made_at, record_id))]
+            self._places.remove((made_at, record_id))
 
     def before(self, place: Place | None) -> Iterator[str]:
         """Yield ids made before a place (None: all), newest first. The index must not change meanwhile."""
-        at = len(self._places) if place is None else bisect_left(self._places, place)
-        for index in range(at - 1, -1, -1):
-            yield self._places[index][1]
+        return (record_id for _, record_id in self._places.irange(None, place, (True, False), reverse=True))
 
     def after(self, place: Place | None) -> Iterator[str]:
         """Yield ids made after a place (None: all), oldest first. The index must not change meanwhile."""
-        for index in range(0 if place is None else bisect_right(self._places, place), len(self._places)):
-            yield self._places[index][1]
+        return (record_id for _, record_id in self._places.irange(place, None, (False, True)))

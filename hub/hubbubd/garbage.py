@@ -1,0 +1,84 @@
+"""Garbage collection beside many records that stay: a full collection looks at what is new, seldom at everything.
+
+A full collection stops the process while it looks at every object that may be part of a cycle. That takes a second for
+some million of them, as many as a long history has, and nearly all of them stay. So what a long collection has left is
+taken for permanent (`gc.freeze`): reference counts free it as ever. Cycles among it are looked for once it has grown by
+a quarter, as CPython does by itself, and so seldom that it takes a small share of the time.
+"""
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+REST: Final = 5000
+"""After everything was looked at, or counted, only what is new is looked at for so many times as long."""
+
+GROWTH: Final = 1.25
+"""Cycles among the permanent objects are looked for once there are so many times as many as after the last time."""
+
+SHORT_S: Final = 0.2
+"""What a shorter full collection has left, in seconds, is looked at again by the next one."""
+
+OLDEST: Final = 2
+"""The generation of a full collection."""
+
+
+class Collector(Protocol):
+    """What is used of the module `gc`."""
+
+    def freeze(self) -> None:
+        """Take all that is left for permanent."""
+
+    def unfreeze(self) -> None:
+        """Have the next full collection look at everything."""
+
+    def get_freeze_count(self) -> int:
+        """Return the number of permanent objects; takes some time itself."""
+        ...
+
+
+class Garbage:
+    """Follows the full collections of a process; `now` is in seconds, from any beginning."""
+
+    def __init__(self, collector: Collector = gc, now: Callable[[], float] = time.perf_counter) -> None:
+        self._collector = collector
+        self._now = now
+        self._began = 0.0
+        self._whole = False
+        self._rests_until = -math.inf
+        self._kept = 0
+
+    def follow(self, phase: str, info: dict[str, int]) -> None:
+        """Act at the start and the stop of a collection, as one of `gc.callbacks`."""
+        if info["generation"] != OLDEST:
+            return
+        if phase == "start":
+            self._began = self._now()
+            self._whole = self._began >= self._rests_until and self._has_grown()
+            if self._whole:
+                self._collector.unfreeze()
+            return
+        if self._now() - self._began < SHORT_S:
+            return  # so it is in a small hub, which need not keep what may become garbage
+        self._collector.freeze()
+        if self._whole:
+            self._kept = self._collector.get_freeze_count()
+            self._rest()
+
+    def _has_grown(self) -> bool:
+        grown = self._collector.get_freeze_count() >= self._kept * GROWTH
+        if not grown:
+            self._rest()  # counting goes through all of them as well
+        return grown
+
+    def _rest(self) -> None:
+        ended = self._now()
+        self._rests_until = ended + (ended - self._began) * REST
+
+
+def settle() -> None:
+    """Collect what imports have left, and follow the collections from now on."""
+    gc.collect()
+    gc.callbacks.append(Garbage().follow)

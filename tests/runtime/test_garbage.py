@@ -1,0 +1,93 @@
+"""Full collections look at what is new; at everything they look seldom, and only once there is more of it."""
+
+from dataclasses import dataclass
+
+from hubbubd.garbage import GROWTH, REST, Garbage
+
+FULL = 2
+COUNTED_PER_S = 100_000_000
+
+
+@dataclass
+class Heap:
+    """A heap as the collector has it, and its time."""
+
+    permanent: int = 0
+    new: int = 0
+    now: float = 0.0
+    counted: int = 0
+
+    def __post_init__(self) -> None:
+        self.garbage = Garbage(self, lambda: self.now)
+
+    def freeze(self) -> None:
+        self.permanent, self.new = self.permanent + self.new, 0
+
+    def unfreeze(self) -> None:
+        self.permanent, self.new = 0, self.permanent + self.new
+
+    def get_freeze_count(self) -> int:
+        self.counted += 1
+        self.now += self.permanent / COUNTED_PER_S
+        return self.permanent
+
+    def collect(self, generation: int = FULL) -> int:
+        """Collect as CPython does; return at how many objects it looked, a millionth of a second each."""
+        self.garbage.follow("start", {"generation": generation})
+        looked_at = self.new
+        self.now += looked_at / 1_000_000
+        self.garbage.follow("stop", {"generation": generation})
+        return looked_at
+
+
+def test_what_a_full_collection_has_left_is_not_looked_at_by_the_next_one() -> None:
+    heap = Heap(new=1_000_000)
+    assert heap.collect() == 1_000_000
+    heap.new = 500_000
+    assert (heap.collect(), heap.permanent) == (500_000, 1_500_000)
+
+
+def test_what_a_short_one_has_left_is_looked_at_again_since_it_may_become_garbage() -> None:
+    heap = Heap(new=1_000)
+    assert [heap.collect(), heap.collect(), heap.permanent] == [1_000, 1_000, 0]
+
+
+def test_everything_is_looked_at_again_after_a_rest_and_once_it_has_grown() -> None:
+    heap = Heap(new=1_000_000)
+    heap.collect()
+    heap.new = int(1_000_000 * (GROWTH - 1))
+    heap.collect()
+    assert heap.collect() == 0  # it has grown, and rests
+    heap.now += 2 * REST
+    assert heap.collect() == 1_000_000 * GROWTH
+    heap.now += 2 * REST
+    assert heap.collect() == 0  # it has rested, and has not grown
+
+
+def test_it_rests_for_longer_the_longer_it_takes() -> None:
+    for size in (500_000, 1_000_000):
+        heap = Heap(new=size)
+        heap.collect()
+        heap.permanent *= 2
+        heap.now = REST * size / 1_000_000
+        assert heap.collect() == 0
+        heap.now += REST * size / 10_000_000
+        assert heap.collect() == 2 * size
+
+
+def test_whoever_has_counted_and_found_no_growth_rests_too() -> None:
+    heap = Heap(new=1_000_000)
+    heap.collect()
+    heap.now += 2 * REST
+    before = heap.counted
+    for _ in range(10):
+        heap.new = 100
+        heap.collect()
+    assert heap.counted == before + 1
+
+
+def test_collections_of_younger_generations_change_nothing() -> None:
+    heap = Heap(new=10)
+    for generation in range(FULL):
+        heap.collect(generation)
+    assert (heap.permanent, heap.new) == (0, 10)
