@@ -102,12 +102,12 @@ class Series:
         return statistics.median(one.cpu_ms for one in self.rounds)
 
     async def round(self, work: Work, calls: int, in_flight: int, most_s: float = math.inf) -> None:
-        """Does the work so many times, with so many under way at once; none is begun after `most_s` seconds."""
+        """Does the work so many times, so many at once: the first in any case, no other one after `most_s` seconds."""
         left, latencies_s = calls, list[float]()
 
         async def worker() -> None:
             nonlocal left
-            while left > 0 and perf_counter() < end:
+            while left > 0 and (left == calls or perf_counter() < end):
                 left -= 1
                 began = perf_counter()
                 done = await work()

@@ -1,19 +1,22 @@
 """Carries the calls of a connection over one stream (StreamCalls), which costs less than an RPC for each.
 
+With a call come the pending requests that its caller answers, and the answers go the same way.
+
 The stream is opened beside the second call, and used once the hub has accepted it; until then, and with a hub that does
 not have it, a call is an RPC of its own. So nothing is sent on a stream that is about to be refused.
 """
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import Context
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from grpc import StatusCode, aio
 
 from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import inbox_pb2
 from hubbub_client import tracing
 from hubbub_client.errors import (
     HubbubError,
@@ -28,8 +31,11 @@ if TYPE_CHECKING:
     Rpc = aio.StreamStreamCall[pb.StreamCallsRequest, pb.StreamCallsResponse]
 
 Step = pb.StreamCallsResponse.Step
-Hear = Callable[[Step], None]
-"""Hears what happens to a call before its end."""
+Kinds = Collection["inbox_pb2.PendingRequestKind.ValueType"]
+Hear = Callable[["CallStream", Step], None]
+"""Hears what happens to a call before its end, on the stream that carries it."""
+
+ENDS = frozenset(("completed", "failed", "answered"))
 
 # A longer request would hold up the calls behind it, and the time it takes hides the price of an RPC.
 LONGEST_REQUEST = 64 * 1024
@@ -41,8 +47,15 @@ FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
 
 
+class Place(TypedDict):
+    """A place in a trace (W3C Trace Context)."""
+
+    traceparent: str
+    tracestate: str
+
+
 class NotSent(Exception):
-    """There is no stream for the call, or it broke before the call was sent; it may be sent in another way."""
+    """There is no stream for it, or the stream broke before it was sent; it may be sent in another way."""
 
 
 class CallStream:
@@ -58,11 +71,14 @@ class CallStream:
         self._rpc = rpc
         self._note = note
         self._max_calls = ready.max_calls
+        self._takes_answers = ready.takes_answers
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
         self._max_response = max_response_bytes
         self._ids = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Step], Hear | None]] = {}
-        self._unwritten: dict[int, pb.StreamCallsRequest.Step] = {}
+        self._answering = 0
+        self._unwritten: dict[object, pb.StreamCallsRequest.Step] = {}
+        """By id, or for what a call leaves to others by both ids."""
         self._news = asyncio.Event()
         self._retired = False
         self._tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._write())]
@@ -76,41 +92,72 @@ class CallStream:
 
     @property
     def busy(self) -> bool:
-        """Return whether calls are under way on it."""
+        """Return whether calls or answers are under way on it."""
         return bool(self._waiting)
 
-    def takes(self, request: pb.CallMethodRequest) -> bool:
+    def takes(self, request: pb.CallMethodRequest, *, with_answers: bool = False) -> bool:
         """Return whether it has room for one more call, and the request is not too long for it."""
-        return self.alive and len(self._waiting) < self._max_calls and request.ByteSize() <= self._max_request
+        if not self.alive or len(self._waiting) - self._answering >= self._max_calls:
+            return False
+        return request.ByteSize() <= self._max_request and (self._takes_answers or not with_answers)
 
-    async def call(self, request: pb.CallMethodRequest, hear: Hear | None = None) -> pb.CallMethodResponse:
+    async def call(
+        self,
+        request: pb.CallMethodRequest,
+        hear: Hear | None = None,
+        *,
+        follow: bool = False,
+        answers: Kinds = (),
+    ) -> pb.CallMethodResponse:
         """Make a call and wait for its end; cancelling this hangs up on it. Raises HubbubError, and NotSent.
 
-        `hear` gets the progress and the changes of the call, which needs its `call_id` for that.
+        `hear` gets the progress and the changes of the call with `follow`, and the pending requests of the kinds that
+        its caller `answers`. Both need its `call_id`.
         """
-        place = dict(tracing.metadata())
-        id_, self._used = next(self._ids), True
         start = pb.StreamCallsRequest.Start(
-            id=id_,
+            id=next(self._ids),
             request=request,
             max_response_bytes=self._max_response,
-            traceparent=place.get("traceparent", ""),
-            tracestate=place.get("tracestate", ""),
-            follow=hear is not None,
+            follow=follow,
+            answers=answers,
+            **_place(),
         )
+        try:
+            end = await self._end_of(start.id, pb.StreamCallsRequest.Step(start=start), hear)
+        except HubbubError as broken:
+            raise _of_call(broken, request.spec.call_id) from None
+        return _well(end).completed
+
+    async def answer(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
+        """Answer a pending request. Raises HubbubError, and NotSent."""
+        if not self.alive or self._answering >= self._max_calls or request.ByteSize() > self._max_request:
+            raise NotSent
+        answer = pb.StreamCallsRequest.Answer(
+            id=next(self._ids), request=request, max_response_bytes=self._max_response, **_place()
+        )
+        self._answering += 1
+        try:
+            return _well(await self._end_of(answer.id, pb.StreamCallsRequest.Step(answer=answer))).answered
+        finally:
+            self._answering -= 1
+
+    def skip(self, call: int, pending_request_id: str) -> None:
+        """Leave a pending request to others than the caller of a call, if that is still under way here."""
+        if call in self._waiting:
+            skip = pb.StreamCallsRequest.Skip(id=call, pending_request_id=pending_request_id)
+            self._say((call, pending_request_id), pb.StreamCallsRequest.Step(skip=skip))
+
+    async def _end_of(self, id_: int, step: pb.StreamCallsRequest.Step, hear: Hear | None = None) -> Step:
+        """Say a step and return its end, good or bad. Raises HubbubError if the stream breaks, and NotSent."""
+        self._used = True
         end: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
         self._waiting[id_] = end, hear
-        self._say(id_, pb.StreamCallsRequest.Step(start=start))
+        self._say(id_, step)
         try:
-            step = await end
+            return await end
         except asyncio.CancelledError:
             self._hang_up(id_)
             raise
-        except HubbubError as broken:
-            raise _of_call(broken, request.spec.call_id) from None
-        if step.HasField("failed"):
-            raise from_status(step.failed)
-        return step.completed
 
     def retire(self) -> None:
         """Take no further calls; those under way may finish."""
@@ -130,8 +177,8 @@ class CallStream:
             if not end.done():
                 end.set_exception((unsent or NotSent()) if id_ in self._unwritten else error)
 
-    def _say(self, id_: int, step: pb.StreamCallsRequest.Step) -> None:
-        self._unwritten[id_] = step
+    def _say(self, key: object, step: pb.StreamCallsRequest.Step) -> None:
+        self._unwritten[key] = step
         self._news.set()
 
     def _hang_up(self, id_: int) -> None:
@@ -157,11 +204,11 @@ class CallStream:
         """Take the next steps to write; gRPC takes its price per message."""
         steps: list[pb.StreamCallsRequest.Step] = []
         room = self._max_request
-        for id_, step in list(self._unwritten.items()):
+        for key, step in list(self._unwritten.items()):
             room -= step.ByteSize()
             if steps and (room < 0 or len(steps) == MOST_TOGETHER):
                 break
-            steps.append(self._unwritten.pop(id_))
+            steps.append(self._unwritten.pop(key))
         return steps
 
     async def _read(self) -> None:
@@ -181,12 +228,12 @@ class CallStream:
 
     def _heard(self, step: Step) -> None:
         end, hear = self._waiting.get(step.id, (None, None))
-        if end is not None and (step.HasField("completed") or step.HasField("failed")):
+        if end is not None and step.WhichOneof("step") in ENDS:
             del self._waiting[step.id]
             if not end.done():
                 end.set_result(step)
         elif hear is not None:
-            hear(step)
+            hear(self, step)
         if self._retired and not self._waiting:
             self.retire()
 
@@ -264,6 +311,19 @@ class CallStreams:
                 self._opening = None
                 self._not_before = asyncio.get_running_loop().time() + pause_s
                 self._pause_s = min(2 * pause_s, LAST_PAUSE_S) if pause_s else FIRST_PAUSE_S
+
+
+def _well(end: Step) -> Step:
+    """Return an end that is good. Raises HubbubError for another one."""
+    if end.HasField("failed"):
+        raise from_status(end.failed)
+    return end
+
+
+def _place() -> Place:
+    """Return the caller's place in a trace."""
+    place = dict(tracing.metadata())
+    return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}
 
 
 def _broken(error: HubbubError) -> HubbubError:

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 
 from hubbub.v1 import call_pb2
 from hubbub_client import errors
-from hubbub_client.call_stream import NotSent
+from hubbub_client.call_stream import CallStream, NotSent, Step
 from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
-from hubbub_client.handlers import CallAnswers
+from hubbub_client.handlers import CallAnswers, StreamedAnswers
 from hubbub_client.inbox import Inbox
 from hubbub_client.link import Link, Page, pages
 from hubbub_client.options import CallCallbacks, CallOptions, Reporter, call_spec
@@ -163,8 +163,13 @@ class Calls:
         """
         spec = call_spec(server, method, params, options)
         reporter, answers = Reporter(options), CallAnswers(self._inbox, spec.call_id, options)
-        async with _answering(answers):
-            return await (self._reported(spec, reporter) if reporter.wanted else self._call(spec))
+        if not (reporter.wanted or answers.wanted):
+            return await self._call(spec)
+        try:
+            return await self._streamed(spec, reporter, answers)
+        except NotSent:
+            async with _answering(answers):
+                return await (self._reported(spec, reporter) if reporter.wanted else self._call(spec))
 
     async def start(
         self, server: str, method: str, params: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
@@ -184,24 +189,34 @@ class Calls:
 
     async def _reported(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
         try:
-            return await self._followed(spec, reporter)
+            return await self._streamed(spec, reporter, CallAnswers(self._inbox, spec.call_id, {}))
         except NotSent:
             return await self._watched(spec, reporter)
 
-    async def _followed(self, spec: call_pb2.CallSpec, reporter: Reporter) -> Call:
-        """Make a call whose news come with it. Raises NotSent."""
-        news = _News(reporter)
+    async def _streamed(self, spec: call_pb2.CallSpec, reporter: Reporter, answers: CallAnswers) -> Call:
+        """Make a call whose news, and what it is asked, come with it. Raises NotSent."""
+        news, asked = _News(reporter), StreamedAnswers(self._link, answers)
         outcome: Call | HubbubError | NotSent | None = None
-        async with beside(news.report()):
+
+        def hear(stream: CallStream, step: Step) -> None:
+            news.hear(step)
+            asked.hear(stream, step)
+
+        async with (
+            beside(news.report()) if reporter.wanted else contextlib.nullcontext(),
+            beside(asked.serve()) if answers.wanted else contextlib.nullcontext(),
+        ):
             try:
-                answer = await self._link.follow_call(call_pb2.CallMethodRequest(spec=spec), news.hear)
+                request = call_pb2.CallMethodRequest(spec=spec)
+                answer = await self._link.follow_call(request, hear, follow=reporter.wanted, answers=answers.kinds)
             except (HubbubError, NotSent) as error:
                 outcome = error
             else:
                 outcome = read(Call, answer.call)
-                with contextlib.suppress(TimeoutError):
-                    async with within(LAST_NEWS_S):
-                        await news.end(outcome)
+                if reporter.wanted:
+                    with contextlib.suppress(TimeoutError):
+                        async with within(LAST_NEWS_S):
+                            await news.end(outcome)
         if isinstance(outcome, Call):
             return outcome
         raise outcome or AssertionError("the block ends with an outcome or raises")

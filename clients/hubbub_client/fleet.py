@@ -16,7 +16,7 @@ class FleetMember(Record):
     """A member, and the servers that it has.
 
     `lag` is by how many revisions it was behind, `silent_ms` for how long it was not heard of, `overdue` whether that
-    is too long.
+    is too long, `schema` the newest version of the store's schema that it knows.
     """
 
     name: str
@@ -30,6 +30,7 @@ class FleetMember(Record):
     lag: int
     silent_ms: int
     overdue: bool
+    schema: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +44,18 @@ class UnownedServer(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class FleetStatus(Record):
-    """The fleet as `member` sees it, whose clock is behind the database's by `clock_offset_ms`."""
+    """The fleet as `member` sees it, whose clock is behind the database's by `clock_offset_ms`.
+
+    `schema` is the version of the store's schema. While `required_schema` is less, an upgrade is under way.
+    """
 
     members: tuple[FleetMember, ...]
     unowned: tuple[UnownedServer, ...]
     member: str
     clock_offset_ms: int
     revision: int
+    schema: int
+    required_schema: int
 
     def owner(self, server: str) -> str | None:
         """Return the member that has a server."""
@@ -128,3 +134,11 @@ class Fleet:
         """Seal all secrets of servers with the first key of the member that is connected."""
         request = fleet_pb2.RotateVaultKeyRequest()
         return read(Rotation, await self._link.call(lambda hub: hub.fleet.RotateVaultKey, request))
+
+    async def finish_upgrade(self) -> int:
+        """Have hubs refused that are of an older version; return the version of the store's schema.
+
+        Raises FailedPrecondition (MEMBERS_OUTDATED) as long as there is one among the members.
+        """
+        request = fleet_pb2.FinishUpgradeRequest()
+        return (await self._link.call(lambda hub: hub.fleet.FinishUpgrade, request)).schema

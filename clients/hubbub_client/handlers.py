@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import Any, Literal, TypeVar, cast
 
+from hubbub.v1 import inbox_pb2
+from hubbub_client.call_stream import CallStream, Kinds, Step
 from hubbub_client.errors import Unavailable
 from hubbub_client.inbox import Inbox
+from hubbub_client.link import Link
 from hubbub_client.options import Answer, CallCallbacks, OnRequest
+from hubbub_client.reading import enum_numbers
 from hubbub_client.records import PendingRequest, RequestKind
-from hubbub_client.work import OnError, log_error
+from hubbub_client.work import Assignments, OnError, in_tasks, log_error
 
 H = TypeVar("H", bound=OnRequest)
 
@@ -85,6 +89,11 @@ class CallAnswers:
         """Return whether there is any callback."""
         return bool(self._by_kind)
 
+    @property
+    def kinds(self) -> Kinds:
+        """Return the kinds that have a callback, as the API numbers them."""
+        return tuple(enum_numbers(inbox_pb2.PendingRequestKind.DESCRIPTOR, [*self._by_kind]))
+
     async def serve(self, on_listening: Callable[[], None]) -> None:
         """Answer one pending request after the other until cancelled.
 
@@ -92,16 +101,73 @@ class CallAnswers:
         and InvalidArgument for an answer that does not fit.
         """
 
-        async def handle(request: PendingRequest) -> None:
-            answer = await _asked(self._by_kind[request.kind], request)
-            try:
-                await _give(request, answer)
-            except Unavailable as error:  # the hub assigns it again when it is back
-                log_error(request, error)
-
         await self._inbox.work(
-            handle, kinds=[*self._by_kind], call_id=self._call_id, on_error=_raise, on_listening=on_listening
+            self.handle, kinds=[*self._by_kind], call_id=self._call_id, on_error=_raise, on_listening=on_listening
         )
+
+    async def handle(self, request: PendingRequest) -> None:
+        """Answer a pending request. Raises as `serve`."""
+        answer = await _asked(self._by_kind[request.kind], request)
+        try:
+            await _give(request, answer)
+        except Unavailable as error:  # others may answer it when the hub is back
+            log_error(request, error)
+
+
+class StreamedAnswers:
+    """The same callbacks, for pending requests that come over the stream that carries the call."""
+
+    def __init__(self, link: Link, answers: CallAnswers) -> None:
+        self._link = link
+        self._assignments = Assignments(answers.handle, _raise)
+        self._steps: asyncio.Queue[tuple[CallStream, Step]] = asyncio.Queue()
+        self._made: tuple[CallStream, int] | None = None
+        """The stream that the call was last made on, and its id there."""
+
+    def hear(self, stream: CallStream, step: Step) -> None:
+        """Take what the hub says of the call."""
+        if step.HasField("assigned") or step.HasField("revoked"):
+            self._steps.put_nowait((stream, step))
+
+    async def serve(self) -> None:
+        """Answer one pending request after the other until cancelled. Raises as `CallAnswers.serve`."""
+        await in_tasks(self._serve)
+
+    async def _serve(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            stream, step = await self._steps.get()
+            if (stream, step.id) != self._made:  # made again, since it broke; what was assigned before is over
+                self._assignments.cancel()
+                self._made = stream, step.id
+            if step.HasField("assigned"):
+                inbox = _Assigned(self._link, stream, step.id)
+                self._assignments.begin(tasks, inbox.record(step.assigned), inbox.skip)
+            else:
+                self._assignments.revoke(step.revoked)
+
+
+class _Assigned(Inbox):
+    """The inbox as one pending request has it, whose answer goes over the stream that it came with."""
+
+    def __init__(self, link: Link, stream: CallStream, call: int) -> None:
+        super().__init__(link)
+        self._stream = stream
+        self._call = call
+        self._accepted = False
+
+    def record(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
+        """Return the pending request."""
+        return self._read(message)
+
+    async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
+        response = await self._link.answer(self._stream, request)
+        self._accepted = True
+        return response
+
+    async def skip(self, id_: str) -> None:
+        """Leave the pending request to others, unless it is answered."""
+        if not self._accepted:
+            self._stream.skip(self._call, id_)
 
 
 def _raise(_: PendingRequest, error: Exception) -> None:

@@ -122,8 +122,11 @@ class Inbox:
         request = inbox_pb2.AnswerPendingRequestRequest(
             id=id, claim_id=claim_id or "", answer_id=answer_id or secrets.token_hex(16), **answers
         )
-        response = await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
+        response = await self._give(request)
         return self._read(response.pending_request)
+
+    async def _give(self, request: inbox_pb2.AnswerPendingRequestRequest) -> inbox_pb2.AnswerPendingRequestResponse:
+        return await self._link.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     def watch(
         self,

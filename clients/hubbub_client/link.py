@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar, cast
 from grpc import aio
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
 
-from hubbub.v1 import call_pb2
+from hubbub.v1 import call_pb2, inbox_pb2
 from hubbub_client import tracing
-from hubbub_client.call_stream import CallStream, CallStreams, Hear, NotSent
+from hubbub_client.call_stream import CallStream, CallStreams, Hear, Kinds, NotSent
 from hubbub_client.channel import MAX_MESSAGE_BYTES, Channels, Stubs, is_ready, is_refused, response_to
 from hubbub_client.discovery import DNS, Endpoint, Where, discover_all
 from hubbub_client.errors import (
@@ -160,7 +160,7 @@ class Link:
 
         async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
             try:
-                return await self._carried(stubs, request, None)
+                return await self._stream(stubs, request).call(request)
             except NotSent:
                 stubs = await self.ready()  # it may have been a while
             self._calls.want(self._stream_key(stubs), lambda: stubs.calls.StreamCalls(metadata=self._untraced()))
@@ -168,10 +168,29 @@ class Link:
 
         return await self._tried(request, make)
 
-    async def follow_call(self, request: call_pb2.CallMethodRequest, hear: Hear) -> call_pb2.CallMethodResponse:
-        """As `make_call`, and hear what happens meanwhile. Raises NotSent if there is no stream for it."""
-        self._stream(await self.ready(), request)  # not within the RPC's span: there may be none
-        return await self._tried(request, lambda stubs: self._carried(stubs, request, hear))
+    async def follow_call(
+        self, request: call_pb2.CallMethodRequest, hear: Hear, *, follow: bool, answers: Kinds
+    ) -> call_pb2.CallMethodResponse:
+        """As `make_call`, and hear what happens meanwhile (`CallStream.call`). Raises NotSent if no stream tells."""
+
+        async def make(stubs: Stubs) -> call_pb2.CallMethodResponse:
+            stream = self._stream(stubs, request, with_answers=bool(answers))
+            return await stream.call(request, hear, follow=follow, answers=answers)
+
+        self._stream(
+            await self.ready(), request, with_answers=bool(answers)
+        )  # not within the RPC's span: there may be none
+        return await self._tried(request, make)
+
+    async def answer(
+        self, stream: CallStream, request: inbox_pb2.AnswerPendingRequestRequest
+    ) -> inbox_pb2.AnswerPendingRequestResponse:
+        """Answer on the stream that asked, else by an RPC, under the same `answer_id`. Raises HubbubError."""
+        try:
+            with tracing.rpc(request, self.address):
+                return await stream.answer(request)
+        except (NotSent, Unavailable, Unauthenticated):  # the last one, since the token may have been renewed
+            return await self.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
 
     async def _tried(self, request: object, send: Callable[[Stubs], Awaitable[A]]) -> A:
         for tried in count():
@@ -202,15 +221,10 @@ class Link:
         if self._several and stubs is self._stubs and self._endpoint is not None and repeats.is_away(error):
             self._left, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
-    async def _carried(
-        self, stubs: Stubs, request: call_pb2.CallMethodRequest, hear: Hear | None
-    ) -> call_pb2.CallMethodResponse:
-        return await self._stream(stubs, request).call(request, hear)
-
-    def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest) -> CallStream:
+    def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False) -> CallStream:
         """Return the stream that takes a call. Raises NotSent."""
         stream = self._calls.current(self._stream_key(stubs))
-        if stream is None or not stream.takes(request):
+        if stream is None or not stream.takes(request, with_answers=with_answers):
             raise NotSent
         return stream
 

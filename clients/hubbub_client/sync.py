@@ -208,6 +208,7 @@ class SyncFleet(Facade[Fleet]):
     resume = blocking(Fleet.resume)
     expel = blocking(Fleet.expel)
     rotate_key = blocking(Fleet.rotate_key)
+    finish_upgrade = blocking(Fleet.finish_upgrade)
 
 
 class SyncStore(Facade[Store]):

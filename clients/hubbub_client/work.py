@@ -1,10 +1,11 @@
-"""A worker, to which the hub assigns pending requests (`hub.inbox.work`)."""
+"""A worker, to which the hub assigns pending requests (`hub.inbox.work`, and callbacks of a call)."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from hubbub.v1 import inbox_pb2
 from hubbub_client.errors import HubbubError
@@ -19,6 +20,57 @@ Say = Callable[[inbox_pb2.WorkRequest], Awaitable[None]]
 SETTLED = frozenset(("ALREADY_ANSWERED", "ALREADY_CLAIMED", "CLAIM_LOST", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"))
 
 log = logging.getLogger(__name__)
+
+
+class Assignments:
+    """The pending requests that the hub has assigned to a worker, each with a task that answers it."""
+
+    def __init__(self, handle: Callable[[PendingRequest], Awaitable[object]], on_error: OnError | None) -> None:
+        self._handle = handle
+        self._on_error = on_error or log_error
+        self._busy: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, tasks: asyncio.TaskGroup, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
+        """Handle a pending request; what `on_error` raises ends the tasks. `skip` leaves it to others afterwards."""
+        handling = self._busy[request.id] = tasks.create_task(self._answer(request, skip))
+        handling.add_done_callback(partial(self._forget, request.id))  # a task can be cancelled before it begins
+
+    def revoke(self, revoked: inbox_pb2.WorkResponse.Revoked) -> None:
+        """Cancel what is over."""
+        # Not after an answer: it may be this worker's own, which must not be cancelled halfway.
+        if revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
+            handling = self._busy.get(revoked.id)
+            if handling is not None:
+                handling.cancel()
+
+    def cancel(self) -> None:
+        """Cancel all."""
+        for handling in self._busy.values():
+            handling.cancel()
+
+    def _forget(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
+        if self._busy.get(id_) is handling:
+            del self._busy[id_]
+
+    async def _answer(self, request: PendingRequest, skip: Callable[[str], Awaitable[None]]) -> None:
+        try:
+            await self._handle(request)
+        except Exception as error:  # noqa: BLE001 - one failure must not end the others
+            if not isinstance(error, HubbubError) or error.reason not in SETTLED:
+                self._on_error(request, error)
+        finally:
+            self._forget(request.id, asyncio.current_task())
+        with contextlib.suppress(HubbubError):  # if the stream broke, the hub has given the request to others
+            await skip(request.id)
+
+
+async def in_tasks(work: Callable[[asyncio.TaskGroup], Coroutine[Any, Any, None]]) -> None:
+    """Run work with tasks until it is cancelled. Raises what the first of them raises."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            await work(tasks)
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 class Worker:
@@ -37,30 +89,22 @@ class Worker:
     ) -> None:
         self._link = link
         self._read = read
-        self._handle = handle
+        self._assignments = Assignments(handle, on_error)
         self._ready = inbox_pb2.WorkRequest.Ready(filter=condition, capacity=capacity)
-        self._on_error = on_error or log_error
         self._on_listening = on_listening
-        self._busy: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Work until cancelled. Raises HubbubError, and what `on_error` raises."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                await self._listen(tasks)
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+        await in_tasks(self._listen)
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
         async with contextlib.aclosing(listen(self._link, self._steps)) as steps:
             async for say, step in steps:
                 match step.WhichOneof("event"):
                     case "assigned":
-                        self._begin(tasks, say, self._read(step.assigned))
-                    # Not after an answer: it may be this worker's own, which must not be cancelled halfway.
-                    case "revoked" if step.revoked.state != inbox_pb2.PENDING_REQUEST_STATE_ANSWERED:
-                        if (handling := self._busy.get(step.revoked.id)) is not None:
-                            handling.cancel()
+                        self._assignments.begin(tasks, self._read(step.assigned), partial(_skip, say))
+                    case "revoked":
+                        self._assignments.revoke(step.revoked)
                     case "bookmark" if self._on_listening is not None:
                         self._on_listening()
                     case _:
@@ -73,27 +117,11 @@ class Worker:
                 async for response in responses:
                     yield say, response
             finally:
-                for handling in self._busy.values():
-                    handling.cancel()
+                self._assignments.cancel()
 
-    def _begin(self, tasks: asyncio.TaskGroup, say: Say, request: PendingRequest) -> None:
-        handling = self._busy[request.id] = tasks.create_task(self._answer(say, request))
-        handling.add_done_callback(partial(self._forget, request.id))  # a task can be cancelled before it begins
 
-    def _forget(self, id_: str, handling: "asyncio.Task[None] | None") -> None:
-        if self._busy.get(id_) is handling:
-            del self._busy[id_]
-
-    async def _answer(self, say: Say, request: PendingRequest) -> None:
-        try:
-            await self._handle(request)
-        except Exception as error:  # noqa: BLE001 - one failure must not end the others
-            if not isinstance(error, HubbubError) or error.reason not in SETTLED:
-                self._on_error(request, error)
-        finally:
-            self._forget(request.id, asyncio.current_task())
-        with contextlib.suppress(HubbubError):  # if the stream broke, the hub has given the request to others
-            await say(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=request.id)))
+async def _skip(say: Say, id_: str) -> None:
+    await say(inbox_pb2.WorkRequest(skip=inbox_pb2.WorkRequest.Skip(id=id_)))
 
 
 def log_error(request: PendingRequest, error: Exception) -> None:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,10 @@ import grpc
 from google.rpc.status_pb2 import Status
 
 from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import inbox_pb2
+from hubbubd.rpc.call_stream import CallStreams
+from hubbubd.rpc.methods import Unary
+from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, Refusal, explain, refusal
 
@@ -80,11 +84,34 @@ def hang_up(id_: int) -> pb.StreamCallsRequest.Step:
     return pb.StreamCallsRequest.Step(cancel=pb.StreamCallsRequest.Cancel(id=id_))
 
 
+def answering(id_: int, request_id: str, claim_id: str = "", **more: Any) -> pb.StreamCallsRequest.Step:
+    """Answers a form with `{"name": "x"}`."""
+    accept = inbox_pb2.AnswerPendingRequestRequest.Accept(content=b'{"name":"x"}')
+    request = inbox_pb2.AnswerPendingRequestRequest(id=request_id, claim_id=claim_id, accept=accept)
+    return pb.StreamCallsRequest.Step(answer=pb.StreamCallsRequest.Answer(id=id_, request=request, **more))
+
+
+def skipping(id_: int, request_id: str) -> pb.StreamCallsRequest.Step:
+    return pb.StreamCallsRequest.Step(skip=pb.StreamCallsRequest.Skip(id=id_, pending_request_id=request_id))
+
+
 def failure(step: pb.StreamCallsResponse.Step, id_: int) -> Refusal:
     """Why the call of a step has failed."""
     assert (step.id, step.WhichOneof("step")) == (id_, "failed")
     status = Status.FromString(step.failed)
     return refusal(CODES[status.code], status)
+
+
+def streams(hub: Hub, serve: Unary, calls: Any = None) -> CallStreams:
+    """The streams of a hub, where `serve` is all that becomes of a call or an answer."""
+    return CallStreams(
+        calls=calls or hub.calls,
+        work=hub.work,
+        serve=serve,
+        answer=serve,
+        hold=lambda _: nullcontext(),
+        max_request_bytes=1000,
+    )
 
 
 def waiting(**more: Any) -> pb.CallSpec:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import anyio
 import grpc
@@ -10,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from hubbub.v1 import call_pb2, server_pb2
+from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.rpc import call_stream, methods
@@ -58,6 +59,7 @@ async def under_way(until: Until, hub: Hub, count: int) -> None:
 
 async def test_the_hub_says_first_what_it_takes(stream: CallStream) -> None:
     assert (stream.ready.max_calls, stream.ready.max_request_bytes) == (call_stream.MAX_CALLS, 1024 * 1024)
+    assert stream.ready.takes_answers
 
 
 async def test_calls_end_in_any_order_each_under_its_own_id(stream: CallStream, good: str) -> None:
@@ -121,12 +123,15 @@ async def test_the_error_of_a_server_has_the_id_of_its_call(stream: CallStream, 
         ({"start": call_pb2.StreamCallsRequest.Start()}, "start.id"),
         ({"start": call_pb2.StreamCallsRequest.Start(id=-1)}, "start.id"),
         ({"start": call_pb2.StreamCallsRequest.Start(id=1)}, "start.id"),
+        ({"answer": call_pb2.StreamCallsRequest.Answer()}, "answer.id"),
+        ({"answer": call_pb2.StreamCallsRequest.Answer(id=1)}, "answer.id"),
+        ({"skip": call_pb2.StreamCallsRequest.Skip(id=1)}, "skip.pending_request_id"),
     ],
 )
 async def test_a_step_that_belongs_to_no_call_ends_the_stream_and_its_calls(
-    hub: Hub, stream: CallStream, until: Until, step: dict[str, call_pb2.StreamCallsRequest.Start], field: str
+    hub: Hub, stream: CallStream, until: Until, step: dict[str, Any], field: str
 ) -> None:
-    await stream.start(1, waiting(call_id="beside"))
+    await stream.start(1, waiting(call_id="beside"), answers=[inbox_pb2.PENDING_REQUEST_KIND_ROOTS])
     await under_way(until, hub, 1)
     await stream.say(call_pb2.StreamCallsRequest.Step(**step))
     refused = await stream.broken()

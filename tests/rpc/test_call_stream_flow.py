@@ -12,7 +12,7 @@ from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import call_stream
 from hubbubd.runtime.hub import Hub
 
-from .call_stream import begin, failure, waiting
+from .call_stream import begin, failure, streams, waiting
 from .conftest import LIMIT_S
 
 
@@ -34,7 +34,7 @@ async def test_an_id_is_free_once_its_caller_can_have_read_the_end(hub: Hub) -> 
         await anyio.wait_all_tasks_blocked()
 
     with anyio.fail_after(LIMIT_S):
-        await call_stream.CallStreams(hub.calls, serve_one, 1000).run(aiter(free), write)
+        await streams(hub, serve_one).run(aiter(free), write)
     assert ended == [0, 1, 1, 1]
 
 
@@ -50,7 +50,7 @@ async def test_an_error_that_nobody_expected_is_an_incident_whatever_its_kind(hu
     async def write(message: bytes) -> None:
         said.extend(call_pb2.StreamCallsResponse.FromString(message).steps)
 
-    await call_stream.CallStreams(hub.calls, serve_one, 1000).run(steps(), write)
+    await streams(hub, serve_one).run(steps(), write)
     assert [failure(step, step.id).code for step in said[1:]] == [grpc.StatusCode.INTERNAL] * 2
 
 
@@ -74,7 +74,7 @@ async def test_results_go_together_only_as_far_as_any_caller_takes_them(hub: Hub
         written.append(len(message))
 
     with anyio.fail_after(LIMIT_S):
-        await call_stream.CallStreams(hub.calls, serve_one, 1000).run(steps(), write)
+        await streams(hub, serve_one).run(steps(), write)
     assert len(written) < 6, "some go together"
     assert max(written) <= call_stream.TOGETHER_BYTES
     assert sum(written) > 5 * 30_000
@@ -104,7 +104,7 @@ async def test_the_hub_reads_no_further_while_too_much_waits_to_be_written(
 
     with anyio.fail_after(LIMIT_S):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call_stream.CallStreams(hub.calls, refuse, 1000).run, steps(), write)
+            tasks.start_soon(streams(hub, refuse).run, steps(), write)
             await anyio.wait_all_tasks_blocked()
             assert len(read) < 20
             reads.set()

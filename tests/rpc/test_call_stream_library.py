@@ -10,12 +10,15 @@ from starlette.responses import Response, StreamingResponse
 
 import hubbub_client
 from hubbubd.core.access import Grant, Role
+from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls import CallState
+from hubbubd.core.inbox import RequestState
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import Scripted, event, scripted
 from .conftest import LIMIT_S, TOKEN, Until
 from .test_call_stream import good, under_way
+from .test_call_stream_answers import ask
 
 __all__ = ["good", "scripted"]
 
@@ -96,3 +99,131 @@ async def test_a_token_that_is_revoked_ends_the_calls_made_with_it(
         await hub.tokens.revoke("ada")
     assert ended == ["CREDENTIAL_ENDED"]
     await until(lambda: hub.calls.get("hers").state is CallState.CANCELLED)
+
+
+async def asked(hub: Hub, client: hubbub_client.Hub, until: Until, *ids: str, **callbacks: Any) -> None:
+    """A call that is asked all this at once, and that goes on until it is all answered."""
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", **callbacks))
+        await under_way(until, hub, 1)
+        for id_ in ids:
+            await ask(hub, id_)
+        await until(lambda: all(hub.inbox.get(id_).state is RequestState.ANSWERED for id_ in ids))
+        group.cancel_scope.cancel()
+
+
+def actions(hub: Hub) -> set[str]:
+    """The RPCs of the audit log."""
+    return {entry.action for entry in hub.audit.select(AuditFilter())}
+
+
+async def test_callbacks_answer_over_the_stream_one_after_the_other(
+    hub: Hub, client: hubbub_client.Hub, until: Until
+) -> None:
+    under_way_ = 0
+
+    async def name(request: Any) -> dict[str, str]:
+        nonlocal under_way_
+        under_way_ += 1
+        assert under_way_ == 1
+        await anyio.wait_all_tasks_blocked()
+        under_way_ -= 1
+        return {"name": request.id}
+
+    await asked(hub, client, until, "first", "second", on_form=name)
+    assert [hub.inbox.get(id_).answered_by for id_ in ("first", "second")] == ["local"] * 2
+    assert "Work" not in actions(hub)
+    await until(lambda: not hub.quotas.streams.held("local"))
+
+
+async def test_a_callback_may_answer_by_itself_and_go_on(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
+    after: list[str] = []
+
+    async def name(request: Any) -> None:
+        await request.decline()
+        await anyio.sleep(0.1)  # the hub says meanwhile that it is answered
+        after.append(request.id)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", on_form=name))
+        await under_way(until, hub, 1)
+        for id_ in ("first", "second"):
+            await ask(hub, id_)
+        await until(lambda: set(after) == {"first", "second"})
+        group.cancel_scope.cancel()
+
+
+async def test_what_a_callback_leaves_to_others_is_theirs(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
+    left: list[str] = []
+
+    def leave(request: Any) -> None:
+        left.append(request.id)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", on_form=leave))
+        await under_way(until, hub, 1)
+        await ask(hub, "req_1")
+        await until(lambda: bool(left) and hub.inbox.get("req_1").claim is None)
+        await client.inbox.answer("req_1", decline=True)
+        group.cancel_scope.cancel()
+    assert left == ["req_1"]
+
+
+async def test_a_callback_that_fails_ends_its_call_and_gives_back_what_it_was_asked(
+    hub: Hub, client: hubbub_client.Hub, until: Until
+) -> None:
+    async def fail(_: Any) -> None:
+        raise ArithmeticError("wrong")
+
+    async def call() -> None:
+        with pytest.raises(ArithmeticError):
+            await client.call("away", "tools/list", call_id="mine", on_form=fail)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        await under_way(until, hub, 1)
+        await ask(hub, "req_1")
+    await until(lambda: hub.calls.get("mine").state is CallState.CANCELLED and hub.inbox.get("req_1").claim is None)
+
+
+async def test_an_answer_that_does_not_fit_ends_the_call(hub: Hub, client: hubbub_client.Hub, until: Until) -> None:
+    async def call() -> None:
+        with pytest.raises(hubbub_client.InvalidArgument):
+            await client.call("away", "tools/list", call_id="mine", on_form=lambda _: {"name": 7})
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(call)
+        await under_way(until, hub, 1)
+        await ask(hub, "req_1")
+
+
+async def test_a_callback_is_cancelled_once_its_request_is_given_back(
+    hub: Hub, client: hubbub_client.Hub, until: Until
+) -> None:
+    claims: list[str] = []
+    ended = anyio.Event()
+
+    async def think(request: Any) -> None:
+        claims.append(request.claim.id)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: client.call("away", "tools/list", call_id="mine", on_form=think))
+        await under_way(until, hub, 1)
+        await ask(hub, "req_1")
+        await until(lambda: bool(claims))
+        await client.inbox.release("req_1", claims[0])
+        with anyio.fail_after(LIMIT_S):
+            await ended.wait()
+        assert not hub.calls.get("mine").state.ended
+        group.cancel_scope.cancel()
+
+
+async def test_a_caller_that_wants_news_as_well_needs_no_worker_for_its_callbacks(
+    hub: Hub, client: hubbub_client.Hub, until: Until
+) -> None:
+    await asked(hub, client, until, "req_1", on_form=lambda _: True, on_progress=lambda _: None)
+    assert "Work" not in actions(hub)

@@ -15,14 +15,15 @@ from hubbubd.rpc.context import amend
 from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.hub import Hub
 
-from .call_stream import begin, waiting
+from .call_stream import begin, streams, waiting
 from .conftest import LIMIT_S
 
 
 class Talkative:
     """The calls of a hub, one of which says all this at once before it ends."""
 
-    def __init__(self, call: Call, *events: object) -> None:
+    def __init__(self, hub: Hub, call: Call, *events: object) -> None:
+        self.hub = hub
         self.stopped = anyio.Event()
         self.call, self.events = call, events
         self._tell: Callable[[Call, object], None] = lambda _call, _live: None
@@ -52,9 +53,8 @@ class Talkative:
         async def write(message: bytes) -> None:
             said.extend(pb.StreamCallsResponse.FromString(message).steps)
 
-        calls: Any = self
         with anyio.fail_after(LIMIT_S):
-            await call_stream.CallStreams(calls, self.serve, 1000).run(steps(), write)
+            await streams(self.hub, self.serve, self).run(steps(), write)
         assert [step.WhichOneof("step") for step in (said[0], said[-1])] == ["ready", "completed"]
         return said[1:-1]
 
@@ -64,16 +64,16 @@ async def call(hub: Hub) -> Call:
     return await hub.calls.start(CallSpec(server="away", method="tools/list", params=b"", call_id="mine"), "local")
 
 
-async def test_newer_progress_and_changes_replace_those_that_are_unwritten(call: Call) -> None:
+async def test_newer_progress_and_changes_replace_those_that_are_unwritten(hub: Hub, call: Call) -> None:
     progress = [ProgressEvent(call_id="mine", progress=number, total=None, message="") for number in range(100)]
-    told = await Talkative(call, *progress, None, None).told()
+    told = await Talkative(hub, call, *progress, None, None).told()
     assert [step.WhichOneof("step") for step in told] == ["progress", "changed"]
     assert told[0].progress.progress == 99
 
 
-async def test_log_lines_are_dropped_while_many_steps_wait(call: Call) -> None:
+async def test_log_lines_are_dropped_while_many_steps_wait(hub: Hub, call: Call) -> None:
     lines = [LogEvent("mine", b'{"data":%d}' % number) for number in range(2 * call_stream.LOG_ROOM)]
-    told = await Talkative(call, *lines, None).told()
+    told = await Talkative(hub, call, *lines, None).told()
     assert len(told) == call_stream.LOG_ROOM
     assert [step.log.params for step in told if step.HasField("log")] == [
         line.params for line in lines[: call_stream.LOG_ROOM - 1]
@@ -81,7 +81,7 @@ async def test_log_lines_are_dropped_while_many_steps_wait(call: Call) -> None:
     assert told[-1].HasField("changed")
 
 
-async def test_news_that_are_too_long_for_their_caller_are_not_told(call: Call) -> None:
+async def test_news_that_are_too_long_for_their_caller_are_not_told(hub: Hub, call: Call) -> None:
     long, short = LogEvent("mine", b'"%s"' % (b"x" * 100)), LogEvent("mine", b'"short"')
-    told = await Talkative(call, long, None, short).told(max_response_bytes=40)
+    told = await Talkative(hub, call, long, None, short).told(max_response_bytes=40)
     assert [step.log.params for step in told] == [b'"short"']

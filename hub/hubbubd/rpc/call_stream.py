@@ -1,30 +1,37 @@
 """Many calls over one stream (StreamCalls): each is served as a CallMethod of its own, by the same code.
 
-    caller ──> reader ──> a task per call: CallMethod ──> outbox ──> writer ──> caller
+    caller ──> reader ──> a task per call: CallMethod ──────────────────> outbox ──> writer ──> caller
+                    └───> a task per answer: AnswerPendingRequest ──────────┘
+
+A caller that answers what its call is asked is a worker for as long as the call takes.
 
 A call counts as under way until the writer takes its end, so a caller that reads slowly holds up its own calls only.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
 
 from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import inbox_pb2
+from hubbubd.core.access import Principal
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
 from hubbubd.errors import Category, Fault, InvalidArgument, NotFound, ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.rpc import access, convert, requests, status
+from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Unary, Write
 from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
+from hubbubd.runtime.inbox import Assigned, Over, Work, Worker
 from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 
 MAX_CALLS = 1000
-"""The most calls under way on one stream."""
+"""The most calls under way on one stream, and the most answers."""
 
 MAX_STEPS = 1000
 """The most steps in one message of a caller."""
@@ -42,12 +49,23 @@ DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
 """The longest response that gRPC's clients take unless told otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
+Start = pb.StreamCallsRequest.Start
+Answer = pb.StreamCallsRequest.Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallStreams:
-    """What all streams of calls have in common. `serve` is CallMethod, with all that is around it."""
+    """What all streams of calls have in common.
+
+    `serve` is CallMethod and `answer` AnswerPendingRequest, with all that is around them. `hold` counts a worker among
+    its caller's streams.
+    """
 
     calls: Calls
+    work: Work
     serve: Unary
+    answer: Unary
+    hold: Callable[[Principal], AbstractContextManager[None]]
     max_request_bytes: int
 
     async def run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
@@ -55,7 +73,9 @@ class CallStreams:
 
         Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
         """
-        ready = pb.StreamCallsResponse.Ready(max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes)
+        ready = pb.StreamCallsResponse.Ready(
+            max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
+        )
         await write(_step(ready=ready))
         stream = _CallStream(self, write)
         async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
@@ -74,7 +94,10 @@ class _CallStream:
     def __init__(self, streams: CallStreams, write: Write) -> None:
         self._streams = streams
         self._write = write
-        self._under_way: dict[int, asyncio.Task[None] | None] = {}
+        self._calls: dict[int, asyncio.Task[None] | None] = {}
+        self._answers: dict[int, asyncio.Task[None] | None] = {}
+        self._workers: dict[int, Worker] = {}
+        """By the id of a call, the worker that its caller is."""
         self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -96,12 +119,18 @@ class _CallStream:
     def _take(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
         match step.WhichOneof("step"):
             case "start":
-                self._begin(step.start, tasks)
+                self._begin("start", step.start.id, tasks, self._calls, lambda: self._call(step.start))
+            case "answer":
+                self._begin("answer", step.answer.id, tasks, self._answers, lambda: self._answer(step.answer))
             case "cancel":
-                if (call := self._under_way.get(step.cancel.id)) is not None:
-                    call.cancel()
+                if (task := self._calls.get(step.cancel.id) or self._answers.get(step.cancel.id)) is not None:
+                    task.cancel()
+            case "skip":
+                skipped = requests.identifier(step.skip.pending_request_id, "skip.pending_request_id")
+                if (worker := self._workers.get(step.skip.id)) is not None:
+                    self._streams.work.skip(worker, skipped)
             case _:
-                raise InvalidArgument.field("step", "must be one of start, cancel")
+                raise InvalidArgument.field("step", "must be one of start, answer, cancel, skip")
 
     async def close_after(self, stopped: anyio.Event) -> None:
         """Take no further calls once the hub has stopped."""
@@ -110,7 +139,7 @@ class _CallStream:
 
     async def write(self) -> None:
         """Write what the calls say, until the stream is closed and the last of them has ended."""
-        while not self._closed or self._under_way:
+        while not self._closed or self._calls or self._answers:
             await self._news.wait()
             self._news.clear()
             while self._outbox:
@@ -126,7 +155,9 @@ class _CallStream:
             if message and len(message) + len(step) > TOGETHER_BYTES:
                 break
             del self._outbox[key]
-            self._under_way.pop(call_id, None)  # before it is written: a caller that has read it may use the id again
+            # Before it is written: a caller that has read it may use the id again.
+            self._calls.pop(call_id, None)
+            self._answers.pop(call_id, None)
             message += step  # repeated fields of messages one after the other are one list
         return message
 
@@ -134,31 +165,61 @@ class _CallStream:
         self._closed = True
         self._news.set()
 
-    def _begin(self, start: pb.StreamCallsRequest.Start, tasks: asyncio.TaskGroup) -> None:
-        if start.id <= 0:
-            raise InvalidArgument.field("start.id", "must be above 0")
-        if start.id in self._under_way:
-            raise InvalidArgument.field("start.id", f"{start.id} is the id of a call that is under way on this stream")
-        if len(self._under_way) >= MAX_CALLS:
-            self._under_way[start.id] = None
-            self._say(start.id, _failed(start.id, _too_many()))
+    def _begin(
+        self,
+        name: str,
+        id_: int,
+        tasks: asyncio.TaskGroup,
+        among: dict[int, asyncio.Task[None] | None],
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Begin a call or an answer. Raises InvalidArgument."""
+        if id_ <= 0:
+            raise InvalidArgument.field(f"{name}.id", "must be above 0")
+        if id_ in self._calls or id_ in self._answers:
+            wrong = f"{id_} is the id of a call or an answer that is under way on this stream"
+            raise InvalidArgument.field(f"{name}.id", wrong)
+        if len(among) >= MAX_CALLS:
+            among[id_] = None
+            self._say(id_, _failed(id_, _too_many()))
             return
-        call = self._under_way[start.id] = tasks.create_task(self._call(start))
-        call.add_done_callback(lambda done: self._cancelled(start.id) if done.cancelled() else None)
+        task = among[id_] = tasks.create_task(work())
+        task.add_done_callback(lambda done: self._cancelled(id_) if done.cancelled() else None)
 
-    async def _call(self, start: pb.StreamCallsRequest.Start) -> None:
-        CURRENT_TRACE.set(parsed({"traceparent": start.traceparent, "tracestate": start.tracestate}))
+    async def _call(self, start: Start) -> None:
+        """Make a call, and tell the caller how it has ended."""
+
+        async def completed() -> bytes:
+            limit = requests.max_response_bytes(start, "start") or DEFAULT_RESPONSE_BYTES
+            with (
+                self._followed(start, limit) if start.follow else nullcontext(),
+                self._at_work(start, limit) if start.answers else nullcontext(),
+            ):
+                response = await self._served(start)
+            return _within(limit, _step(id=start.id, completed=response), "GetCall", call_id=response.call.id)
+
+        await self._told(start, completed)
+
+    async def _answer(self, answer: Answer) -> None:
+        """Answer a pending request, and tell the caller whether that is accepted."""
+
+        async def answered() -> bytes:
+            limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
+            response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
+            said = _step(id=answer.id, answered=response)
+            return _within(limit, said, "the answer is accepted; GetPendingRequest", request=answer.request.id)
+
+        await self._told(answer, answered)
+
+    async def _told(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
+        CURRENT_TRACE.set(parsed({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
         try:
-            limit = requests.max_response_bytes(start) or DEFAULT_RESPONSE_BYTES
-            with self._followed(start, limit) if start.follow else nullcontext():
-                completed = await self._served(start)
-            said = _step(id=start.id, completed=completed)
-            _check_size(said, limit, completed.call.id)
+            said = await serve()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
-            said = _failed(start.id, exc)
-        self._say(start.id, said)
+            said = _failed(begun.id, exc)
+        self._say(begun.id, said)
 
-    async def _served(self, start: pb.StreamCallsRequest.Start) -> pb.CallMethodResponse:
+    async def _served(self, start: Start) -> pb.CallMethodResponse:
         """Make a call, for as long as its caller waits."""
         if not start.HasField("wait"):
             return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
@@ -172,7 +233,7 @@ class _CallStream:
             raise
 
     @contextmanager
-    def _followed(self, start: pb.StreamCallsRequest.Start, limit: int) -> Generator[None]:
+    def _followed(self, start: Start, limit: int) -> Generator[None]:
         """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
         call_id, seen, calls = requests.followed(start), access.reading(), self._streams.calls
 
@@ -194,19 +255,65 @@ class _CallStream:
         with calls.listen(call_id, tell):
             yield
 
-    def _tell(self, call_id: int, kind: object, step: bytes, limit: int) -> None:
-        """Put a step of a call into the outbox, if its caller takes it; it replaces an unwritten one of its kind."""
-        if len(step) <= limit:
-            self._outbox.pop((call_id, kind), None)
-            self._outbox[call_id, kind] = 0, step
-            self._news.set()
+    @contextmanager
+    def _at_work(self, start: Start, limit: int) -> Generator[None]:
+        """Make the caller a worker for what its call is asked. Raises ResourceExhausted."""
+        work, chosen = self._streams.work, requests.answered(start, access.answering())
+        told: set[str] = set()
+
+        def hear(step: Assigned | Over) -> None:
+            match step:
+                case Assigned(request):
+                    said = _step(id=start.id, assigned=convert.request(request, with_claim_id=True))
+                    if self._tell(start.id, ("assigned", request.id), said, limit):
+                        told.add(request.id)
+                    else:
+                        work.skip(worker, request.id)
+                case Over(id=id_, state=state) if id_ in told:
+                    told.discard(id_)
+                    if not self._untold(start.id, id_):
+                        over = inbox_pb2.WorkResponse.Revoked(id=id_, state=convert.REQUEST_STATES[state])
+                        self._tell(start.id, ("revoked", id_), _step(id=start.id, revoked=over), limit)
+                case Over():
+                    pass
+
+        with (
+            self._streams.hold(principal()),
+            work.join(principal().name, chosen, 1, current().standing, hear=hear) as worker,
+        ):
+            self._workers[start.id] = worker
+            try:
+                yield
+            finally:
+                del self._workers[start.id]
+                for id_ in told:
+                    self._untold(start.id, id_)
+
+    def _untold(self, call_id: int, request_id: str) -> bool:
+        """Take back an assignment that is unwritten, and return whether it was.
+
+        What is over by then is not told at all, so a caller that reads nothing takes no memory.
+        """
+        return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
+
+    def _tell(self, call_id: int, kind: object, step: bytes, limit: int) -> bool:
+        """Put a step of a call into the outbox, and return whether its caller takes one of this length.
+
+        It replaces an unwritten one of its kind.
+        """
+        if len(step) > limit:
+            return False
+        self._outbox.pop((call_id, kind), None)
+        self._outbox[call_id, kind] = 0, step
+        self._news.set()
+        return True
 
     def _cancelled(self, call_id: int) -> None:
         """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
         self._say(call_id, _failed(call_id, UpstreamError(cancelled("its caller hung up"))))
 
     def _say(self, call_id: int, step: bytes) -> None:
-        """Put the end of a call into the outbox."""
+        """Put the end of a call, or of the wait for an answer, into the outbox."""
         self._outbox[call_id, "end"] = call_id, step
         self._news.set()
 
@@ -221,19 +328,20 @@ def _failed(call_id: int, exc: Exception) -> bytes:
     return _step(id=call_id, failed=status.status_of(exc).SerializeToString())
 
 
-def _check_size(response: bytes, limit: int, call_id: str) -> None:
-    """Raise ResourceExhausted for a response that is too long for its caller."""
-    if len(response) > limit:
-        raise ResourceExhausted(
-            f"the response is {len(response)} bytes long, its caller takes {limit}; GetCall has it",
-            reason="MESSAGE_TOO_LARGE",
-            metadata={"limit": str(limit), "call_id": call_id},
-        )
+def _within(limit: int, response: bytes, where: str, **metadata: str) -> bytes:
+    """Return a response. Raises ResourceExhausted if it is too long for its caller; `where` says what has it."""
+    if len(response) <= limit:
+        return response
+    raise ResourceExhausted(
+        f"the response is {len(response)} bytes long, its caller takes {limit}; {where} has it",
+        reason="MESSAGE_TOO_LARGE",
+        metadata={"limit": str(limit), **metadata},
+    )
 
 
 def _too_many() -> ResourceExhausted:
     return ResourceExhausted(
-        f"{MAX_CALLS} calls are under way on this stream; that is as many as one may have",
+        f"{MAX_CALLS} calls, or answers, are under way on this stream; that is as many as one may have",
         reason="TOO_MANY_CALLS",
         metadata={"limit": str(MAX_CALLS)},
     )

@@ -6,26 +6,36 @@ from functools import partial
 from google.protobuf.message import Message
 
 from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import Permission
 from hubbubd.core.calls import Call
 from hubbubd.errors import UpstreamError
 from hubbubd.rpc import access, convert, pages, requests, watch
 from hubbubd.rpc.call_stream import CallStreams
 from hubbubd.rpc.context import principal
-from hubbubd.rpc.methods import RpcSettings, Write
+from hubbubd.rpc.methods import RpcSettings, Unary, Write
 from hubbubd.rpc.permissions import permission_to_send
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.inbox import Work
 
 CALL_METHOD = pb.DESCRIPTOR.services_by_name["CallService"].methods_by_name["CallMethod"]
+ANSWER = inbox_pb2.DESCRIPTOR.services_by_name["InboxService"].methods_by_name["AnswerPendingRequest"]
 
 
 class CallService:
     """Implements hubbub.v1.CallService."""
 
-    def __init__(self, calls: Calls, settings: RpcSettings) -> None:
+    def __init__(self, calls: Calls, work: Work, answer: Unary, settings: RpcSettings) -> None:
+        """`answer` is AnswerPendingRequest, as InboxService has it."""
         self._calls = calls
-        serve = settings.wrapped(CALL_METHOD, self.call_method)
-        self._streams = CallStreams(calls, serve, settings.max_message_bytes)
+        self._streams = CallStreams(
+            calls=calls,
+            work=work,
+            serve=settings.wrapped(CALL_METHOD, self.call_method),
+            answer=settings.wrapped(ANSWER, answer),
+            hold=settings.hold,
+            max_request_bytes=settings.max_message_bytes,
+        )
 
     async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
         """Make a call and wait for its end; a failed one ends the RPC with its fault."""

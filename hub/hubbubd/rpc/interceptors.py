@@ -1,8 +1,8 @@
 """Middleware of every authenticated RPC: its audit entry, and the quotas and rate limits of its principal."""
 
 import ipaddress
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import aclosing, contextmanager, nullcontext
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,6 +22,7 @@ MAX_TARGET = 128
 
 
 CALL_STREAM = "/hubbub.v1.CallService/StreamCalls"
+ANSWER = "/hubbub.v1.InboxService/AnswerPendingRequest"
 
 
 class Oversight:
@@ -47,6 +48,7 @@ class Oversight:
     def charged(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Return an RPC within a stream, counted and charged to its principal's rate limit as one of its own."""
         path = f"/{method.containing_service.full_name}/{method.name}"
+        quota = self._quotas.carried_answers if path == ANSWER else self._quotas.carried
 
         async def charged(request: Message) -> Message:
             caller = principal()
@@ -54,10 +56,20 @@ class Oversight:
                 self.admit(caller)
             except HubError as exc:
                 raise self.refused(path, exc, caller) from None
-            with self._quotas.carried.hold(caller.name):
+            with quota.hold(caller.name):
                 return await serve(request)
 
         return charged
+
+    @contextmanager
+    def held(self, caller: Principal) -> Generator[None]:
+        """Charge and count what takes the place of a stream, for the block, as one of its principal's.
+
+        Raises ResourceExhausted (RPC_RATE_EXCEEDED, TOO_MANY_STREAMS).
+        """
+        self.admit(caller)
+        with self._quotas.streams.hold(caller.name):
+            yield
 
     def refused(self, path: str, exc: HubError, caller: Principal) -> HubError:
         """Record that an RPC was refused, and return the error for its caller; bad credentials are rate-limited."""

@@ -11,7 +11,7 @@ import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
@@ -67,12 +67,14 @@ class Rpc:
 class RpcSettings:
     """How the RPCs of one listener are served: `around` has the middleware, outermost first.
 
-    `charge` raises ResourceExhausted for an RPC, or what a stream carries in place of one, beyond its caller's rate.
+    Both others are for what a stream carries, and raise ResourceExhausted: `charge` for what is in place of an RPC,
+    beyond its caller's rate, and `hold` for what is in place of a stream, beyond those that its caller may have open.
     """
 
     max_message_bytes: int
     around: tuple[Around, ...]
     charge: Callable[[Principal], None] = lambda _: None
+    hold: Callable[[Principal], AbstractContextManager[None]] = lambda _: nullcontext()
 
     def wrapped(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the serving of an RPC with all that is around it."""

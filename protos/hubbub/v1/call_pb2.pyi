@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from hubbub.v1 import common_pb2 as _common_pb2
+from hubbub.v1 import inbox_pb2 as _inbox_pb2
 from hubbub.v1 import server_pb2 as _server_pb2
 import builtins as _builtins
 import sys
@@ -276,6 +277,7 @@ class StreamCallsRequest(_message.Message):
         TRACEPARENT_FIELD_NUMBER: _builtins.int
         TRACESTATE_FIELD_NUMBER: _builtins.int
         FOLLOW_FIELD_NUMBER: _builtins.int
+        ANSWERS_FIELD_NUMBER: _builtins.int
         id: _builtins.int
         """Chosen by the caller, above 0; no other call that is under way on the stream may have it."""
         max_response_bytes: _builtins.int
@@ -298,6 +300,12 @@ class StreamCallsRequest(_message.Message):
             as long as it takes.
             """
 
+        @_builtins.property
+        def answers(self) -> _containers.RepeatedScalarFieldContainer[_inbox_pb2.PendingRequestKind.ValueType]:
+            """What the caller answers for this call, as a worker with a capacity of 1: pending requests of these kinds that the
+            call causes come as `assigned`, one at a time. Needs `call_id` in the request.
+            """
+
         def __init__(
             self,
             *,
@@ -308,24 +316,25 @@ class StreamCallsRequest(_message.Message):
             traceparent: _builtins.str = ...,
             tracestate: _builtins.str = ...,
             follow: _builtins.bool = ...,
+            answers: _abc.Iterable[_inbox_pb2.PendingRequestKind.ValueType] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request", "wait", b"wait"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "id", b"id", "max_response_bytes", b"max_response_bytes", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "wait", b"wait"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "follow", b"follow", "id", b"id", "max_response_bytes", b"max_response_bytes", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "wait", b"wait"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
     class Cancel(_message.Message):
         """Hangs up on a call: it is aborted, unless it is detached, and fails with CANCELLED. Without effect once it has
-        ended.
+        ended. Also ends the wait for an answer, which is accepted or not.
         """
 
         DESCRIPTOR: _descriptor.Descriptor
 
         ID_FIELD_NUMBER: _builtins.int
         id: _builtins.int
-        """The id in `start`."""
+        """The id in `start` or `answer`."""
         def __init__(
             self,
             *,
@@ -338,6 +347,70 @@ class StreamCallsRequest(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class Answer(_message.Message):
+        """Answers a pending request, with the checks, limits and statuses of AnswerPendingRequest."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        REQUEST_FIELD_NUMBER: _builtins.int
+        MAX_RESPONSE_BYTES_FIELD_NUMBER: _builtins.int
+        TRACEPARENT_FIELD_NUMBER: _builtins.int
+        TRACESTATE_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        """As the id of a call."""
+        max_response_bytes: _builtins.int
+        """The longest response that the caller takes, as of a call. A longer one fails, but the answer is accepted."""
+        traceparent: _builtins.str
+        """As of a call."""
+        tracestate: _builtins.str
+        """As of a call."""
+        @_builtins.property
+        def request(self) -> _inbox_pb2.AnswerPendingRequestRequest:
+            """The answer."""
+
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            request: _inbox_pb2.AnswerPendingRequestRequest | None = ...,
+            max_response_bytes: _builtins.int = ...,
+            traceparent: _builtins.str = ...,
+            tracestate: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "max_response_bytes", b"max_response_bytes", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Skip(_message.Message):
+        """Leaves an assigned pending request to others; the call does not get it again. Without effect once the call has
+        ended.
+        """
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ID_FIELD_NUMBER: _builtins.int
+        PENDING_REQUEST_ID_FIELD_NUMBER: _builtins.int
+        id: _builtins.int
+        """The id of the call."""
+        pending_request_id: _builtins.str
+        """The pending request's id."""
+        def __init__(
+            self,
+            *,
+            id: _builtins.int = ...,
+            pending_request_id: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "pending_request_id", b"pending_request_id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Step(_message.Message):
         """One step."""
 
@@ -345,6 +418,8 @@ class StreamCallsRequest(_message.Message):
 
         START_FIELD_NUMBER: _builtins.int
         CANCEL_FIELD_NUMBER: _builtins.int
+        ANSWER_FIELD_NUMBER: _builtins.int
+        SKIP_FIELD_NUMBER: _builtins.int
         @_builtins.property
         def start(self) -> Global___StreamCallsRequest.Start:
             """Makes a call."""
@@ -353,17 +428,27 @@ class StreamCallsRequest(_message.Message):
         def cancel(self) -> Global___StreamCallsRequest.Cancel:
             """Hangs up on one."""
 
+        @_builtins.property
+        def answer(self) -> Global___StreamCallsRequest.Answer:
+            """Answers a pending request."""
+
+        @_builtins.property
+        def skip(self) -> Global___StreamCallsRequest.Skip:
+            """Leaves a pending request to others."""
+
         def __init__(
             self,
             *,
             start: Global___StreamCallsRequest.Start | None = ...,
             cancel: Global___StreamCallsRequest.Cancel | None = ...,
+            answer: Global___StreamCallsRequest.Answer | None = ...,
+            skip: Global___StreamCallsRequest.Skip | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancel", b"cancel", "skip", b"skip", "start", b"start", "step", b"step"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "start", b"start", "step", b"step"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancel", b"cancel", "skip", b"skip", "start", b"start", "step", b"step"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "cancel"]  # noqa: Y015
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["start", "cancel", "answer", "skip"]  # noqa: Y015
         _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
         def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -388,7 +473,7 @@ Global___StreamCallsRequest: _TypeAlias = StreamCallsRequest  # noqa: Y015
 @_typing.final
 class StreamCallsResponse(_message.Message):
     """What the hub says, any number of steps at a time. Each `start` is followed by exactly one `completed` or `failed`,
-    unless the stream ends first.
+    and each `answer` by exactly one `answered` or `failed`, unless the stream ends first.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -401,19 +486,25 @@ class StreamCallsResponse(_message.Message):
 
         MAX_CALLS_FIELD_NUMBER: _builtins.int
         MAX_REQUEST_BYTES_FIELD_NUMBER: _builtins.int
+        TAKES_ANSWERS_FIELD_NUMBER: _builtins.int
         max_calls: _builtins.int
-        """The most calls under way on the stream; further ones are refused with RESOURCE_EXHAUSTED (TOO_MANY_CALLS)."""
+        """The most calls under way on the stream, and the most answers; further ones are refused with RESOURCE_EXHAUSTED
+        (TOO_MANY_CALLS).
+        """
         max_request_bytes: _builtins.int
         """The longest step that the hub reads, in bytes."""
+        takes_answers: _builtins.bool
+        """Whether the hub knows `answers`, `answer` and `skip`. Older ones do not."""
         def __init__(
             self,
             *,
             max_calls: _builtins.int = ...,
             max_request_bytes: _builtins.int = ...,
+            takes_answers: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["max_calls", b"max_calls", "max_request_bytes", b"max_request_bytes"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["max_calls", b"max_calls", "max_request_bytes", b"max_request_bytes", "takes_answers", b"takes_answers"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -430,8 +521,11 @@ class StreamCallsResponse(_message.Message):
         CHANGED_FIELD_NUMBER: _builtins.int
         PROGRESS_FIELD_NUMBER: _builtins.int
         LOG_FIELD_NUMBER: _builtins.int
+        ASSIGNED_FIELD_NUMBER: _builtins.int
+        REVOKED_FIELD_NUMBER: _builtins.int
+        ANSWERED_FIELD_NUMBER: _builtins.int
         id: _builtins.int
-        """The id of the call, as in `start`; 0 in `ready`."""
+        """The id of the call, as in `start`, or of the answer; 0 in `ready`."""
         failed: _builtins.bytes
         """The call was refused, or has ended with a fault: a serialized google.rpc.Status, as the metadata
         `grpc-status-details-bin` of CallMethod has it.
@@ -456,6 +550,18 @@ class StreamCallsResponse(_message.Message):
         def log(self) -> Global___CallLog:
             """A log line; only with `follow`."""
 
+        @_builtins.property
+        def assigned(self) -> _inbox_pb2.PendingRequest:
+            """A pending request to answer; its claim has the id that the answer needs. Only with `answers`."""
+
+        @_builtins.property
+        def revoked(self) -> _inbox_pb2.WorkResponse.Revoked:
+            """An assignment that is over: answered, skipped, withdrawn, expired, or its claim is gone."""
+
+        @_builtins.property
+        def answered(self) -> _inbox_pb2.AnswerPendingRequestResponse:
+            """The answer is accepted."""
+
         def __init__(
             self,
             *,
@@ -466,12 +572,15 @@ class StreamCallsResponse(_message.Message):
             changed: Global___Call | None = ...,
             progress: Global___Progress | None = ...,
             log: Global___CallLog | None = ...,
+            assigned: _inbox_pb2.PendingRequest | None = ...,
+            revoked: _inbox_pb2.WorkResponse.Revoked | None = ...,
+            answered: _inbox_pb2.AnswerPendingRequestResponse | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "assigned", b"assigned", "changed", b"changed", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "revoked", b"revoked", "step", b"step"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "step", b"step"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "assigned", b"assigned", "changed", b"changed", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "revoked", b"revoked", "step", b"step"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log"]  # noqa: Y015
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log", "assigned", "revoked", "answered"]  # noqa: Y015
         _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
         def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 

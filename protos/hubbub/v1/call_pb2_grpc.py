@@ -101,10 +101,10 @@ class CallServiceServicer:
 
     def StreamCalls(self, request_iterator, context):
         """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
-        CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
-        `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
-        call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
-        caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
+        CallMethod. What they are asked may be answered on it, too. A caller that hangs up, or whose stream breaks, aborts
+        its calls, unless they are detached; the same `call_id` finds a call again. Only gRPC has this RPC, not Connect.
+        INVALID_ARGUMENT for a step that belongs to no call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too
+        long to be read, (WATCHER_TOO_SLOW) for a caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -44,10 +44,10 @@ class CallServiceStub:
     """
     StreamCalls: _grpc.StreamStreamMultiCallable[_call_pb2.StreamCallsRequest, _call_pb2.StreamCallsResponse]
     """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
-    CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
-    `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
-    call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
-    caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
+    CallMethod. What they are asked may be answered on it, too. A caller that hangs up, or whose stream breaks, aborts
+    its calls, unless they are detached; the same `call_id` finds a call again. Only gRPC has this RPC, not Connect.
+    INVALID_ARGUMENT for a step that belongs to no call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too
+    long to be read, (WATCHER_TOO_SLOW) for a caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
     """
     StartCall: _grpc.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
@@ -82,10 +82,10 @@ class CallServiceAsyncStub(CallServiceStub):
     """
     StreamCalls: _aio.StreamStreamMultiCallable[_call_pb2.StreamCallsRequest, _call_pb2.StreamCallsResponse]  # type: ignore[assignment]
     """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
-    CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
-    `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
-    call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
-    caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
+    CallMethod. What they are asked may be answered on it, too. A caller that hangs up, or whose stream breaks, aborts
+    its calls, unless they are detached; the same `call_id` finds a call again. Only gRPC has this RPC, not Connect.
+    INVALID_ARGUMENT for a step that belongs to no call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too
+    long to be read, (WATCHER_TOO_SLOW) for a caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
     """
     StartCall: _aio.UnaryUnaryMultiCallable[_call_pb2.StartCallRequest, _call_pb2.StartCallResponse]  # type: ignore[assignment]
     """Queues a detached call and returns at once. Statuses as for CallMethod, without the call's own fault."""
@@ -129,10 +129,10 @@ class CallServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_call_pb2.StreamCallsResponse], _abc.AsyncIterator[_call_pb2.StreamCallsResponse]]:
         """Makes many calls over one stream, for callers that make them often; each has the checks, limits and statuses of
-        CallMethod. A caller that hangs up, or whose stream breaks, aborts its calls, unless they are detached; the same
-        `call_id` finds a call again. Only gRPC has this RPC, not Connect. INVALID_ARGUMENT for a step that belongs to no
-        call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too long to be read, (WATCHER_TOO_SLOW) for a
-        caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
+        CallMethod. What they are asked may be answered on it, too. A caller that hangs up, or whose stream breaks, aborts
+        its calls, unless they are detached; the same `call_id` finds a call again. Only gRPC has this RPC, not Connect.
+        INVALID_ARGUMENT for a step that belongs to no call; RESOURCE_EXHAUSTED (MESSAGE_TOO_LARGE) for a step that is too
+        long to be read, (WATCHER_TOO_SLOW) for a caller that does not read; UNAVAILABLE (SHUTTING_DOWN).
         """
 
     @_abc_1.abstractmethod

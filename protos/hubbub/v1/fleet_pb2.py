@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/fleet.proto\x12\thubbub.v1\x1a\x1egoogle/protobuf/duration.proto\"\xef\x01\n\x0b\x46leetMember\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.hubbub.v1.MemberState\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x0f\n\x07servers\x18\x05 \x03(\t\x12\x0c\n\x04life\x18\x06 \x01(\x03\x12\x0f\n\x07\x66orward\x18\x07 \x01(\t\x12\x10\n\x08position\x18\x08 \x01(\x03\x12\x0b\n\x03lag\x18\t \x01(\x03\x12)\n\x06silent\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07overdue\x18\x0b \x01(\x08\"V\n\rUnownedServer\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12(\n\x05since\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x11\n\x0fGetFleetRequest\"\xb9\x01\n\x10GetFleetResponse\x12\'\n\x07members\x18\x01 \x03(\x0b\x32\x16.hubbub.v1.FleetMember\x12)\n\x07unowned\x18\x02 \x03(\x0b\x32\x18.hubbub.v1.UnownedServer\x12\x0e\n\x06member\x18\x03 \x01(\t\x12/\n\x0c\x63lock_offset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08revision\x18\x05 \x01(\x03\"3\n\x11MoveServerRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\"6\n\x12MoveServerResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"$\n\x12\x44rainMemberRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"%\n\x13\x44rainMemberResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\"%\n\x13ResumeMemberRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"&\n\x14ResumeMemberResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\"A\n\x12\x45xpelMemberRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x65\x61\x64\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"%\n\x13\x45xpelMemberResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\"\x17\n\x15RotateVaultKeyRequest\"6\n\x16RotateVaultKeyResponse\x12\x0e\n\x06sealed\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\x03*t\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMBER_STATE_LIVE\x10\x01\x12\x19\n\x15MEMBER_STATE_DRAINING\x10\x02\x12\x15\n\x11MEMBER_STATE_GONE\x10\x03\x32\xe2\x03\n\x0c\x46leetService\x12\x43\n\x08GetFleet\x12\x1a.hubbub.v1.GetFleetRequest\x1a\x1b.hubbub.v1.GetFleetResponse\x12I\n\nMoveServer\x12\x1c.hubbub.v1.MoveServerRequest\x1a\x1d.hubbub.v1.MoveServerResponse\x12L\n\x0b\x44rainMember\x12\x1d.hubbub.v1.DrainMemberRequest\x1a\x1e.hubbub.v1.DrainMemberResponse\x12O\n\x0cResumeMember\x12\x1e.hubbub.v1.ResumeMemberRequest\x1a\x1f.hubbub.v1.ResumeMemberResponse\x12L\n\x0b\x45xpelMember\x12\x1d.hubbub.v1.ExpelMemberRequest\x1a\x1e.hubbub.v1.ExpelMemberResponse\x12U\n\x0eRotateVaultKey\x12 .hubbub.v1.RotateVaultKeyRequest\x1a!.hubbub.v1.RotateVaultKeyResponseB?\n\thubbub.v1B\nFleetProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15hubbub/v1/fleet.proto\x12\thubbub.v1\x1a\x1egoogle/protobuf/duration.proto\"\xff\x01\n\x0b\x46leetMember\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x05state\x18\x02 \x01(\x0e\x32\x16.hubbub.v1.MemberState\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x0f\n\x07servers\x18\x05 \x03(\t\x12\x0c\n\x04life\x18\x06 \x01(\x03\x12\x0f\n\x07\x66orward\x18\x07 \x01(\t\x12\x10\n\x08position\x18\x08 \x01(\x03\x12\x0b\n\x03lag\x18\t \x01(\x03\x12)\n\x06silent\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07overdue\x18\x0b \x01(\x08\x12\x0e\n\x06schema\x18\x0c \x01(\x05\"V\n\rUnownedServer\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12(\n\x05since\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x11\n\x0fGetFleetRequest\"\xe2\x01\n\x10GetFleetResponse\x12\'\n\x07members\x18\x01 \x03(\x0b\x32\x16.hubbub.v1.FleetMember\x12)\n\x07unowned\x18\x02 \x03(\x0b\x32\x18.hubbub.v1.UnownedServer\x12\x0e\n\x06member\x18\x03 \x01(\t\x12/\n\x0c\x63lock_offset\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08revision\x18\x05 \x01(\x03\x12\x0e\n\x06schema\x18\x06 \x01(\x05\x12\x17\n\x0frequired_schema\x18\x07 \x01(\x05\"3\n\x11MoveServerRequest\x12\x0e\n\x06server\x18\x01 \x01(\t\x12\x0e\n\x06member\x18\x02 \x01(\t\"6\n\x12MoveServerResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\x03\"$\n\x12\x44rainMemberRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"%\n\x13\x44rainMemberResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\"%\n\x13ResumeMemberRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\"&\n\x14ResumeMemberResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\"A\n\x12\x45xpelMemberRequest\x12\x0e\n\x06member\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x65\x61\x64\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"%\n\x13\x45xpelMemberResponse\x12\x0e\n\x06member\x18\x01 \x01(\t\"\x17\n\x15RotateVaultKeyRequest\"6\n\x16RotateVaultKeyResponse\x12\x0e\n\x06sealed\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\x03\"\x16\n\x14\x46inishUpgradeRequest\"\'\n\x15\x46inishUpgradeResponse\x12\x0e\n\x06schema\x18\x01 \x01(\x05*t\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11MEMBER_STATE_LIVE\x10\x01\x12\x19\n\x15MEMBER_STATE_DRAINING\x10\x02\x12\x15\n\x11MEMBER_STATE_GONE\x10\x03\x32\xb6\x04\n\x0c\x46leetService\x12\x43\n\x08GetFleet\x12\x1a.hubbub.v1.GetFleetRequest\x1a\x1b.hubbub.v1.GetFleetResponse\x12I\n\nMoveServer\x12\x1c.hubbub.v1.MoveServerRequest\x1a\x1d.hubbub.v1.MoveServerResponse\x12L\n\x0b\x44rainMember\x12\x1d.hubbub.v1.DrainMemberRequest\x1a\x1e.hubbub.v1.DrainMemberResponse\x12O\n\x0cResumeMember\x12\x1e.hubbub.v1.ResumeMemberRequest\x1a\x1f.hubbub.v1.ResumeMemberResponse\x12L\n\x0b\x45xpelMember\x12\x1d.hubbub.v1.ExpelMemberRequest\x1a\x1e.hubbub.v1.ExpelMemberResponse\x12U\n\x0eRotateVaultKey\x12 .hubbub.v1.RotateVaultKeyRequest\x1a!.hubbub.v1.RotateVaultKeyResponse\x12R\n\rFinishUpgrade\x12\x1f.hubbub.v1.FinishUpgradeRequest\x1a .hubbub.v1.FinishUpgradeResponseB?\n\thubbub.v1B\nFleetProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,36 +33,40 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hubbub.v1.fleet_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\thubbub.v1B\nFleetProtoP\001Z\022hubbub/v1;hubbubv1\242\002\003HUB\252\002\tHubbub.V1'
-  _globals['_MEMBERSTATE']._serialized_start=1057
-  _globals['_MEMBERSTATE']._serialized_end=1173
+  _globals['_MEMBERSTATE']._serialized_start=1179
+  _globals['_MEMBERSTATE']._serialized_end=1295
   _globals['_FLEETMEMBER']._serialized_start=69
-  _globals['_FLEETMEMBER']._serialized_end=308
-  _globals['_UNOWNEDSERVER']._serialized_start=310
-  _globals['_UNOWNEDSERVER']._serialized_end=396
-  _globals['_GETFLEETREQUEST']._serialized_start=398
-  _globals['_GETFLEETREQUEST']._serialized_end=415
-  _globals['_GETFLEETRESPONSE']._serialized_start=418
-  _globals['_GETFLEETRESPONSE']._serialized_end=603
-  _globals['_MOVESERVERREQUEST']._serialized_start=605
-  _globals['_MOVESERVERREQUEST']._serialized_end=656
-  _globals['_MOVESERVERRESPONSE']._serialized_start=658
-  _globals['_MOVESERVERRESPONSE']._serialized_end=712
-  _globals['_DRAINMEMBERREQUEST']._serialized_start=714
-  _globals['_DRAINMEMBERREQUEST']._serialized_end=750
-  _globals['_DRAINMEMBERRESPONSE']._serialized_start=752
-  _globals['_DRAINMEMBERRESPONSE']._serialized_end=789
-  _globals['_RESUMEMEMBERREQUEST']._serialized_start=791
-  _globals['_RESUMEMEMBERREQUEST']._serialized_end=828
-  _globals['_RESUMEMEMBERRESPONSE']._serialized_start=830
-  _globals['_RESUMEMEMBERRESPONSE']._serialized_end=868
-  _globals['_EXPELMEMBERREQUEST']._serialized_start=870
-  _globals['_EXPELMEMBERREQUEST']._serialized_end=935
-  _globals['_EXPELMEMBERRESPONSE']._serialized_start=937
-  _globals['_EXPELMEMBERRESPONSE']._serialized_end=974
-  _globals['_ROTATEVAULTKEYREQUEST']._serialized_start=976
-  _globals['_ROTATEVAULTKEYREQUEST']._serialized_end=999
-  _globals['_ROTATEVAULTKEYRESPONSE']._serialized_start=1001
-  _globals['_ROTATEVAULTKEYRESPONSE']._serialized_end=1055
-  _globals['_FLEETSERVICE']._serialized_start=1176
-  _globals['_FLEETSERVICE']._serialized_end=1658
+  _globals['_FLEETMEMBER']._serialized_end=324
+  _globals['_UNOWNEDSERVER']._serialized_start=326
+  _globals['_UNOWNEDSERVER']._serialized_end=412
+  _globals['_GETFLEETREQUEST']._serialized_start=414
+  _globals['_GETFLEETREQUEST']._serialized_end=431
+  _globals['_GETFLEETRESPONSE']._serialized_start=434
+  _globals['_GETFLEETRESPONSE']._serialized_end=660
+  _globals['_MOVESERVERREQUEST']._serialized_start=662
+  _globals['_MOVESERVERREQUEST']._serialized_end=713
+  _globals['_MOVESERVERRESPONSE']._serialized_start=715
+  _globals['_MOVESERVERRESPONSE']._serialized_end=769
+  _globals['_DRAINMEMBERREQUEST']._serialized_start=771
+  _globals['_DRAINMEMBERREQUEST']._serialized_end=807
+  _globals['_DRAINMEMBERRESPONSE']._serialized_start=809
+  _globals['_DRAINMEMBERRESPONSE']._serialized_end=846
+  _globals['_RESUMEMEMBERREQUEST']._serialized_start=848
+  _globals['_RESUMEMEMBERREQUEST']._serialized_end=885
+  _globals['_RESUMEMEMBERRESPONSE']._serialized_start=887
+  _globals['_RESUMEMEMBERRESPONSE']._serialized_end=925
+  _globals['_EXPELMEMBERREQUEST']._serialized_start=927
+  _globals['_EXPELMEMBERREQUEST']._serialized_end=992
+  _globals['_EXPELMEMBERRESPONSE']._serialized_start=994
+  _globals['_EXPELMEMBERRESPONSE']._serialized_end=1031
+  _globals['_ROTATEVAULTKEYREQUEST']._serialized_start=1033
+  _globals['_ROTATEVAULTKEYREQUEST']._serialized_end=1056
+  _globals['_ROTATEVAULTKEYRESPONSE']._serialized_start=1058
+  _globals['_ROTATEVAULTKEYRESPONSE']._serialized_end=1112
+  _globals['_FINISHUPGRADEREQUEST']._serialized_start=1114
+  _globals['_FINISHUPGRADEREQUEST']._serialized_end=1136
+  _globals['_FINISHUPGRADERESPONSE']._serialized_start=1138
+  _globals['_FINISHUPGRADERESPONSE']._serialized_end=1177
+  _globals['_FLEETSERVICE']._serialized_start=1298
+  _globals['_FLEETSERVICE']._serialized_end=1864
 # @@protoc_insertion_point(module_scope)

@@ -65,6 +65,7 @@ class FleetMember(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
     OVERDUE_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     state: Global___MemberState.ValueType
@@ -85,6 +86,8 @@ class FleetMember(_message.Message):
     """
     overdue: _builtins.bool
     """Whether that is longer than `lease_ttl_s`: the others are about to declare it gone."""
+    schema: _builtins.int
+    """The newest version of the schema of the store that it knows."""
     @_builtins.property
     def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The servers that it has, in order of their names."""
@@ -107,10 +110,11 @@ class FleetMember(_message.Message):
         lag: _builtins.int = ...,
         silent: _duration_pb2.Duration | None = ...,
         overdue: _builtins.bool = ...,
+        schema: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["silent", b"silent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "forward", b"forward", "lag", b"lag", "life", b"life", "name", b"name", "overdue", b"overdue", "position", b"position", "servers", b"servers", "silent", b"silent", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "forward", b"forward", "lag", b"lag", "life", b"life", "name", b"name", "overdue", b"overdue", "position", b"position", "schema", b"schema", "servers", b"servers", "silent", b"silent", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -176,10 +180,16 @@ class GetFleetResponse(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     CLOCK_OFFSET_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    REQUIRED_SCHEMA_FIELD_NUMBER: _builtins.int
     member: _builtins.str
     """The member that was asked."""
     revision: _builtins.int
     """The newest revision of the store that it knows."""
+    schema: _builtins.int
+    """The version of the schema of the store."""
+    required_schema: _builtins.int
+    """The version that a hub must know to open the store. While it is less, an upgrade is under way (FinishUpgrade)."""
     @_builtins.property
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetMember]:
         """All members, by name."""
@@ -200,10 +210,12 @@ class GetFleetResponse(_message.Message):
         member: _builtins.str = ...,
         clock_offset: _duration_pb2.Duration | None = ...,
         revision: _builtins.int = ...,
+        schema: _builtins.int = ...,
+        required_schema: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset", "member", b"member", "members", b"members", "revision", b"revision", "unowned", b"unowned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset", "member", b"member", "members", b"members", "required_schema", b"required_schema", "revision", b"revision", "schema", b"schema", "unowned", b"unowned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -443,3 +455,42 @@ class RotateVaultKeyResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RotateVaultKeyResponse: _TypeAlias = RotateVaultKeyResponse  # noqa: Y015
+
+@_typing.final
+class FinishUpgradeRequest(_message.Message):
+    """Request for FinishUpgrade."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishUpgradeRequest: _TypeAlias = FinishUpgradeRequest  # noqa: Y015
+
+@_typing.final
+class FinishUpgradeResponse(_message.Message):
+    """The upgrade is finished."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    schema: _builtins.int
+    """The version of the schema that a hub must know from now on to open the store."""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishUpgradeResponse: _TypeAlias = FinishUpgradeResponse  # noqa: Y015

@@ -66,6 +66,11 @@ class FleetServiceStub:
                 request_serializer=hubbub_dot_v1_dot_fleet__pb2.RotateVaultKeyRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_fleet__pb2.RotateVaultKeyResponse.FromString,
                 _registered_method=True)
+        self.FinishUpgrade = channel.unary_unary(
+                '/hubbub.v1.FleetService/FinishUpgrade',
+                request_serializer=hubbub_dot_v1_dot_fleet__pb2.FinishUpgradeRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_fleet__pb2.FinishUpgradeResponse.FromString,
+                _registered_method=True)
 
 
 class FleetServiceServicer:
@@ -128,6 +133,15 @@ class FleetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FinishUpgrade(self, request, context):
+        """Ends an upgrade, once all members are of the new version: hubs that do not know the schema of the store are refused
+        from then on, and members may write what those could not read. There is no way back. Members that are gone do not count. FAILED_PRECONDITION (NO_FLEET;
+        MEMBERS_OUTDATED while a member is of an older version), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -160,6 +174,11 @@ def add_FleetServiceServicer_to_server(servicer, server):
                     servicer.RotateVaultKey,
                     request_deserializer=hubbub_dot_v1_dot_fleet__pb2.RotateVaultKeyRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_fleet__pb2.RotateVaultKeyResponse.SerializeToString,
+            ),
+            'FinishUpgrade': grpc.unary_unary_rpc_method_handler(
+                    servicer.FinishUpgrade,
+                    request_deserializer=hubbub_dot_v1_dot_fleet__pb2.FinishUpgradeRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_fleet__pb2.FinishUpgradeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -326,6 +345,33 @@ class FleetService:
             '/hubbub.v1.FleetService/RotateVaultKey',
             hubbub_dot_v1_dot_fleet__pb2.RotateVaultKeyRequest.SerializeToString,
             hubbub_dot_v1_dot_fleet__pb2.RotateVaultKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FinishUpgrade(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.FleetService/FinishUpgrade',
+            hubbub_dot_v1_dot_fleet__pb2.FinishUpgradeRequest.SerializeToString,
+            hubbub_dot_v1_dot_fleet__pb2.FinishUpgradeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,11 @@ class FleetServiceStub:
     before. It may be repeated after an interruption. FAILED_PRECONDITION (NO_FLEET), UNAVAILABLE (VAULT_UNAVAILABLE if
     the database does not answer, or a row cannot be read), PERMISSION_DENIED.
     """
+    FinishUpgrade: _grpc.UnaryUnaryMultiCallable[_fleet_pb2.FinishUpgradeRequest, _fleet_pb2.FinishUpgradeResponse]
+    """Ends an upgrade, once all members are of the new version: hubs that do not know the schema of the store are refused
+    from then on, and members may write what those could not read. There is no way back. Members that are gone do not count. FAILED_PRECONDITION (NO_FLEET;
+    MEMBERS_OUTDATED while a member is of an older version), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """
 
 @_typing.type_check_only
 class FleetServiceAsyncStub(FleetServiceStub):
@@ -104,6 +109,11 @@ class FleetServiceAsyncStub(FleetServiceStub):
     """Seals all secrets of servers with the first key of the vault that this member has. Every member must have that key
     before. It may be repeated after an interruption. FAILED_PRECONDITION (NO_FLEET), UNAVAILABLE (VAULT_UNAVAILABLE if
     the database does not answer, or a row cannot be read), PERMISSION_DENIED.
+    """
+    FinishUpgrade: _aio.UnaryUnaryMultiCallable[_fleet_pb2.FinishUpgradeRequest, _fleet_pb2.FinishUpgradeResponse]  # type: ignore[assignment]
+    """Ends an upgrade, once all members are of the new version: hubs that do not know the schema of the store are refused
+    from then on, and members may write what those could not read. There is no way back. Members that are gone do not count. FAILED_PRECONDITION (NO_FLEET;
+    MEMBERS_OUTDATED while a member is of an older version), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
     """
 
 class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -176,6 +186,17 @@ class FleetServiceServicer(metaclass=_abc_1.ABCMeta):
         """Seals all secrets of servers with the first key of the vault that this member has. Every member must have that key
         before. It may be repeated after an interruption. FAILED_PRECONDITION (NO_FLEET), UNAVAILABLE (VAULT_UNAVAILABLE if
         the database does not answer, or a row cannot be read), PERMISSION_DENIED.
+        """
+
+    @_abc_1.abstractmethod
+    def FinishUpgrade(
+        self,
+        request: _fleet_pb2.FinishUpgradeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fleet_pb2.FinishUpgradeResponse, _abc.Awaitable[_fleet_pb2.FinishUpgradeResponse]]:
+        """Ends an upgrade, once all members are of the new version: hubs that do not know the schema of the store are refused
+        from then on, and members may write what those could not read. There is no way back. Members that are gone do not count. FAILED_PRECONDITION (NO_FLEET;
+        MEMBERS_OUTDATED while a member is of an older version), UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
         """
 
 def add_FleetServiceServicer_to_server(servicer: FleetServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

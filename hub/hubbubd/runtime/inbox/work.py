@@ -10,6 +10,7 @@ goes to another worker; after a restart the hub drops all workers' claims.
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 
@@ -59,9 +60,10 @@ Step = Assigned | Over | None
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One stream of an agent. `standing` tells whether its credential is still valid.
+    """One stream of an agent, or one call whose caller answers. `standing` tells whether its credential is still valid.
 
-    `held` are its requests, with None while the claim is being committed.
+    `held` are its requests, with None while the claim is being committed. `hear` gets each step; without it the steps
+    wait until they are read.
     """
 
     principal: str
@@ -69,6 +71,7 @@ class Worker:
     capacity: int
     standing: Callable[[], bool] = lambda: True
     _: KW_ONLY
+    hear: Callable[[Assigned | Over], None] | None = None
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
@@ -85,9 +88,37 @@ class Worker:
         return request.id not in self.skipped and self.filter.matches(request)
 
     def tell(self, step: Assigned | Over) -> None:
-        """Put a step into the stream's buffer."""
+        """Tell a step at once, or put it into the stream's buffer."""
+        if self.hear is not None:
+            self.hear(step)
+            return
         self.unheard.append(step)
         self.pulse.beat()
+
+
+class _Unclaimed:
+    """The ids of the open requests without a claim: all, and by call, since callers look for those of their own."""
+
+    def __init__(self) -> None:
+        self._all = set[str]()
+        self._by_call: dict[str | None, set[str]] = {}
+
+    def follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        """Take in a change of a request."""
+        if before is not None:
+            self._all.discard(before.id)
+            of_call = self._by_call.get(before.call_id)
+            if of_call is not None:
+                of_call.discard(before.id)
+                if not of_call:
+                    del self._by_call[before.call_id]
+        if after is not None and _is_free(after):
+            self._all.add(after.id)
+            self._by_call.setdefault(after.call_id, set()).add(after.id)
+
+    def among(self, chosen: RequestFilter) -> AbstractSet[str]:
+        """Return those that may match a filter."""
+        return self._by_call.get(chosen.call_id, frozenset()) if chosen.call_id else self._all
 
 
 class Work:
@@ -115,7 +146,9 @@ class Work:
         self._holders: dict[str, Worker] = {}
         self._claims: dict[str, str] = {}
         """By request, the id of the claim that its worker has or is about to have."""
-        self._unclaimed = {request.id for request in table if _is_free(request)}  # few beside all that ever were
+        self._unclaimed = _Unclaimed()  # few beside all that ever were
+        for request in table:
+            self._unclaimed.follow(None, request)
         self._closed = False
         inbox.as_workers_take_them = self._taken
         table.follow(self._follow)
@@ -128,18 +161,26 @@ class Work:
 
     @contextmanager
     def join(
-        self, principal: str, chosen: RequestFilter, capacity: int, standing: Callable[[], bool] = lambda: True
+        self,
+        principal: str,
+        chosen: RequestFilter,
+        capacity: int,
+        standing: Callable[[], bool] = lambda: True,
+        *,
+        hear: Callable[[Assigned | Over], None] | None = None,
     ) -> Generator[Worker]:
         """Yield a worker for the block; it gets nothing once its credential is no longer valid.
 
-        Raises ResourceExhausted (TOO_MANY_WATCHERS).
+        `hear` gets its steps as they come, in place of `steps`; it must not raise. Raises ResourceExhausted
+        (TOO_MANY_WATCHERS).
         """
         self._door.enter()
-        worker = Worker(principal, chosen, capacity, standing)
+        worker = Worker(principal, chosen, capacity, standing, hear=hear)
         if self._closed:
             worker.pulse.close()
         self._workers[worker] = None
-        free = [r for r in map(self._free, self._unclaimed - self._holders.keys()) if r and worker.may_have(r)]
+        unheld = self._unclaimed.among(chosen) - self._holders.keys()
+        free = [r for r in map(self._free, unheld) if r and worker.may_have(r)]
         worker.candidates.update((r.id, None) for r in sorted(free, key=lambda r: r.created_at))
         self._hand_out(worker)
         try:
@@ -269,10 +310,7 @@ class Work:
         request = after if after is not None else before
         if request is None:
             return
-        if after is not None and _is_free(after):
-            self._unclaimed.add(after.id)
-        else:
-            self._unclaimed.discard(request.id)
+        self._unclaimed.follow(before, after)
         if not self._workers and request.id not in self._holders:
             return
         holder = self._holders.get(request.id)

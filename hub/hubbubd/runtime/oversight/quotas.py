@@ -115,6 +115,8 @@ class Quotas:
         self.streams = Quota("open streams", _streams(settings), reason="TOO_MANY_STREAMS")
         self.call_streams = Quota("open streams of calls", _streams(settings), reason="TOO_MANY_STREAMS")
         self.carried = Quota("calls on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
+        # Apart from the calls, which may all be waiting for their answers.
+        self.carried_answers = Quota("answers on streams", MAX_CARRIED, reason="TOO_MANY_CALLS")
         self.rpcs = Rate("RPCs", settings.rpcs_per_s_per_principal, clock, reason="RPC_RATE_EXCEEDED")
         self.attempts = Rate(
             "refused credentials", settings.refused_credentials_per_s, clock, reason="TOO_MANY_ATTEMPTS"
