@@ -11,7 +11,7 @@ import pytest
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Decline, Reject, Text
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
-from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import ReplyError
@@ -275,6 +275,19 @@ async def test_when_the_store_fails_the_request_stays_open_and_can_be_answered_a
         await answer(hub, request.id)
         await until(lambda: hub.health.well)
         await asked.answered()
+
+
+async def test_who_may_be_repeating_an_answer_is_told_that_the_store_is_away_and_no_more(world: World) -> None:
+    """Only the store knows whether an earlier attempt under the same id has held."""
+    async with world.hub(server()) as hub:
+        _, request = await ask(world, hub)
+        await hub.inbox.claim(request.id, "alice", 30)
+        for answer_id, reason in (("again", "STORE_UNAVAILABLE"), (None, "ALREADY_CLAIMED")):
+            world.store.failures = 1
+            with pytest.raises(HubError) as refused:
+                await answer(hub, request.id, by="bob", answer_id=answer_id)
+            assert refused.value.reason == reason
+        world.store.failures = 0
 
 
 async def test_an_expiry_that_the_store_does_not_take_is_tried_again(world: World) -> None:

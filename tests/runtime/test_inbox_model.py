@@ -203,6 +203,8 @@ class InboxModel(InboxStory):
         reason = self.not_held(each, claim_id) if claim_id else self.closed(each)
         if reason is None and not claim_id and each.holder(self.now()):
             reason = "ALREADY_CLAIMED"
+        if reason is not None and each.open and answer_id and self.blocked:
+            reason = "STORE_UNAVAILABLE"  # only the store knows whether an earlier attempt has held
         if each.open and not fits:
             reason = "INVALID_ARGUMENT"
         if self.outcome(reason, work):
