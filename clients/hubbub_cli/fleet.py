@@ -55,6 +55,12 @@ def status(context: typer.Context) -> None:
         if it.unowned:
             say("")
             print_records(UnownedServer, it.unowned, as_json=False)
+        if it.required_schema < it.schema:
+            older = [each.name for each in it.members if each.schema < it.schema and each.state != "gone"]
+            finish = settings_of(context).command("fleet", "finish-upgrade")
+            note(f"an upgrade is under way; to finish it: {finish}")
+            if older:
+                note(f"before that, the new version must be at {', '.join(older)}, too")
         ahead_s = it.clock_offset_ms / 1000
         if abs(ahead_s) > CLOCKS_S:
             note(
@@ -201,6 +207,20 @@ def rotate_key(context: typer.Context) -> None:
         if it.sealed < it.rows:
             note("others wrote meanwhile with another key: see that all members have the same first key, and repeat it")
         return it.sealed == it.rows
+
+    run(context, work)
+
+
+@app.command("finish-upgrade", epilog=example("fleet finish-upgrade"))
+def finish_upgrade(context: typer.Context) -> None:
+    """Refuse hubs of older versions from now on, once all members are of the new one; there is no way back."""
+
+    async def work(hub: "Hub") -> None:
+        schema = await hub.fleet.finish_upgrade()
+        if settings_of(context).json:
+            print_json({"schema": schema})
+        else:
+            say(f"the upgrade is finished: hubs must know version {schema} of the store's schema from now on")
 
     run(context, work)
 

@@ -1,13 +1,12 @@
 """The composition root: from settings to a hub that serves its API, and back down."""
 
 import asyncio
-import gc
 import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd import __version__, console, offered
+from hubbubd import __version__, console, garbage, offered
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.network import UNIX, check_unix
@@ -33,7 +32,7 @@ from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError, StoreUnavailable, engines
-from hubbubd.store.membership import Membership
+from hubbubd.store.membership import HistoryLost, Membership
 from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
@@ -91,9 +90,7 @@ def _run(argv: Sequence[str]) -> int:
     console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
     offered.import_all(settings.hub)
-    # What the imports created is permanent; scanning it in each full collection stopped the loop for 80 ms and more.
-    gc.collect()
-    gc.freeze()
+    garbage.settle()
     try:
         anyio.run(_serve, settings, load, backend="asyncio", backend_options={"use_uvloop": True})
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
@@ -173,7 +170,7 @@ async def lives(live: Callable[[bool], Awaitable[bool]], signals: AsyncIterator[
         try:
             if not await live(first):
                 return
-            log.warning("this member of the fleet starts anew: others have taken its servers")
+            log.warning("this member of the fleet starts anew")
         except Exception as exc:
             cause = first_cause(exc)
             if first or not isinstance(cause, StoreUnavailable | OSError):
@@ -195,13 +192,14 @@ class Surroundings:
     meter: Meter
     metrics: str | None
     signals: AsyncIterator[signal.Signals]
+    losses: list[HistoryLost] = field(default_factory=list[HistoryLost])
 
 
 async def _live(settings: Settings, load: Callable[[], Settings], around: Surroundings) -> bool:
     """Be a hub until a signal; return True if it is to start anew, as its fleet has declared it gone."""
     hub_settings = settings.hub
     async with engines.opened(hub_settings.store, hub_settings.data_dir, hub_settings.fleet) as (store, membership):
-        joining = _joining(hub_settings, membership)
+        joining = _joining(hub_settings, membership, around.losses)
         permit = joining.fleet.permit if joining is not None else None
         async with (
             joining.living() if joining is not None else nullcontext(),
@@ -245,12 +243,12 @@ async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGener
         yield vault
 
 
-def _joining(settings: HubSettings, membership: Membership | None) -> "Joining | None":
+def _joining(settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]) -> "Joining | None":
     if membership is None or settings.fleet is None:
         return None
     from hubbubd.joining import Joining  # lazy: a fleet is an optional extra
 
-    return Joining.of(settings.fleet, membership, settings.max_message_bytes)
+    return Joining.of(settings.fleet, membership, settings.max_message_bytes, losses)
 
 
 def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Callable[[], Settings]:

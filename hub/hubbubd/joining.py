@@ -18,7 +18,7 @@ from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
-from hubbubd.store.membership import Membership
+from hubbubd.store.membership import HistoryLost, Membership
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.vault_keys import VaultKeys
 from hubbubd.upstream.ports import Vault
@@ -36,9 +36,11 @@ class Joining:
     port: FleetPort
 
     @classmethod
-    def of(cls, settings: FleetSettings, membership: Membership, max_message_bytes: int) -> "Joining":
-        """Bind the port for the other members. Raises ConfigError and OSError."""
-        fleet = Fleet(membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance)
+    def of(
+        cls, settings: FleetSettings, membership: Membership, max_message_bytes: int, losses: list[HistoryLost]
+    ) -> "Joining":
+        """Bind the port for the other members; `losses` are those of former lives. Raises ConfigError and OSError."""
+        fleet = Fleet(membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance, losses=losses)
         return cls(settings, membership, fleet, FleetPort(settings, max_message_bytes))
 
     @asynccontextmanager

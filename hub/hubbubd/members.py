@@ -12,12 +12,21 @@ class Standing(StrEnum):
     GONE = "gone"
 
 
+class Expulsion(StrEnum):
+    """What became of declaring a member gone. Only `REFUSED` is false: it is not gone."""
+
+    REFUSED = ""
+    DONE = "done"
+    GONE_BEFORE = "gone before"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A member as the database has it. `life` counts its starts.
 
     `address` is for clients, `forward` for members. `position` is the revision up to which it has read. `overdue` says
-    that it has not been heard of for a lease's time, by the database's clock; `silent_s` is for how long.
+    that it has not been heard of for a lease's time, by the database's clock; `silent_s` is for how long. `schema` is
+    the newest version of the store's tables that it knows.
     """
 
     name: str
@@ -29,8 +38,25 @@ class Member:
     position: int
     overdue: bool
     silent_s: float = 0.0
+    schema: int = 0
 
     @property
     def serves(self) -> bool:
         """Whether it may be given servers."""
         return self.standing is Standing.LIVE and not self.overdue
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The `version` of the store's tables, and the one that a hub must know to open them.
+
+    As long as `required` is less, an upgrade is under way: members of both versions may take part.
+    """
+
+    version: int
+    required: int
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no upgrade is under way."""
+        return self.required >= self.version

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "FleetService.ResumeMember": ("fleet", "resume", "b"),
     "FleetService.ExpelMember": ("fleet", "expel", "b", "--dead"),
     "FleetService.RotateVaultKey": ("fleet", "rotate-key"),
+    "FleetService.FinishUpgrade": ("fleet", "finish-upgrade"),
     "InboxService.WatchPendingRequests": ("inbox", "watch"),
     "InboxService.ListPendingRequests": ("inbox", "list"),
     "InboxService.GetPendingRequest": ("inbox", "show", "r"),

@@ -37,10 +37,12 @@ def states(hub: Any, *found: pb.GetFleetResponse) -> None:
 
 
 async def test_status_is_one_object_for_scripts(hub: Any, hubbub: Any) -> None:
-    states(hub, fleet({**A, "servers": ["one", "two"], "position": 7, "lag": 2}, B, unowned=("tool",), revision=9))
+    busy = {**A, "servers": ["one", "two"], "position": 7, "lag": 2, "schema": 3}
+    states(hub, fleet(busy, B, unowned=("tool",), revision=9))
     ran = await hubbub("fleet", "status")
     (it,) = ran.lines
-    assert (ran.status, list(it)) == (0, ["members", "unowned", "member", "clock_offset_ms", "revision"])
+    fields = ["members", "unowned", "member", "clock_offset_ms", "revision", "schema", "required_schema"]
+    assert (ran.status, list(it)) == (0, fields)
     assert it["members"][0] == {
         "name": "a",
         "state": "live",
@@ -53,6 +55,7 @@ async def test_status_is_one_object_for_scripts(hub: Any, hubbub: Any) -> None:
         "lag": 2,
         "silent_ms": 250,
         "overdue": False,
+        "schema": 3,
     }
     assert it["unowned"] == [{"server": "tool", "why": "start b", "since_ms": 40_000}]
 
@@ -160,6 +163,22 @@ async def test_rotate_key_counts_and_fails_if_some_are_left(hub: Any, hubbub: An
     assert (ran.status, ran.lines) == (status, [{"sealed": sealed, "rows": 4}])
     said = await hubbub("fleet", "rotate-key", json=False)
     assert said.out == f"{sealed} of 4 secrets are sealed with the first key\n"
+
+
+@pytest.mark.parametrize(("required", "told"), [(3, True), (4, False)])
+async def test_people_see_that_an_upgrade_is_under_way(hub: Any, hubbub: Any, required: int, told: bool) -> None:
+    gone = {**A, "name": "c", "state": pb.MEMBER_STATE_GONE}
+    states(hub, fleet({**A, "schema": 4}, B, gone, schema=4, required_schema=required))
+    ran = await hubbub("fleet", "status", json=False)
+    assert ("an upgrade is under way" in ran.err, "fleet finish-upgrade" in ran.err) == (told, told)
+    assert ("the new version must be at b, too" in ran.err) == told
+
+
+async def test_an_upgrade_is_finished_at_a_schema(hub: Any, hubbub: Any) -> None:
+    says(hub, "FinishUpgrade", pb.FinishUpgradeResponse(schema=4))
+    assert (await hubbub("fleet", "finish-upgrade")).lines == [{"schema": 4}]
+    ran = await hubbub("fleet", "finish-upgrade", json=False)
+    assert "the upgrade is finished: hubs must know version 4" in ran.out
 
 
 async def test_a_member_that_is_not_there_is_answered_with_those_that_are(hub: Any, hubbub: Any, refusal: Any) -> None:

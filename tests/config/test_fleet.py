@@ -25,10 +25,10 @@ def key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def certificate(*uris: str) -> bytes:
-    """One that its own key has signed, for these URIs."""
+def certificate(*uris: str, hosts: tuple[str, ...] = ("a",)) -> bytes:
+    """One that its own key has signed, for these URIs and hosts."""
     subject = x509.Name([])
-    names = [x509.UniformResourceIdentifier(uri) for uri in uris] or [x509.DNSName("a")]
+    names = [*map(x509.UniformResourceIdentifier, uris), *map(x509.DNSName, hosts)]
     made = (
         x509.CertificateBuilder(subject, subject, key().public_key())
         .serial_number(1)
@@ -77,7 +77,7 @@ def test_a_file_has_a_table_of_its_own(load: Load, files: Path) -> None:
 
 
 def test_the_environment_has_each_setting_and_leaves_the_others_to_the_file(load: Load, files: Path) -> None:
-    (files / "b.pem").write_bytes(certificate("hubbub:member:b"))
+    (files / "b.pem").write_bytes(certificate("hubbub:member:b", hosts=("b",)))
     environ = {"HUBBUBD_FLEET__NAME": "b", "HUBBUBD_FLEET__CERT": f"{files}/b.pem", "HUBBUBD_STORE__URL": URL}
     assert load(written(files, "lease_ttl_s = 2"), **environ).fleet == FleetSettings(
         name="b", ca=files / "ca.pem", cert=files / "b.pem", key=files / "a.key", lease_ttl_s=2
@@ -128,6 +128,15 @@ def test_what_is_wrong_is_named(load: Load, files: Path, changed: dict[str, str]
 def test_a_certificate_of_another_member_is_refused(load: Load, files: Path, uris: tuple[str, ...], has: str) -> None:
     (files / "a.pem").write_bytes(certificate(*uris))
     with pytest.raises(ConfigError, match=f"is not for the member 'a': of URI hubbub:member:a; {has}$"):
+        load(written(files))
+
+
+@pytest.mark.parametrize(("hosts", "has"), [((), "it has none"), (("host.example", "*"), r"it has host\.example, \*")])
+def test_a_certificate_without_the_member_s_host_name_is_refused(
+    load: Load, files: Path, hosts: tuple[str, ...], has: str
+) -> None:
+    (files / "a.pem").write_bytes(certificate("hubbub:member:a", hosts=hosts))
+    with pytest.raises(ConfigError, match=f"cert: .* is not for the member 'a': of DNS name a; {has}$"):
         load(written(files))
 
 

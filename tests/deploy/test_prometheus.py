@@ -11,6 +11,9 @@ import httpx2
 import pytest
 import yaml
 
+from hubbubd.telemetry.metrics import METRICS
+
+from ..telemetry.test_metrics_document import prometheus_names
 from .conftest import BOARD, DEPLOY, LIMIT_S, SERVICES, queries, ran
 
 FOLDER = DEPLOY / "prometheus"
@@ -37,6 +40,19 @@ def test_every_alarm_is_tested_and_raised_there() -> None:
 def test_the_alarms_ask_for_nothing_that_the_dashboard_does_not_show() -> None:
     shown = {name for query in queries() for name in METRIC.findall(query)}
     assert {name for rule in RULES for name in METRIC.findall(rule["expr"])} <= shown
+
+
+def test_the_operator_s_list_of_alarms_is_complete() -> None:
+    listed = re.findall(r"^\| `(Hubbub\w+)` \|", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    assert listed == [rule["alert"] for rule in RULES]
+
+
+def test_what_each_member_of_a_fleet_shows_whole_is_not_added_up() -> None:
+    names = prometheus_names()
+    whole = "|".join(names[metric.name] for metric in METRICS if metric.whole)
+    added_up = re.compile(rf"\b(?:sum|count|avg)(?:_over_time)?(?: (?:by|without) \([a-z_, ]*\) )?\((?:{whole})\b")
+    asked = [*queries(), *(rule["expr"] for rule in RULES)]
+    assert [query for query in asked if added_up.search(query)] == []
 
 
 def test_the_dashboard_is_as_its_program_writes_it() -> None:

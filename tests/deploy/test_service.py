@@ -8,6 +8,12 @@ from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
 
+import pytest
+
+from hubbub_local import services
+from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.hub import HubSettings
+
 from .conftest import DEPLOY, LIMIT_S, installed, ran
 
 UNIT = DEPLOY / "hubbubd.service"
@@ -27,6 +33,15 @@ def adapted(directory: Path) -> Path:
 
 def test_systemd_takes_the_unit(tool: Callable[[str], str], tmp_path: Path) -> None:
     assert ran(tool("systemd-analyze"), "verify", adapted(tmp_path)) == ""
+
+
+@pytest.mark.parametrize("unit", ["of the machine", "of a person"])
+def test_a_member_of_a_fleet_has_the_time_that_it_takes_to_end(unit: str, tmp_path: Path) -> None:
+    member = services.Service(words=["hubbubd"], log=tmp_path, member=True)
+    text = UNIT.read_text() if unit == "of the machine" else services.content(member, "systemd").decode()
+    (limit_s,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+    hands_on_s = FleetSettings.model_fields["drain_timeout_s"].default
+    assert int(limit_s) > hands_on_s + HubSettings.model_fields["shutdown_grace_s"].default
 
 
 def test_systemd_finds_it_confined(tool: Callable[[str], str], tmp_path: Path) -> None:

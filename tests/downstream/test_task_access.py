@@ -56,6 +56,18 @@ async def test_an_id_that_can_be_none_is_refused(world: World, named: object) ->
         assert (await host_with_tasks(hub).send("tasks/get", {"taskId": named}))["error"]["code"] == -32602
 
 
+async def test_a_hub_by_itself_does_not_ask_its_store_for_a_task(world: World) -> None:
+    asks(world, Era.STATELESS, ASKED)
+    async with connected(world) as hub:
+        host = host_with_tasks(hub)
+        task_id = await made(host)
+        await settle(3)
+        world.store.failures = 1
+        assert (await host.send("tasks/get", {"taskId": task_id[:-1]}))["error"]["code"] == -32602
+        assert world.store.failures == 1
+        world.store.failures = 0
+
+
 async def test_a_task_is_of_the_endpoint_where_it_was_made(world: World) -> None:
     TaskServer(world, Era.STATELESS)
     async with connected(world) as hub:

@@ -250,6 +250,7 @@ OTHERS: dict[str, Callable[[Hub, str], tuple[ScriptedHost, str]]] = {
     ),
     "that never was": lambda hub, _call_id: (host_of(hub), "call_0"),
     "with a name that is too long": lambda hub, _call_id: (host_of(hub), "x" * 100_000),
+    "with a name that is no text": lambda hub, _call_id: (host_of(hub), "\ud800"),
 }
 
 

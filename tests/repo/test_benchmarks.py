@@ -18,6 +18,16 @@ def test_one_call_in_a_hundred_is_slower_than_the_99th_percentile() -> None:
     assert percentile([7], 0.99) == 7
 
 
+async def test_a_round_has_a_call_however_little_time_there_is() -> None:
+    series = runpy.run_path(str(BENCHMARKS / "measure.py"))["Series"]()
+
+    async def work() -> None: ...
+
+    await series.round(work, 5, in_flight=3, most_s=-1.0)
+    assert len(series.latencies_s) == 1
+    assert series.rate > 0
+
+
 async def test_paced_work_begins_whether_or_not_that_before_has_ended() -> None:
     paced = runpy.run_path(str(BENCHMARKS / "measure.py"))["paced"]
     begun, last = 0, anyio.Event()

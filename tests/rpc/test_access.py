@@ -145,6 +145,7 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("ResumeMember", fleet_pb2.ResumeMemberRequest(), {A}),
     ("ExpelMember", fleet_pb2.ExpelMemberRequest(member="x"), {A}),
     ("RotateVaultKey", fleet_pb2.RotateVaultKeyRequest(), {A}),
+    ("FinishUpgrade", fleet_pb2.FinishUpgradeRequest(), {A}),
 ]
 
 # What is about one server: who may, given the role for that server.

@@ -141,23 +141,29 @@ async def test_whoever_follows_a_call_hears_of_its_progress(two: Two) -> None:
     assert ProgressEvent("x", 1, None, None) in told
 
 
-async def test_a_question_that_names_its_call_is_certainly_caused_by_it(two: Two, until: Until) -> None:
+async def test_whose_a_question_certainly_is_is_known_at_each_member(two: Two, until: Until) -> None:
     caller, owner = two
+    everyone = {
+        ("named", "ann"): True,
+        ("unnamed", "ann"): True,
+        ("named again", "bob"): True,
+        ("unnamed again", "bob"): False,
+    }
 
     async def asks(sent: Sent) -> Outcome:
-        sent.ask("elicitation/create", FORM, on_wire=named)
+        sent.ask("elicitation/create", FORM, on_wire=call_id.startswith("named"))
         return await never(sent)
 
     def asked() -> list[PendingRequest]:
         return caller.hub.inbox.select(RequestFilter())
 
     owner.peer.behaviour = asks
-    for named in (True, False):
-        waiting = asyncio.create_task(caller.hub.calls.call(spec(call_id=f"{named}"), "ann"))
-        await until(lambda: len(asked()) == (1 if named else 2))  # noqa: B023
+    for number, (call_id, who) in enumerate(everyone, 1):
+        waiting = asyncio.create_task(caller.hub.calls.call(spec(call_id=call_id), who))
+        await until(lambda: len(asked()) == number)  # noqa: B023
         waiting.cancel()
-    certain = {request.call_id: caller.hub.calls.certain(request) for request in asked()}
-    assert certain == {"True": True, "False": False}
+        await until(lambda: owner.hub.calls.get(call_id).state.ended)  # noqa: B023
+    assert {(request.call_id, request.principal): request.certain for request in asked()} == everyone
 
 
 async def test_a_server_that_nobody_has_just_now_is_not_said_to_be_gone(

@@ -1,6 +1,7 @@
 """What servers of other members tell while it happens: events, logs, resources, and the progress of calls."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub.v1 import call_pb2, event_pb2
+from hubbub.v1 import call_pb2, event_pb2, inbox_pb2
 from hubbubd.core.calls import Call, CallState
 from hubbubd.rpc.fleet import live, merged
 from hubbubd.rpc.fleet.changes import Changes
@@ -23,9 +24,9 @@ from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.live import MAX_EARLY
 from hubbubd.runtime.ownership import Owner
 
-from ..runtime.conftest import server
+from ..runtime.conftest import FORM, server
 from ..runtime.peer import Outcome, Sent, never
-from .call_stream import begin, streamed
+from .call_stream import answering, begin, streamed
 from .conftest import LIMIT_S, Until, explain
 from .fleet import Believed, Fleet, Member, Wire, fleet, one
 from .test_fleet import AUTHORIZED, CALL, RPCS, call, known, spec
@@ -228,6 +229,26 @@ async def test_a_caller_that_follows_its_call_hears_of_progress_from_the_beginni
         go.set()
         while not (step := await calls.next()).HasField("completed"):
             pass
+
+
+async def test_what_a_call_is_asked_at_its_owner_is_answered_on_the_stream_that_made_it(
+    two: tuple[Member, Member],
+) -> None:
+    ingress, owner = two
+
+    async def asks(sent: Sent) -> Outcome:
+        return {"heard": await sent.ask("elicitation/create", FORM, on_wire=True).answered()}
+
+    owner.peer.behaviour = asks
+    async with streamed(ingress.api.channel, AUTHORIZED) as calls:
+        kind = inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
+        await calls.say(begin(1, spec(call_id="asked"), answers=[kind]))
+        while not (step := await calls.next()).HasField("assigned"):
+            pass
+        await calls.say(answering(2, step.assigned.id, step.assigned.claim.id))
+        while not (step := await calls.next()).HasField("completed"):
+            pass
+        assert json.loads(step.completed.call.result)["heard"]["content"] == {"name": "x"}
 
 
 async def test_what_members_tell_each_other_is_not_told_again(two: tuple[Member, Member], until: Until) -> None:

@@ -55,6 +55,50 @@ async def hello(authority: Authority, pair: Pair | None, owner: Member, *, named
         return await fleet_pb2_grpc.FleetServiceStub(channel).Hello(pb.HelloRequest(), timeout=20)
 
 
+async def test_changed_authorities_count_for_new_connections_and_open_ones_go_on(
+    made: Fleet, owner: Member, tmp_path: Path
+) -> None:
+    other = Authority.open(tmp_path / "new")
+    before, pair = made.authority.file.read_bytes(), other.member("a")
+    made.authority.file.write_bytes(before + other.file.read_bytes())
+    shown = pair.key.read_bytes(), pair.cert.read_bytes()
+    credentials = grpc.ssl_channel_credentials(before, *shown)
+    options = [("grpc.ssl_target_name_override", "b"), ("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.secure_channel(owner.port.address, credentials, options=options) as channel:
+        stub = fleet_pb2_grpc.FleetServiceStub(channel)
+        assert (await stub.Hello(pb.HelloRequest(), timeout=20)).member == "b"
+        made.authority.file.write_bytes(before)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await hello(made.authority, pair, owner)
+        assert (await stub.Hello(pb.HelloRequest(), timeout=20)).member == "b"
+
+
+async def test_an_authority_is_replaced_without_a_restart(made: Fleet, owner: Member, tmp_path: Path) -> None:
+    ingress = await made.start("a")
+    other, ca = Authority.open(tmp_path / "new"), made.authority.file
+
+    async def called() -> None:
+        """Over a new connection."""
+        async with Wire(owner.port.address).laid() as address:
+            ingress.believed.hear("one", Owner("b", 1, address))
+            await ingress.api(CALL, call())
+
+    stolen = made.authority.member("c")
+    await called()
+    ca.write_bytes(ca.read_bytes() + other.file.read_bytes())
+    await called()
+    for name in ("a", "b"):
+        renewed, shown = other.member(name), made.settings_of(name, made.authority)
+        shown.key.write_bytes(renewed.key.read_bytes())
+        shown.cert.write_bytes(renewed.cert.read_bytes())
+        await called()
+    assert (await hello(other, stolen, owner)).member == "b"
+    ca.write_bytes(other.file.read_bytes())
+    await called()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await hello(other, stolen, owner)
+
+
 async def test_members_say_who_they_are(made: Fleet, owner: Member) -> None:
     said = await hello(made.authority, made.authority.member("a"), owner)
     assert (said.member, said.life, bool(said.version)) == ("b", 1, True)

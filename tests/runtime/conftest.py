@@ -74,6 +74,10 @@ class FailingStore:
     def revision(self) -> int:
         return self.inner.revision
 
+    @property
+    def reconnects(self) -> int:
+        return self.inner.reconnects
+
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         await anyio.sleep(self.delay_s)
         if self.failures:

@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
 from hubbubd.config import ServerConfig
-from hubbubd.members import Member, Standing
+from hubbubd.members import Expulsion, Member, Schema, Standing
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.ownership import Owner
 from hubbubd.store import Guard, StoreUnavailable, Write
-from hubbubd.store.membership import Expelled
+from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
 
@@ -33,6 +35,7 @@ class Row:
     """A member as the database has it."""
 
     member: Member
+    beat_at: float
     expires_at: float
     steady_since: float
 
@@ -45,6 +48,16 @@ class Database:
     rows: dict[str, Row] = field(default_factory=dict[str, Row])
     away: bool = False
     standbys: int | None = 1
+    schema: Schema = field(default_factory=lambda: Schema(3, 3))
+    lost: HistoryLost | None = None
+    """What all members find as soon as they ask: another history."""
+
+    slow_s: float = 0.0
+    """How long a beat takes."""
+
+    async def slow(self) -> None:
+        if self.slow_s:
+            await anyio.sleep(self.slow_s)
 
     def joined(self, name: str) -> int:
         """A member starts; returns its life."""
@@ -58,8 +71,9 @@ class Database:
             version="1",
             position=0,
             overdue=False,
+            schema=self.schema.version,
         )
-        self.rows[name] = Row(member, now() + TTL_S, now())
+        self.rows[name] = Row(member, now(), now() + TTL_S, now())
         return life
 
     def is_gone(self, name: str, life: int) -> bool:
@@ -67,7 +81,7 @@ class Database:
         return member.life != life or member.standing is Standing.GONE
 
 
-class Store(foreign.Member):
+class Store(foreign.Follower):
     """A member's store: it reaches nobody while `cut` off, and whoever is gone commits nothing."""
 
     def __init__(self, database: Database, name: str, life: int) -> None:
@@ -78,6 +92,8 @@ class Store(foreign.Member):
     def reach(self) -> None:
         if self.cut or self.database.away:
             raise StoreUnavailable("the database is away")
+        if self.database.lost is not None:
+            raise copy(self.database.lost)
         if self.database.is_gone(self.name_of_member, self.life):
             raise Expelled("gone")
 
@@ -106,25 +122,32 @@ class Place:
         self.name, self.life = store.name_of_member, store.life
 
     async def beat(self, position: int, for_s: float) -> float:
+        await self._store.database.slow()
         self._store.reach()
         row = self._rows[self.name]
-        if row.expires_at < now():
+        if min(row.expires_at, row.beat_at + TTL_S / 2) < now():
             row.steady_since = now()
-        row.expires_at = now() + for_s
+        row.beat_at, row.expires_at = now(), now() + for_s
         row.member = replace(row.member, position=position)
         return 0.0
 
     async def members(self) -> list[Member]:
         self._store.reach()
-        return [replace(row.member, overdue=row.expires_at < now()) for row in self._rows.values()]
+        return [
+            replace(row.member, overdue=row.expires_at < now(), silent_s=max(now() + TTL_S - row.expires_at, 0.0))
+            for row in self._rows.values()
+        ]
 
-    async def expel(self, member: Member) -> bool:
+    async def expel(self, member: Member) -> Expulsion:
         self._store.reach()
         own, other = self._rows[self.name], self._rows[member.name]
-        may = own.expires_at > now() and now() - own.steady_since >= TTL_S
-        if other.member.life == member.life and other.expires_at < now() and may:
-            other.member = replace(other.member, standing=Standing.GONE)
-        return other.member.standing is Standing.GONE
+        may = own.beat_at + TTL_S / 2 >= now() and now() - own.steady_since >= TTL_S
+        if other.member.standing is Standing.GONE:
+            return Expulsion.GONE_BEFORE
+        if other.member.life != member.life or other.expires_at >= now() or not may:
+            return Expulsion.REFUSED
+        other.member = replace(other.member, standing=Standing.GONE)
+        return Expulsion.DONE
 
     async def appoint(self, member: Member, standing: Standing) -> bool:
         self._store.reach()
@@ -142,6 +165,17 @@ class Place:
     async def standbys(self) -> int | None:
         self._store.reach()
         return self._store.database.standbys
+
+    @property
+    def schema(self) -> Schema:
+        return self._store.database.schema
+
+    async def finish_upgrade(self) -> Schema:
+        self._store.reach()
+        version = self.schema.version
+        if not any(each.standing is not Standing.GONE and each.schema < version for each in await self.members()):
+            self._store.database.schema = Schema(version, version)
+        return self.schema
 
     async def stand(self, standing: Standing) -> None:
         self._store.reach()
@@ -180,6 +214,7 @@ class Members:
         self.peers = Peers()
         self.settings: dict[str, Any] = {}
         self.meters: dict[str, Meter] = {}
+        self.losses: dict[str, list[HistoryLost]] = {}
         self._tasks = tasks
 
     async def start(self, name: str, *servers: ServerConfig) -> Running:
@@ -192,8 +227,16 @@ class Members:
 
     async def _run(self, name: str, servers: Sequence[ServerConfig], started: list[Running]) -> None:
         store = Store(self.database, name, self.database.joined(name))
-        fleet = Fleet(Place(store), drain_timeout_s=30, rebalance=self.settings.get("rebalance", False), now=now)
-        world = World(store, self.peers, fleet=fleet, meter=self.meters.get(name, OFF))
+        fleet = Fleet(
+            Place(store),
+            drain_timeout_s=30,
+            rebalance=self.settings.get("rebalance", False),
+            losses=self.losses.setdefault(name, []),
+            now=now,
+        )
+        hub = self.settings.get("hub", {})
+        fleet.answers = self.answers
+        world = World(store, self.peers, settings=hub, fleet=fleet, meter=self.meters.get(name, OFF))
         with suppress(Exception):
             async with world.hub(*servers) as hub:
                 running = self.running[name] = Running(name, hub, store, self)
@@ -210,6 +253,10 @@ class Members:
         await fleet.lost.wait()
         running.store.sever(cut=True)
         running.ended.set()
+
+    async def answers(self, owner: Owner) -> bool:
+        """Whether a member is reached by others."""
+        return owner.member in self.running
 
     def owners(self, server: str) -> list[str]:
         """Who has a server and may act on it."""

@@ -120,9 +120,9 @@ class Member(FailingStore):
         if own or not self.held:
             self.release()
 
-    def release(self) -> None:
-        """Tell what was held back."""
-        missed, self._missed = self._missed, []
+    def release(self, count: int | None = None) -> None:
+        """Tell what was held back, or only so many commits of it."""
+        missed, self._missed = self._missed[:count], [] if count is None else self._missed[count:]
         newest = {write.key: commit.revision for commit in missed for write in commit.writes}
         for commit in missed:
             writes = tuple(self._seen(write) for write in commit.writes if newest[write.key] == commit.revision)

@@ -11,7 +11,7 @@ from hubbubd.core.inbox import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import Standing
 from hubbubd.runtime.fleet import Fleet
-from hubbubd.store import Write
+from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until
 from .fleet import TTL_S, Members, Place, Store, now
@@ -109,3 +109,55 @@ async def test_a_server_that_starts_a_command_and_was_added_before_the_fleet_sta
     fleet.running["b"].kill()
     await settle(60)
     assert live_links(fleet, "tool") == 0
+
+
+@pytest.mark.parametrize("leases", [0.7, 0.8, 0.9])
+@pytest.mark.parametrize("later_s", [0.2, 0.7, 1.2])
+async def test_a_database_that_is_away_for_a_part_of_a_lease_costs_nobody_its_servers(
+    fleet: Members, leases: float, later_s: float
+) -> None:
+    await of(fleet, "a")
+    await settle(later_s)  # so one member's last beat is older than another's as the database goes away
+    await of(fleet, "b", "c")
+    await settle(2 * TTL_S)
+    fleet.database.slow_s = 0.1
+    for _ in range(4):
+        fleet.database.away = True
+        await settle(leases * TTL_S)
+        fleet.database.away = False
+        await settle(2 * TTL_S + later_s / 3)
+    assert [row.member.standing for row in fleet.database.rows.values()] == [Standing.LIVE] * 3
+    assert [row.member.life for row in fleet.database.rows.values()] == [1, 1, 1]
+
+
+async def test_a_beat_that_hangs_once_costs_nobody_its_servers(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    await of(fleet, "a", "b")
+    fleet.database.slow_s = 0.2
+    await settle(2 * TTL_S)
+    place = fleet.running["b"].fleet.membership
+    beat, hangs = place.beat, [False]
+
+    async def hung(position: int, for_s: float) -> float:
+        if not hangs[0]:
+            return await beat(position, for_s)
+        hangs[0] = False
+        await anyio.sleep(TTL_S / 2)  # as long as the connection is waited for
+        raise StoreUnavailable("it has not answered")
+
+    monkeypatch.setattr(place, "beat", hung)
+    for later_s in (0.0, 0.3, 0.5, 0.7, 0.9):
+        hangs[0] = True
+        await settle(3 * TTL_S + later_s)
+    assert [row.member.life for row in fleet.database.rows.values()] == [1, 1]
+
+
+async def test_the_dead_are_declared_gone_also_over_a_slow_database(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    dead = owner(fleet)
+    left = another(fleet, dead)
+    fleet.database.slow_s = TTL_S / 4 + 0.1
+    await settle(2 * TTL_S)
+    dead.kill()
+    await settle(3 * TTL_S)
+    assert fleet.database.rows[dead.name].member.standing is Standing.GONE
+    assert fleet.owners("one") == [left.name]

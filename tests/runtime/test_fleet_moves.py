@@ -12,6 +12,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.core.server import NOBODY
 from hubbubd.errors import Unavailable
+from hubbubd.runtime.fleet import GIVING_UP_S
 from hubbubd.runtime.ownership import UPKEEP, Taking
 from hubbubd.store import Conflict, Guard, OutcomeUnknown, StoreUnavailable, Write
 from hubbubd.upstream.ports import Era
@@ -403,3 +404,18 @@ async def test_a_worker_of_a_living_member_keeps_what_it_holds_when_its_server_i
         assert before is not None
         assert after is not None
         assert after.id == before.id
+
+
+async def test_a_member_ends_in_time_though_the_database_went_away_while_it_handed_on(fleet: Members) -> None:
+    fleet.peers["one"].behaviour = never
+    await of(fleet, "a", "b")
+    has = owner(fleet)
+    await has.hub.calls.start(spec(call_id="c"), "me")
+    await until(lambda: fleet.peers["one"].sent)
+    began = anyio.current_time()
+    with anyio.fail_after(100):
+        async with anyio.create_task_group() as ending:
+            ending.start_soon(has.fleet.drain)
+            await settle(5)
+            has.store.sever(cut=True)
+    assert 30 < anyio.current_time() - began < 30 + GIVING_UP_S + 1

@@ -21,8 +21,9 @@ from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
 
-from .conftest import World, server, settle, until
+from .conftest import FORM, World, server, settle, spec, until
 from .fleet import TTL_S, Members, Place, Running, members
+from .peer import never
 from .test_fleet import another, http, live_links, of, owner
 from .test_measures import Seen
 
@@ -281,6 +282,7 @@ async def test_the_key_of_the_vault_is_rotated_where_it_is_asked(fleet: Members)
         ("resume_member", pb.ResumeMemberRequest()),
         ("expel_member", pb.ExpelMemberRequest(member="a")),
         ("rotate_vault_key", pb.RotateVaultKeyRequest()),
+        ("finish_upgrade", pb.FinishUpgradeRequest()),
     ],
 )
 async def test_a_hub_without_a_fleet_says_so(world: World, method: str, request_: Any) -> None:
@@ -307,7 +309,7 @@ async def test_a_member_serves_only_while_it_may_act(fleet: Members) -> None:
 
 
 async def findings(member: Running) -> list[Finding]:
-    return await checked(member.fleet, member.hub.servers.candidates.differing())
+    return await checked(member.fleet, member.hub.servers.candidates.differing(), member.hub.clock.now())
 
 
 async def test_a_fleet_that_is_well_has_only_good_findings(fleet: Members) -> None:
@@ -375,6 +377,25 @@ async def test_the_fleet_is_measured_by_each_member(fleet: Members) -> None:
     await has.fleet.lost.wait()
     await settle(1)
     assert mine.value(metrics.FLEET_LOST) == 1
+
+
+async def test_what_is_whole_is_the_same_at_each_member(fleet: Members) -> None:
+    seen = {name: Seen() for name in "ab"}
+    fleet.meters = {name: each.meter for name, each in seen.items()}
+    fleet.peers["one"].behaviour = never
+    await of(fleet, "a", "b")
+    fleet.peers["one"].link.ask("elicitation/create", FORM)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(owner(fleet).hub.calls.call, spec(), "me")
+        await settle(5)
+        for metric in (each for each in metrics.METRICS if each.whole):
+            a, b = ({tuple(p.attributes.items()): p.value for p in each.points(metric)} for each in seen.values())
+            assert a
+            assert a == b, metric.name
+        assert seen["a"].value(metrics.QUEUE_DEPTH) == 2
+        assert seen["a"].value(metrics.PENDING, kind="elicitation_form") == 1
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_member_that_has_not_looked_yet_is_measured(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:

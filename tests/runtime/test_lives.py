@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
+from structlog.testing import capture_logs
 
 from hubbubd.app import lives
 from hubbubd.store import StoreUnavailable
@@ -47,8 +48,11 @@ BUSY = OSError("cannot listen on 127.0.0.1:1: Address already in use")
 
 async def test_a_member_that_was_given_up_waits_for_its_database_and_starts_anew() -> None:
     live, told = script(True, ExceptionGroup("tasks", [AWAY]), AWAY, True, False)
-    await lives(live, Signals(come=False))
+    with capture_logs() as logs:
+        await lives(live, Signals(come=False))
     assert told == [True, False, False, False, False]
+    again, anew = "this member cannot start anew yet; it tries again", "this member of the fleet starts anew"
+    assert [each["event"] for each in logs] == [anew, again, again, anew]  # why, the life itself has said
 
 
 async def test_so_it_does_for_a_port_that_somebody_has_taken_in_between() -> None:

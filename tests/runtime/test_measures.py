@@ -9,9 +9,10 @@ from prometheus_client import CollectorRegistry
 
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept, Decline, Reject
-from hubbubd.errors import ResourceExhausted, UpstreamError
+from hubbubd.errors import ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import MAX_NAMES
+from hubbubd.store import OutcomeUnknown
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.metrics import Metric
 from hubbubd.telemetry.sdk_metrics import SdkMeter
@@ -187,6 +188,24 @@ async def test_a_store_that_fails_is_not_available_until_it_works_again(world: W
         assert seen.summed(metrics.STORE_COMMIT)[0] > before
     # A hub that stops is not one whose disk is full.
     assert seen.value(metrics.STORE_AVAILABLE) == 1
+
+
+async def unanswered(*_: Any) -> int:
+    raise OutcomeUnknown("no answer yet")
+
+
+async def test_commits_of_unknown_outcome_and_new_connections_to_the_database_are_counted(
+    world: World, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world.hub(server()) as hub:
+        await settle()
+        assert (seen.value(metrics.STORE_RECONNECTS), seen.value(metrics.STORE_UNKNOWN)) == (0, 0)
+        monkeypatch.setattr(world.store, "commit", unanswered)
+        with pytest.raises(Unavailable):
+            await hub.servers.add(server("two"))
+        monkeypatch.undo()
+        monkeypatch.setattr(world.store.inner, "reconnects", 2)
+        assert (seen.value(metrics.STORE_RECONNECTS), seen.value(metrics.STORE_UNKNOWN)) == (2, 1)
 
 
 async def test_the_next_hub_counts_on_from_what_is_open(world: World, seen: Seen) -> None:

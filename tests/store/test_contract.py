@@ -1,5 +1,6 @@
 """What the hub needs of every store; the same tests over a file and over memory."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from itertools import pairwise
@@ -185,10 +186,20 @@ async def test_a_prefix_is_taken_literally(store: Store):
     assert set(await contents(store, "")) == set(keys)
 
 
-async def test_a_key_that_is_not_text_is_refused_before_anything_begins(store: Store):
-    with pytest.raises(ValueError):
-        await store.commit([Write("a", b""), Write("\ud800", b"")])
-    assert (await store.snapshot()).revision == 0
+@pytest.mark.parametrize(
+    ("writes", "guards"),
+    [([Write("a", b""), Write("\ud800", b"")], []), ([Write("a", b"")], [Guard("\ud800", 0)])],
+    ids=["a write", "a guard"],
+)
+async def test_a_key_that_is_not_text_is_refused_and_nobody_else_suffers(
+    store: Store, writes: list[Write], guards: list[Guard]
+):
+    refused, kept = await asyncio.gather(
+        store.commit(writes, guards), store.commit([Write("b", b"")]), return_exceptions=True
+    )
+    assert isinstance(refused, ValueError)
+    assert kept == 1
+    assert list(await contents(store, "")) == ["b"]
 
 
 async def test_listeners_hear_every_commit_in_order_before_its_writer_goes_on(store: Store):

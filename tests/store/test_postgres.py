@@ -140,6 +140,7 @@ async def test_a_database_that_is_away_makes_commits_fail_in_time_and_is_used_ag
     heard: list[Commit] = []
     store.listen(heard.append)
     await store.commit([Write("before", b"")])
+    assert store.reconnects == 0
     postgres.stop()
     try:
         with pytest.raises(OutcomeUnknown, match="whether this was kept will show"):
@@ -155,6 +156,7 @@ async def test_a_database_that_is_away_makes_commits_fail_in_time_and_is_used_ag
                 break
             except OutcomeUnknown:
                 continue
+    assert store.reconnects > 0
     found = await values(store)
     assert {"before", "after"} <= set(found)
     # Whatever became of the one in between, memory has heard what the database has.
@@ -256,7 +258,7 @@ async def test_a_schema_may_be_a_word_of_sql(postgres: Postgres, tmp_path: Path,
 
 async def test_a_newer_store_is_left_as_it_is(open_store: Open, postgres: Postgres, schema: str):
     await (await open_store()).close()
-    await asked(postgres, f"UPDATE {schema}.meta SET version = 99 RETURNING 1")
+    await asked(postgres, f"UPDATE {schema}.meta SET version = 99, required = 99 RETURNING 1")
     with pytest.raises(StoreTooNew, match="schema 99"):
         await open_store()
     assert await asked(postgres, f"SELECT life FROM {schema}.meta") == 1

@@ -144,16 +144,17 @@ async def test_another_history_ends_the_lives_of_all_and_the_store_gets_another_
     before = a.store.id
     with pytest.raises(HistoryLost, match="another history than this hub has seen up to revision 2; it is at 1 now"):
         await a.store.commit([Write("x", b"")])
-    with pytest.raises(HistoryLost):
+    with pytest.raises(HistoryLost, match="up to revision 2; it is at 1 now") as again:
         await a.members.beat(2)
+    assert (again.value.seen, again.value.reached) == (2, 1)
     async with asyncio.timeout(LIMIT_S):
         while b.store.place.over is None:
             await asyncio.sleep(0.01)
     with pytest.raises(HistoryLost):
         await b.store.snapshot()
-    again = [await enter("a"), await enter("b")]
-    assert again[0].store.id == again[1].store.id != before
-    assert [entry.key for entry in (await again[0].store.snapshot()).entries] == ["kept"]
+    next_lives = [await enter("a"), await enter("b")]
+    assert next_lives[0].store.id == next_lives[1].store.id != before
+    assert [entry.key for entry in (await next_lives[0].store.snapshot()).entries] == ["kept"]
 
 
 @pytest.mark.parametrize("reached", [2, 5])
@@ -279,3 +280,23 @@ async def test_a_restart_of_the_database_under_load_expels_nobody_and_loses_noth
         await member.reaches(len(kept))
         assert member.state == there
         await member.members.beat(0)
+
+
+async def test_a_silent_host_does_not_keep_from_the_next_one(
+    enter: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+):
+    connections = list[asyncio.StreamWriter]()
+
+    async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+
+    monkeypatch.setattr("hubbubd.store.postgres_link.CONNECT_S", 0.5)
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
+        port = silent.sockets[0].getsockname()[1]
+        a = await enter("a", url=postgres.url.replace("@", f"@127.0.0.1:{port},"))
+        await a.store.commit([Write("x", b"")])
+        await a.members.beat(1)
+        await a.store.snapshot()
+        assert len(connections) == 1  # whoever connects next begins with the host that has answered
+        for each in connections:
+            each.close()

@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
-from hubbubd.members import Standing
+from hubbubd.members import Expulsion, Standing
 from hubbubd.store import Guard, StoreLocked, StoreUnavailable, Write, engines, postgres_link
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres_members import PostgresMembers
@@ -50,17 +50,24 @@ async def test_a_member_that_is_gone_learns_it_from_its_beat(enter: Open, ask: O
 
 
 @pytest.mark.parametrize(
-    ("rows", "gone"),
+    ("rows", "expulsion"),
     [
-        ({}, True),
-        ({"b": "expires_at = now() + interval '1 s'"}, False),
-        ({"a": "expires_at = now() - interval '1 s'"}, False),
-        ({"a": "steady_since = now() - interval '299 s'"}, False),
-        ({"a": "steady_since = now() - interval '301 s'"}, True),
-        ({"a": "standing = 'draining'"}, True),
-        ({"b": "standing = 'draining'"}, True),
-        ({"b": "expires_at = now() + interval '1 s', standing = 'gone'"}, True),
-        ({"b": "expires_at = now() + interval '1 s', life = life + 1"}, True),
+        ({}, Expulsion.DONE),
+        ({"b": "expires_at = now() + interval '1 s'"}, Expulsion.REFUSED),
+        ({"a": "expires_at = now() - interval '1 s'"}, Expulsion.REFUSED),
+        ({"a": "steady_since = now() - interval '299 s'"}, Expulsion.REFUSED),
+        ({"a": "steady_since = now() - interval '301 s'"}, Expulsion.DONE),
+        ({"a": "beat_at = now() - interval '151 s'"}, Expulsion.REFUSED),
+        ({"a": "beat_at = now() - interval '149 s'"}, Expulsion.DONE),
+        ({"a": "beat_at = now() - interval '301 s', expires_at = now() + interval '1 h'"}, Expulsion.REFUSED),
+        (
+            {"a": "beat_at = now() - interval '301 s'", "b": "expires_at = now() + interval '1 s', standing = 'gone'"},
+            Expulsion.GONE_BEFORE,
+        ),
+        ({"a": "standing = 'draining'"}, Expulsion.DONE),
+        ({"b": "standing = 'draining'"}, Expulsion.DONE),
+        ({"b": "expires_at = now() + interval '1 s', standing = 'gone'"}, Expulsion.GONE_BEFORE),
+        ({"b": "expires_at = now() + interval '1 s', life = life + 1"}, Expulsion.GONE_BEFORE),
     ],
     ids=[
         "it is overdue",
@@ -68,21 +75,27 @@ async def test_a_member_that_is_gone_learns_it_from_its_beat(enter: Open, ask: O
         "this one is overdue as well",
         "this one was overdue lately",
         "this one is steady for long enough",
+        "this one has missed a beat",
+        "this one has missed none",
+        "this one has asked for more time, and was not heard of for a lease's",
+        "this one was not heard of, and it is gone already",
         "this one drains",
         "it drains",
         "it is gone already",
         "it has another life",
     ],
 )
-async def test_who_may_be_expelled_the_database_s_clock_says(enter: Open, ask: Open, rows: dict[str, str], gone: bool):
+async def test_who_may_be_expelled_the_database_s_clock_says(
+    enter: Open, ask: Open, rows: dict[str, str], expulsion: Expulsion
+):
     a, b = await enter("a"), await enter("b")
     await overdue(ask, "b")
     other = await told(a, "b")
     for name, change in rows.items():
         await ask(f"UPDATE {{s}}.members SET {change} WHERE name = $1", name)
-    assert await a.members.expel(other) is gone
+    assert await a.members.expel(other) is expulsion
     [[life, standing]] = await ask("SELECT life, standing FROM {s}.members WHERE name = 'b'")
-    assert (standing == "gone" or life > b.members.life) is gone
+    assert (standing == "gone" or life > b.members.life) is bool(expulsion)
 
 
 async def test_nobody_expels_itself(enter: Open, ask: Open):
@@ -100,6 +113,17 @@ async def test_two_that_expel_each_other_are_not_both_gone(enter: Open, ask: Ope
         beats = [a.members.beat(0), b.members.beat(0)]
         await asyncio.gather(*beats, a.members.expel(others[0]), b.members.expel(others[1]))
         assert [each.standing for each in await a.members.members()] == [Standing.LIVE] * 2
+
+
+async def test_of_many_that_expel_a_member_at_once_one_is_told_that_it_has_done_it(enter: Open, ask: Open):
+    dead, *others = [await enter(name) for name in "dabc"]
+    await overdue(ask, "d")
+    row = await told(others[0], "d")
+    for _ in range(20):
+        await ask("UPDATE {s}.members SET standing = 'live' WHERE name = 'd'")
+        found = await asyncio.gather(*(each.members.expel(row) for each in others))
+        assert sorted(found) == [Expulsion.DONE, Expulsion.GONE_BEFORE, Expulsion.GONE_BEFORE]
+    assert row.life == dead.members.life
 
 
 async def test_a_beat_moves_the_lease_and_says_how_far_ahead_the_database_is(enter: Open, ask: Open):
@@ -120,6 +144,17 @@ async def test_a_beat_moves_the_lease_and_says_how_far_ahead_the_database_is(ent
     await overdue(ask, "a")
     await a.members.beat(7)
     assert [tuple(row) for row in await ask(query)] == [(False, True)]
+
+
+async def test_who_asks_for_more_time_than_a_lease_s_is_not_steady_for_that(enter: Open, ask: Open):
+    a = await enter("a")
+    for silent_s, steady in ((TTL_S / 2 - 1, True), (TTL_S / 2 + 1, False)):
+        await overdue(ask)
+        await a.members.beat(7, 10 * TTL_S)
+        await ask(f"UPDATE {{s}}.members SET beat_at = now() - interval '{silent_s} s'")
+        await a.members.beat(7)
+        [[found]] = await ask("SELECT steady_since < now() - interval '1 hour' FROM {s}.members")
+        assert found is steady
 
 
 async def test_a_member_says_where_it_is_and_whether_it_takes_part(enter: Open):
@@ -290,7 +325,7 @@ async def test_each_has_a_lease_s_time_of_its_own_to_be_heard_of_again(enter: Op
     await ask("UPDATE {s}.members SET beat_at = expires_at - interval '900 s' WHERE name = 'b'")
     for steady_s, gone in ((899, False), (901, True)):
         await ask(f"UPDATE {{s}}.members SET steady_since = now() - interval '{steady_s} s' WHERE name = 'a'")
-        assert await a.members.expel(await told(a, "b")) is gone
+        assert bool(await a.members.expel(await told(a, "b"))) is gone
     with pytest.raises(Expelled):
         await b.members.beat(0)
 

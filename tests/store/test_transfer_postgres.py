@@ -51,7 +51,7 @@ class Schemas(Places):
 
     async def newer(self, place: Place) -> None:
         assert isinstance(place, DatabasePlace)
-        await self.asked(f"UPDATE {place.schema}.meta SET version = 99")
+        await self.asked(f"UPDATE {place.schema}.meta SET version = 99, required = 99")
 
     async def asked(self, query: str) -> Any:
         """Runs a statement and returns its one value."""

@@ -43,6 +43,11 @@ def test_the_document_has_a_row_for_each_metric_and_it_is_true() -> None:
     assert [tuple(row) for row in rows] == expected
 
 
+def test_the_document_says_which_gauges_are_not_to_be_added_up() -> None:
+    said = DOCUMENT.partition("shows the whole fleet in these gauges:")[2].partition("Added up")[0]
+    assert re.findall(r"hubbub\.[a-z_.]+", said) == [metric.name for metric in METRICS if metric.whole]
+
+
 def test_the_document_has_the_buckets_of_each_histogram() -> None:
     for metric in METRICS:
         if metric.shape is Shape.HISTOGRAM:

@@ -68,9 +68,15 @@ def rate(metric: str, by: str, where: str = HUB) -> Query:
     return Query(f"sum by ({by}) (rate({metric}{{{where}}}{RATE}))", f"{{{{{by}}}}}")
 
 
+# Each member of a fleet shows the whole fleet in some gauges (docs/metrics.md): of these the maximum is asked for.
 NUMBERS = (
     Number(
-        "Pending requests", "What waits for somebody now.", "short", f"sum(hubbub_requests_pending{{{HUB}}})", 10, 50
+        "Pending requests",
+        "What waits for somebody now.",
+        "short",
+        f"sum(max by (kind) (hubbub_requests_pending{{{HUB}}}))",
+        10,
+        50,
     ),
     Number(
         "Oldest pending request",
@@ -80,16 +86,16 @@ NUMBERS = (
         120,
         240,
     ),
-    Number("Servers connected", "", "short", f'sum(hubbub_servers{{{HUB}, state="connected"}})', 1, 0),
+    Number("Servers connected", "", "short", f'max(hubbub_servers{{{HUB}, state="connected"}})', 1, 0),
     Number(
         "Servers away",
         "Wanted and not connected, also those that the hub gave up on. See `hubbub doctor`.",
         "short",
-        f"sum(hubbub_servers_away{{{HUB}}})",
+        f"sum(max by (gave_up) (hubbub_servers_away{{{HUB}}}))",
         1,
         3,
     ),
-    Number("Calls queued", "Waiting for their turn.", "short", f"sum(hubbub_queue_depth{{{HUB}}})", 50, 100),
+    Number("Calls queued", "Waiting for their turn.", "short", f"max(hubbub_queue_depth{{{HUB}}})", 50, 100),
     Number("Store", "1 while it can be written.", "short", f"min(hubbub_store_available{{{HUB}}})", 1, 0),
 )
 
@@ -99,7 +105,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             "Pending requests, by kind",
             "",
             "short",
-            (Query(f"sum by (kind) (hubbub_requests_pending{{{HUB}}})", "{{kind}}"),),
+            (Query(f"max by (kind) (hubbub_requests_pending{{{HUB}}})", "{{kind}}"),),
         ),
         Graph(
             "Time to answer",
@@ -134,7 +140,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
     ),
     "Servers": (
-        Graph("Servers, by state", "", "short", (Query(f"sum by (state) (hubbub_servers{{{HUB}}})", "{{state}}"),)),
+        Graph("Servers, by state", "", "short", (Query(f"max by (state) (hubbub_servers{{{HUB}}})", "{{state}}"),)),
         Graph(
             "Servers, by name",
             "1 while connected.",
@@ -148,7 +154,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             (Query(f"sum(rate(hubbub_server_reconnects_total{{{HUB}}}{RATE}))", "all servers"),),
         ),
         Graph("How long connections last", "", "s", quantiles("mcp_client_session_duration_seconds")),
-        Graph("Calls queued", "", "short", (Query(f"sum(hubbub_queue_depth{{{HUB}}})", "all servers"),)),
+        Graph("Calls queued", "", "short", (Query(f"max(hubbub_queue_depth{{{HUB}}})", "all servers"),)),
     ),
     "Fleet": (
         Graph(

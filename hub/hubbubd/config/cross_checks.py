@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from hubbubd.config.fleet import FLEET, MEMBER_URI, FleetSettings
+from hubbubd.config.fleet import FLEET, FleetSettings
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.mcp import check_profiles
 from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, UNIX, is_everywhere, is_local, off_loopback
-from hubbubd.config.tls import uris
 from hubbubd.errors import ConfigError
 
 
@@ -40,14 +39,10 @@ def _check_fleet(fleet: FleetSettings) -> None:
     if is_everywhere(fleet.listen) and fleet.reached_at is None:
         raise ConfigError(FLEET, f"listen: {fleet.listen} is all addresses, so reached_at must say which one to use")
     try:
-        chain = fleet.tls.read().chain
+        fleet.check_certificate()
     except ConfigError as exc:
         key = {"tls_cert": "cert", "tls_key": "key", "tls_client_ca": "ca"}[exc.key]
         raise ConfigError(FLEET, f"{key}: {exc.problem}") from None
-    name = f"{MEMBER_URI}{fleet.name}"
-    if name not in (found := uris(chain)):
-        has = f"it has {', '.join(found[:3])}" if found else "it has none"
-        raise ConfigError(FLEET, f"cert: {fleet.cert} is not for the member {fleet.name!r}: of URI {name}; {has}")
 
 
 def _check_oidc(hub: HubSettings) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from hubbubd.config.network import Listen, Reached
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.tls import TlsFiles, names
+from hubbubd.errors import ConfigError
 
 FLEET: Final = "fleet"
 """The setting that has them."""
@@ -58,7 +59,7 @@ class FleetSettings(BaseModel):
     """A member that has not been heard of for so long loses its servers to others."""
 
     drain_timeout_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
-    """How long calls and questions of a server that is handed on may still take."""
+    """How long calls of a server that is handed on may still take, with the questions that they wait for."""
 
     rebalance: bool = True
     """Whether servers are handed on to members that have fewer."""
@@ -67,3 +68,15 @@ class FleetSettings(BaseModel):
     def tls(self) -> TlsFiles:
         """The member's TLS files."""
         return TlsFiles(self.cert, self.key, self.ca)
+
+    def check_certificate(self) -> None:
+        """Read the TLS files, and check that the certificate names this member, which others look for.
+
+        Raises ConfigError as `TlsFiles.read` does.
+        """
+        uris, hosts = names(self.tls.read().chain)
+        for kind, name, found in (("URI", f"{MEMBER_URI}{self.name}", uris), ("DNS name", self.name, hosts)):
+            if name not in found:
+                has = f"it has {', '.join(found[:3])}" if found else "it has none"
+                wrong = f"{self.cert} is not for the member {self.name!r}: of {kind} {name}; {has}"
+                raise ConfigError("tls_cert", wrong)

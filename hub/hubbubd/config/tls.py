@@ -68,16 +68,16 @@ class TlsFiles:
         return f"{self.cert}: {found}" if found else None
 
 
-def uris(chain: bytes) -> list[str]:
-    """Return the URIs that name the owner of a certificate, the first one of a chain in PEM that was read."""
+def names(chain: bytes) -> tuple[list[str], list[str]]:
+    """Return the URIs and the DNS names of a certificate, the first one of a chain in PEM that was read."""
     from cryptography import x509
 
     certificate = x509.load_pem_x509_certificates(chain)[0]
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return []
-    return names.get_values_for_type(x509.UniformResourceIdentifier)
+        return [], []
+    return found.get_values_for_type(x509.UniformResourceIdentifier), found.get_values_for_type(x509.DNSName)
 
 
 def _authorities(path: Path) -> bytes:

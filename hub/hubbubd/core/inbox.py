@@ -149,10 +149,10 @@ class Answer:
 class PendingRequest:
     """One request of a server that waits for an answer. Times are seconds since the epoch, payloads JSON bytes.
 
-    `principal` made the call that caused it. Without `deadline` it never expires. `trace` is the place of its span,
-    from its opening to the delivery of the answer. `candidate_call_ids` are the calls of which one may be the cause,
-    while `call_id` is unknown. `cause_ended` says how the causing call ended, where the request outlives it: its cause
-    is not certain, or a task keeps it. `defect` names what could not be loaded from the store.
+    `principal` made the call that caused it; if it was `alone`, nobody else had called over the connection. Without
+    `deadline` it never expires. `trace` is the place of its span, from its opening to the delivery of the answer.
+    `candidate_call_ids` are the calls of which one may be the cause, while `call_id` is unknown. `cause_ended` says how
+    the causing call ended, where the request outlives it: its cause is not certain, or a task keeps it.
     """
 
     id: str
@@ -167,6 +167,7 @@ class PendingRequest:
     call_id: str | None = None
     cause_source: CauseSource | None = None
     candidate_call_ids: tuple[str, ...] = ()
+    alone: bool = False
     cause_ended: str | None = None
     principal: str | None = None
     task_id: str | None = None
@@ -180,6 +181,12 @@ class PendingRequest:
     moments: tuple[RequestEvent, ...] = ()
     trace: Trace | None = None
     defect: str = ""
+    """What could not be loaded from the store."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether a call of its principal caused it: the wire says so, or it can be nobody else's."""
+        return self.cause_source is CauseSource.WIRE or self.alone
 
     def holder(self, now: float) -> Claim | None:
         """Return the claim, unless it has expired."""
@@ -245,11 +252,8 @@ def answer(
     A claimed request accepts an answer only with the claim's id. `trace` is the place of the answering RPC's span.
     Raises FailedPrecondition (ALREADY_ANSWERED, ALREADY_CLAIMED, CLAIM_LOST, REQUEST_WITHDRAWN, REQUEST_EXPIRED).
     """
-    if (
-        request.state is RequestState.ANSWERED
-        and answer_id
-        and (request.answer_id, request.answered_by) == (answer_id, by)
-    ):
+    again = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
+    if again and request.state is RequestState.ANSWERED:
         return request
     _must_be_open(request, now)
     holder = request.holder(now)
@@ -315,8 +319,8 @@ def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> Pe
         return request
     if request.origin in _SENT_WITH_THE_CALL:
         return not_delivered(withdraw(request, why, now), why, now)
-    certain = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
-    if certain and request.state is RequestState.OPEN:
+    named = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
+    if named and request.state is RequestState.OPEN:
         return withdraw(request, why, now)
     return request if request.cause_ended else replaced(request, cause_ended=why)
 

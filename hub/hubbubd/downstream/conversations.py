@@ -70,7 +70,7 @@ class Conversations:
         """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
         refuse_task(exchange)
         wanted = tickets.wanted(exchange.params)
-        call = self._own(wanted.call_id, exchange.host.principal)
+        call = await self._own(wanted.call_id, exchange.host.principal)
         if call.state.ended:
             return call.server, _result(exchange, call, attached=True)
         attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
@@ -87,10 +87,13 @@ class Conversations:
             terms = replace(terms, until=min(terms.until, within), whatever=True)
         return Holding(self._hub, exchange, spec, terms, progress)
 
-    def _own(self, call_id: str, principal: Principal) -> Call:
-        """Return a call of a tool that a principal has made of a server of this endpoint. Raises Refusal."""
+    async def _own(self, call_id: str, principal: Principal) -> Call:
+        """Return a call of a tool that a principal has made of a server of this endpoint.
+
+        Raises Refusal and Unavailable.
+        """
         try:
-            call = self._hub.calls.get(call_id)
+            call = await self._hub.find_call(call_id)
         except NotFound:
             raise tickets.unknown(call_id) from None
         own = call.principal == principal.name and call.method == "tools/call"

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
@@ -85,16 +85,25 @@ class HostTasks:
         key = payload.dumps([principal.name, call_key])
         return self._prefix + hashlib.sha256(key).hexdigest()[:32]
 
-    def find(self, exchange: Exchange) -> Call:
-        """Return the call of the task that a request names. Raises Refusal: those of others do not exist."""
+    async def find(self, exchange: Exchange) -> Call:
+        """Return the call of the task that a request names. Those of others do not exist.
+
+        Raises Refusal and Unavailable.
+        """
         named: object = exchange.params.get("taskId")
         if not isinstance(named, str) or len(named) > LONGEST_ID:
             raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
+        await self.hear_of([named])
         if (call := self.known(exchange.host, named)) is not None:
             if exchange.shown is not None:
                 exchange.shown.call_id = call.id
             return call
         raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
+
+    async def hear_of(self, task_ids: Iterable[str]) -> None:
+        """Hear of these tasks, also of those that another member has just made. Raises Unavailable."""
+        if not all(map(self.hub.calls.knows, (each for each in task_ids if each.startswith(self._prefix)))):
+            await self.hub.catch_up()
 
     def known(self, host: Host, task_id: str) -> Call | None:
         """Return the call of a host's task; None if the host has no such task."""
@@ -228,6 +237,14 @@ class HostTasks:
     def asked(self, host: Host, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
         return [request for request in self._open(call) if self.questions.asks(host, request)]
+
+    async def answerable(self, host: Host, call: Call, request_ids: Collection[str]) -> list[PendingRequest]:
+        """Return the questions of a task among these that its host may answer. Raises Unavailable.
+
+        The call itself names a question a moment later than the inbox has it.
+        """
+        found = await self.questions.found(request_ids) if not call.state.ended else []
+        return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
 
     def shown(self, host: Host, call: Call) -> dict[str, Any]:
         """Return the questions of a task as its host is asked them from now on, by id."""

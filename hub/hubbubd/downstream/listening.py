@@ -45,7 +45,7 @@ async def listen(hub: Hub, view: View, tasks: TaskExtension, exchange: Exchange)
     changes = ListChanges(hub, view, who, methods, lambda method: tell(method, {}))
     resources = WatchedResources(hub, view, who, lambda uri: tell("notifications/resources/updated", {"uri": uri}))
     try:
-        with tasks.told(exchange, lambda task: tell("notifications/tasks", task)) as ids:
+        async with tasks.told(exchange, lambda task: tell("notifications/tasks", task)) as ids:
             honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
             if accepted := await _accepted(resources, uris):
                 honoured["resourceSubscriptions"] = accepted

@@ -6,7 +6,7 @@ where its revision has them (`requests.py`), else by results that ask for input 
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from hubbubd.core.forms import Given
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdict
-from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 
 MAX_SILENT: Final = 1000
@@ -66,7 +66,7 @@ class Questions:
             and request.id not in self._left
             and not self._is_silent(host, kind)
             and serves(host.capabilities, kind, payload.loads(request.request))
-            and self.hub.calls.certain(request)
+            and request.certain
         )
 
     def reserves(self, host: Host, request: PendingRequest) -> bool:
@@ -88,6 +88,21 @@ class Questions:
         """Leave a question to others, unless its host was asked anew over another stream. Within `asking`."""
         if self._asking[request_id] == 1:
             await self.leave(host, request_id)
+
+    async def found(self, request_ids: Collection[str]) -> list[PendingRequest]:
+        """Return what is in the inbox of these, also if another member has just put it there. Raises Unavailable."""
+        found = self._found(request_ids)
+        if len(found) == len(request_ids):
+            return found
+        await self.hub.catch_up()
+        return self._found(request_ids)
+
+    def _found(self, request_ids: Collection[str]) -> list[PendingRequest]:
+        found: list[PendingRequest] = []
+        for request_id in request_ids:
+            with suppress(NotFound):
+                found.append(self.hub.inbox.get(request_id))
+        return found
 
     def shown(self, host: Host, request: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""

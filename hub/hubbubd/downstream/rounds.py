@@ -8,7 +8,6 @@ own state never leaves the hub.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, Final, cast
 
 from hubbubd import payload
@@ -53,7 +52,8 @@ class Rounds:
     async def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
         """Return the call that a request goes on with, by its state; None for a request without one.
 
-        Raises Refusal for a state of others or of another request, and Lost if there is no such call any more.
+        Raises Refusal for a state of others or of another request, Lost if there is no such call any more, and
+        Unavailable.
         """
         state = exchange.params.get("requestState")
         if state is None:
@@ -61,7 +61,7 @@ class Rounds:
         await self._handles.ready()
         handle = self._handles.open(state, self._bound(exchange))
         try:
-            call = self._hub.calls.get(handle.call_id)
+            call = await self._hub.find_call(handle.call_id)
         except NotFound:
             raise Lost from None
         return spec_of(call), handle
@@ -95,14 +95,11 @@ class Rounds:
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
     async def give(self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any]) -> None:
-        """Take a host's answers to the questions of a round. Raises Refusal for one that does not fit."""
-        inbox, questions = self._hub.inbox, self.questions
+        """Take a host's answers to the questions of a round. Raises Refusal for what does not fit, and Unavailable."""
+        questions = self.questions
         took_s = self._handles.age_s(handle)
+        asked = await questions.found(handle.asked)  # no others: one that came later may have the key of an earlier one
         call = self._hub.calls.get(handle.call_id)
-        asked: list[PendingRequest] = []
-        for request_id in handle.asked:  # no others: a question that came later may have the key of an earlier one
-            with suppress(NotFound):
-                asked.append(inbox.get(request_id))
         for key, request in keyed(call, asked).items():
             if key not in answers or not questions.asks(exchange.host, request):
                 continue

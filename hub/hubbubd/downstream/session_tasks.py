@@ -71,12 +71,12 @@ class SessionTasks:
         return payload.dumps({"task": on_the_wire(task)})
 
     async def _get(self, exchange: Exchange) -> bytes:
-        call = self._tasks.find(exchange)
+        call = await self._tasks.find(exchange)
         self._tasks.heard(exchange.host, call)
         return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
 
     async def _result(self, exchange: Exchange) -> bytes:
-        call = self._tasks.find(exchange)
+        call = await self._tasks.find(exchange)
         ended = call if call.state.ended else await self._end_of(exchange, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
@@ -104,7 +104,7 @@ class SessionTasks:
         return payload.dumps(said)
 
     async def _cancel(self, exchange: Exchange) -> bytes:
-        call = self._tasks.find(exchange)
+        call = await self._tasks.find(exchange)
         try:
             call = await self._hub.calls.cancel(call.id, abort=True)
         except FailedPrecondition as exc:

@@ -7,8 +7,8 @@ its result at once.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 from hubbubd import payload
@@ -76,13 +76,18 @@ class TaskExtension:
         task = self._tasks.as_task(host, call)
         return payload.dumps({"resultType": "task", **_wire(task)})
 
-    @contextmanager
-    def told(self, exchange: Exchange, tell: Callable[[Mapping[str, Any]], None]) -> Generator[list[str]]:
-        """Tell a host that listens how far the tasks are that it names; yield the ids of those. Raises Refusal."""
+    @asynccontextmanager
+    async def told(self, exchange: Exchange, tell: Callable[[Mapping[str, Any]], None]) -> AsyncGenerator[list[str]]:
+        """Tell a host that listens how far the tasks are that it names; yield the ids of those.
+
+        Raises Refusal and Unavailable.
+        """
         host, wanted = exchange.host, exchange.params["notifications"].get("taskIds")
         with ExitStack() as stack:
             honoured: list[str] = []
-            for task_id in _ids(wanted) if follows_tasks(host) else ():
+            task_ids = _ids(wanted) if follows_tasks(host) else []
+            await self._tasks.hear_of(task_ids)
+            for task_id in task_ids:
                 call = self._tasks.known(host, task_id)
                 if call is None:
                     continue
@@ -98,7 +103,7 @@ class TaskExtension:
             yield honoured
 
     async def _get(self, exchange: Exchange) -> bytes:
-        return self._detailed(exchange, self._found(exchange), {"resultType": "complete"})
+        return self._detailed(exchange, await self._found(exchange), {"resultType": "complete"})
 
     def _detailed(self, exchange: Exchange, call: Call, said: dict[str, Any]) -> bytes:
         """Return the extension's DetailedTask, after other members."""
@@ -122,11 +127,9 @@ class TaskExtension:
         return payload.dumps(said)
 
     async def _update(self, exchange: Exchange) -> bytes:
-        host, call = exchange.host, self._found(exchange)
+        host, call = exchange.host, await self._found(exchange)
         answers, questions = given_answers(exchange), self._tasks.questions
-        for request in self._tasks.asked(host, call):
-            if request.id not in answers:
-                continue
+        for request in await self._tasks.answerable(host, call, answers):
             params = payload.loads(request.request)
             took_s = self._tasks.took_s(call, request)
             verdict = judge(questions.policy, request.kind, params, answers[request.id], took_s)
@@ -137,16 +140,16 @@ class TaskExtension:
         return _ACKNOWLEDGED
 
     async def _cancel(self, exchange: Exchange) -> bytes:
-        call = self._found(exchange)
+        call = await self._found(exchange)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
         return _ACKNOWLEDGED
 
-    def _found(self, exchange: Exchange) -> Call:
+    async def _found(self, exchange: Exchange) -> Call:
         if not follows_tasks(exchange.host):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)
-        call = self._tasks.find(exchange)
+        call = await self._tasks.find(exchange)
         self._tasks.heard(exchange.host, call)
         return call
 

@@ -17,7 +17,6 @@ from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc import mcp_hosts, requests
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Write
-from hubbubd.runtime.calls import Calls
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import BOOKMARK_S
 
@@ -54,7 +53,8 @@ class McpService:
     async def serve(self, frames: AsyncIterator[pb.ServeRequest], write: Write) -> None:
         """Carry one host's messages until it leaves or the stream breaks.
 
-        Raises InvalidArgument, NotFound, ResourceExhausted (WATCHER_TOO_SLOW), Unavailable (SHUTTING_DOWN).
+        Raises InvalidArgument, NotFound, ResourceExhausted (WATCHER_TOO_SLOW), Unavailable (SHUTTING_DOWN,
+        STORE_UNAVAILABLE).
         """
         first = await anext(frames, None)
         if first is None or not first.HasField("open"):
@@ -66,7 +66,7 @@ class McpService:
         await write(pb.ServeResponse(opened=opened).SerializeToString())
         outlet = Outlet(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
-        stream = _Stream(host, outlet, write, self._hub.calls)
+        stream = _Stream(host, outlet, write, self._hub)
         removed = asyncio.create_task(endpoint.removed())
         removed.add_done_callback(lambda _: outlet.close())
         try:
@@ -95,17 +95,18 @@ class McpService:
 class _Stream:
     """One stream of a bridge."""
 
-    def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, calls: Calls) -> None:
+    def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, hub: Hub) -> None:
         self.left = False
         self.taken = 0
         self._host = host
         self._outlet = outlet
         self._write = write
-        self._calls = calls
+        self._hub = hub
+        self._calls = hub.calls
         self._room = asyncio.Event()
 
     async def run(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
-        """Carry messages until one side ends the stream. Raises InvalidArgument."""
+        """Carry messages until one side ends the stream. Raises InvalidArgument and Unavailable."""
         async with asyncio.TaskGroup() as tasks:
             reading = tasks.create_task(self._read(frames))
             stopping = tasks.create_task(self._stop(reading))
@@ -129,6 +130,8 @@ class _Stream:
                 raise InvalidArgument.field("open", "may only be in the first message")
             if not current().standing():
                 break  # the gate ends the stream, and says why
+            if frame.again:  # perhaps of calls that another member has made
+                await self._hub.catch_up()
             self.take(frame)
             if self.left:
                 break

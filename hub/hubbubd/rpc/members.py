@@ -30,6 +30,7 @@ class FleetAdminService:
         """Return what this member knows of the fleet."""
         operations, fleet = self._operations(), self._fleet()
         owned, revision = operations.owned(), self._hub.store.revision
+        schema = fleet.membership.schema
         return pb.GetFleetResponse(
             members=[_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
             unowned=[
@@ -39,6 +40,8 @@ class FleetAdminService:
             member=fleet.me,
             clock_offset=_duration(fleet.ahead_s),
             revision=revision,
+            schema=schema.version,
+            required_schema=schema.required,
         )
 
     async def move_server(self, request: pb.MoveServerRequest) -> pb.MoveServerResponse:
@@ -65,6 +68,9 @@ class FleetAdminService:
     async def rotate_vault_key(self, _request: pb.RotateVaultKeyRequest) -> pb.RotateVaultKeyResponse:
         sealed, rows = await self._operations().rotate_key()
         return pb.RotateVaultKeyResponse(sealed=sealed, rows=rows)
+
+    async def finish_upgrade(self, _request: pb.FinishUpgradeRequest) -> pb.FinishUpgradeResponse:
+        return pb.FinishUpgradeResponse(schema=await self._operations().finish_upgrade())
 
     def _operations(self) -> "Operations":
         fleet = self._fleet()
@@ -94,6 +100,7 @@ def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember
         lag=max(revision - member.position, 0),
         silent=_duration(member.silent_s),
         overdue=member.overdue and member.standing is not Standing.GONE,
+        schema=member.schema,
     )
 
 

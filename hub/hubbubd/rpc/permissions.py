@@ -130,6 +130,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "DrainMember": _CHANGE_HUB,
         "ResumeMember": _CHANGE_HUB,
         "ExpelMember": _CHANGE_HUB,
+        "FinishUpgrade": _CHANGE_HUB,
         "RotateVaultKey": _CHANGE_HUB,
     },
     "hubbub.v1.InboxService": {

@@ -111,16 +111,25 @@ def wait_s(start: call_pb2.StreamCallsRequest.Start) -> float:
     return _limit_s(start.wait, "start.wait")
 
 
-def max_response_bytes(start: call_pb2.StreamCallsRequest.Start) -> int | None:
-    """Return the longest response that the caller of a call on a stream takes; None leaves it to the hub."""
-    if start.max_response_bytes < 0:
-        raise InvalidArgument.field("start.max_response_bytes", "must not be negative")
-    return start.max_response_bytes or None
+def max_response_bytes(
+    step: call_pb2.StreamCallsRequest.Start | call_pb2.StreamCallsRequest.Answer, name: str
+) -> int | None:
+    """Return the longest response that the caller on a stream of calls takes; None leaves it to the hub."""
+    if step.max_response_bytes < 0:
+        raise InvalidArgument.field(f"{name}.max_response_bytes", "must not be negative")
+    return step.max_response_bytes or None
 
 
 def followed(start: call_pb2.StreamCallsRequest.Start) -> str:
-    """Return the id by which a call on a stream is followed."""
+    """Return the id by which a call on a stream is followed, or its pending requests are found."""
     return identifier(start.request.spec.call_id, "start.request.spec.call_id")
+
+
+def answered(start: call_pb2.StreamCallsRequest.Start, within: Scope) -> RequestFilter:
+    """Return the pending requests that the caller of a call on a stream answers for it."""
+    return RequestFilter(
+        kinds=_any_of(start.answers, convert.REQUEST_KINDS, "start.answers"), call_id=followed(start), scope=within
+    )
 
 
 def given_answer(request: inbox_pb2.AnswerPendingRequestRequest) -> forms.Given:

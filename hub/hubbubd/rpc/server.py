@@ -98,7 +98,7 @@ async def serve(
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
     around = (tracing(hub.tracer, "grpc"), oversight.over, *within)
-    carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit)
+    carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit, oversight.held)
     server = grpc.aio.server(
         interceptors=[Authentication(gate, oversight), Revisions(hub.store)],
         options=_options(max_message_bytes),
@@ -127,13 +127,14 @@ async def serve(
 def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:
     """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
     handles = handles or Handles(KeyRing.in_memory(hub.clock), hub.clock)
+    inbox = InboxService(hub.inbox, hub.work)
     served = {
         "AdminService": AdminService(hub),
-        "CallService": CallService(hub.calls, carried),
+        "CallService": CallService(hub.calls, hub.work, inbox.answer_pending_request, carried),
         "CatalogService": CatalogService(hub.catalog),
         "EventService": EventService(hub.events, hub.subscriptions),
         "FleetService": FleetAdminService(hub),
-        "InboxService": InboxService(hub.inbox, hub.work),
+        "InboxService": inbox,
         "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
         "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),
         "TaskService": TaskService(hub.tasks),

@@ -60,6 +60,9 @@ async def before_start(settings: Settings, environ: Mapping[str, str]) -> list[F
         listen: str | None = getattr(hub, setting)
         if listen is not None:
             found.append(_address(setting, listen, hub.data_dir, in_use=in_use))
+    if hub.fleet is not None:
+        found.append(_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
+        found.append(await to_thread.run_sync(_vault_keys, hub.fleet.vault_key_file, environ))
     return [*found, *await common(hub, settings.servers, environ)]
 
 
@@ -84,7 +87,7 @@ async def _fleet(hub: Hub) -> list[Finding]:
         return []
     from hubbubd.runtime.fleet_diagnostics import checked  # lazy: few hubs are members of a fleet
 
-    return await checked(hub.fleet, hub.servers.candidates.differing())
+    return await checked(hub.fleet, hub.servers.candidates.differing(), hub.clock.now())
 
 
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
@@ -214,6 +217,17 @@ def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Find
         if exc.errno == errno.EADDRINUSE and in_use:
             return Finding(about, Severity.OK, "in use by the running hub")
         return Finding(about, Severity.FAIL, _said(exc), "end what listens there, or choose another address")
+
+
+def _vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
+    from hubbubd.store.vault_keys import VaultKeys  # lazy: few hubs are members of a fleet
+
+    try:
+        keys = VaultKeys.load(file, environ)
+    except ConfigError as exc:
+        return Finding(exc.key, Severity.FAIL, exc.problem, "docs/security.md says what the keys of the vault are")
+    count = len(keys.keys)
+    return Finding("vault", Severity.OK, f"{count} key{'' if count == 1 else 's'} in {keys.origin}")
 
 
 def _certificates(hub: HubSettings) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ Both go on by themselves. Whoever is found to be gone ends, and starts anew as a
 
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import structlog
@@ -15,19 +16,23 @@ import structlog
 from hubbubd.clock import elapsed
 from hubbubd.core.ownership import View
 from hubbubd.core.server import NOBODY, Lease
-from hubbubd.errors import Category, Fault, HubError, UpstreamError
-from hubbubd.members import Member, Standing
-from hubbubd.runtime.fleet_measures import FleetMeasures
-from hubbubd.runtime.fleet_moves import Moves
+from hubbubd.errors import HubError
+from hubbubd.members import Expulsion, Member, Standing
+from hubbubd.runtime.fleet_life import Life
+from hubbubd.runtime.fleet_measures import FleetMeasures, Lag
+from hubbubd.runtime.fleet_moves import HandedOn, Moves
 from hubbubd.runtime.ownership import UPKEEP, Candidates, Hands, Owner, Taking
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
-from hubbubd.store.membership import Expelled, Membership
+from hubbubd.store.membership import HistoryLost, Membership
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 
 BEATS = 4
 """Beats in the time of a lease."""
+
+AGAIN = 16
+"""Into so many parts a lease is divided for one: the pause after a beat that has taken the time of the next one."""
 
 STARTING_S = 60.0
 """Seconds for which a member that starts is not given up: it has no servers, and may be long silent as it reads."""
@@ -38,11 +43,8 @@ MARGIN = 0.25
 SCAN_S = 1.0
 """Seconds between looks at the other members."""
 
-HAND_ON_S = 2.0
-"""Seconds between servers that are handed on as there are too many."""
-
-KEPT_S = 600.0
-"""Seconds for which a server is kept that was handed on and came back: nobody else may have it."""
+GIVING_UP_S = 5.0
+"""Seconds in which a member that ends gives up what it has left. Otherwise the database is away; others will see."""
 
 HELD_S = 0.05
 """Seconds between looks whether this member may act again."""
@@ -62,10 +64,18 @@ class Fleet:
     """The ownership of a member of a fleet. `join` gives it what it works on."""
 
     def __init__(
-        self, membership: Membership, *, drain_timeout_s: float, rebalance: bool, now: Callable[[], float] = elapsed
+        self,
+        membership: Membership,
+        *,
+        drain_timeout_s: float,
+        rebalance: bool,
+        losses: list[HistoryLost] | None = None,
+        now: Callable[[], float] = elapsed,
     ) -> None:
+        """Begin a life. `losses` are those of former lives; it notes them, and adds its own."""
         self.me = membership.name
-        self.lost = anyio.Event()
+        self._life = Life(self.me, [] if losses is None else losses)
+        self.lost = self._life.over
         """Set once this member is found to be gone."""
         self.ahead_s = 0.0
         """Seconds by which the database's clock is ahead of this machine's."""
@@ -73,7 +83,7 @@ class Fleet:
         """Whether a member answers, at the port for members."""
         self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _kept_nowhere
         """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
-        self._membership = membership
+        self.membership = membership
         self._drain_timeout_s = drain_timeout_s
         self._rebalance = rebalance
         self._now = now
@@ -83,21 +93,27 @@ class Fleet:
         self._taken: set[str] = set()
         self._moves = Moves(self.lost)
         self._free_since: dict[str, float] = {}
-        self._kept_until: dict[str, float] = {}
-        self._handed_on_at = now()
+        self._handed_on = HandedOn(now)
         self._acts = False
         self._position: Callable[[], int] = lambda: 0
+        self.feed = Lag(self.me, lambda: self._position(), self.members, now)
         self._reconsider: Callable[[], None] = lambda: None
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
-        self._quit = False
         self._stirred = anyio.Event()
         self._taking = anyio.Lock()
 
     def join(
-        self, ledger: Ledger, leases: Table[Lease], servers: Candidates, hands: Hands, meter: Meter = metering.OFF
+        self,
+        ledger: Ledger,
+        leases: Table[Lease],
+        servers: Candidates,
+        hands: Hands,
+        *,
+        meter: Meter = metering.OFF,
+        note: Callable[[str, str], None] = lambda action, target: None,
     ) -> None:
-        """Follow the leases from now on."""
+        """Follow the leases from now on. `note` notes in the audit log what is done by nobody's wish."""
         ledger.health.require(self.serves)
         self._reconsider = ledger.health.reconsider
         self._ledger = ledger
@@ -105,6 +121,7 @@ class Fleet:
         self._leases = leases
         self._servers = servers
         self._hands = hands
+        self._note = note
         leases.follow(self._follow)
         self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
 
@@ -119,17 +136,16 @@ class Fleet:
         return self._now() < self._valid_until and not self.lost.is_set()
 
     def serves(self) -> bool:
-        """Return whether this member is to be given work: it may act, and does not drain."""
+        """Return whether this member is to be given work: it may act, hears of others, and does not drain."""
         me = self._members.get(self.me)
-        is_live = me is not None and me.life == self._membership.life and me.standing is Standing.LIVE
-        return is_live and not self._ending and self.may_act()
+        is_live = me is not None and me.life == self.membership.life and me.standing is Standing.LIVE
+        return is_live and not self._ending and self.may_act() and self.feed.hears()
 
     async def permit(self) -> None:
         """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
         while not self.may_act():
             if self.lost.is_set():
-                message = "this member of the fleet was declared gone; its servers are with others"
-                raise UpstreamError(Fault(code="OWNER_LOST", category=Category.CONNECTION, message=message))
+                raise self._life.fault()
             await anyio.sleep(HELD_S)
 
     def owner(self, server: str) -> Owner | None:
@@ -174,40 +190,37 @@ class Fleet:
         """Return for how many seconds this member may act without another beat; negative if it may not."""
         return self._valid_until - self._now()
 
-    def lag(self) -> int:
-        """Return by how many revisions this member is behind what another one had read at its last beat."""
-        known = self._ledger.store.revision
-        return max([0, *(member.position - known for member in self.members())])
-
     def home(self, server: str) -> str:
         """Return the only member that may have a server; empty if it may be had by others."""
         return self._servers.home(server)
 
     async def meet(self) -> None:
         """Look who the members are. Raises StoreUnavailable."""
-        self._members = {member.name: member for member in await self._membership.members()}
+        self._members = {member.name: member for member in await self.membership.members()}
+        self.feed.look()
 
     async def appoint(self, member: Member, standing: Standing) -> bool:
         """Set a member's standing, which it minds within seconds; return whether its life was not over.
 
         Raises StoreUnavailable.
         """
-        done = await self._membership.appoint(member, standing)
+        done = await self.membership.appoint(member, standing)
         await self.meet()
         self.stir()
         return done
 
-    async def standbys(self) -> int | None:
-        """Return how many synchronous standbys the database has; None if it cannot be seen. Raises StoreUnavailable."""
-        return await self._membership.standbys()
+    async def expel(self, member: Member, done: Callable[[], None] = lambda: None) -> bool:
+        """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable.
 
-    async def expel(self, member: Member) -> bool:
-        """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable."""
-        gone = await self._membership.expel(member)
-        if gone:
+        `done` is called if nobody else has done it before.
+        """
+        expulsion = await self.membership.expel(member)
+        if expulsion is Expulsion.DONE:
+            done()
+        if expulsion:
             await self.meet()
             self.stir()
-        return gone
+        return bool(expulsion)
 
     def stir(self) -> None:
         """Look at once."""
@@ -237,19 +250,23 @@ class Fleet:
             done.set()
 
     async def drain(self) -> None:
-        """Take nothing more, as this member is about to end, and hand all servers on. Raises Unavailable."""
+        """Take nothing more, as this member is about to end, and hand all servers on, as many as there is time for.
+
+        Raises Unavailable.
+        """
         self._ending = True
-        await self._membership.stand(Standing.DRAINING)
+        await self.membership.stand(Standing.DRAINING)
         self.stir()
-        async with anyio.create_task_group() as together:
-            for server in list(self._own):
-                together.start_soon(self.move, server)
+        with anyio.move_on_after(self._drain_timeout_s + GIVING_UP_S):
+            async with anyio.create_task_group() as together:
+                for server in list(self._own):
+                    together.start_soon(self.move, server)
 
     async def quit(self) -> None:
         """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
-        self._quit = True
+        self._life.quits = True
         try:
-            await self._membership.stand(Standing.GONE)
+            await self.membership.stand(Standing.GONE)
         except StoreUnavailable as exc:
             log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
 
@@ -258,7 +275,8 @@ class Fleet:
     async def run(self) -> None:
         """Look after the servers until this member is found to be gone, or until cancelled."""
         self._acts = True
-        await self._certain(self._beaten)  # from here on it may be expected to be heard of
+        await self._life.certain(self._beaten)  # from here on it may be expected to be heard of
+        self._life.note_losses(self._note)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
             await self.lost.wait()
@@ -270,50 +288,35 @@ class Fleet:
 
         What is to be read at the start may take longer than a lease.
         """
-        while not self.lost.is_set() and not self._quit:
+        while not self.lost.is_set() and not self._life.quits:
             started = self._now()
             held = not self.may_act()
-            if await self._certain(self._beaten):
-                self._valid_until = started + self._membership.lease_ttl_s * (1 - MARGIN)
+            if await self._life.certain(self._beaten):
+                self._valid_until = started + self.membership.lease_ttl_s * (1 - MARGIN)
                 if held:
                     log.warning("the database is back; this member acts again", member=self.me)
             elif not held and not self.may_act():
                 log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
             self._reconsider()
-            await anyio.sleep(self._membership.lease_ttl_s / BEATS)
+            pause_s = self.membership.lease_ttl_s / BEATS - (self._now() - started)
+            await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / AGAIN))
 
     async def _beaten(self) -> None:
-        for_s = self._membership.lease_ttl_s
-        self.ahead_s = await self._membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S))
+        for_s = self.membership.lease_ttl_s
+        self.ahead_s = await self.membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S))
+        self.feed.look()
 
     async def _scan(self) -> None:
         while True:
-            await self._certain(self._look)
+            await self._life.certain(self._look)
             with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
                 await self._stirred.wait()
             self._stirred = anyio.Event()
 
-    async def _certain(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do something with the database; return whether it was done. Whoever is gone learns it here."""
-        try:
-            await work()
-        except Expelled:
-            if not self._quit:  # otherwise it has said so itself, while this was under way
-                log.error("this member was declared gone; it starts anew", member=self.me)
-                self.lost.set()
-            return False
-        except (StoreUnavailable, HubError) as exc:
-            log.warning("the fleet's database did not answer", member=self.me, error=str(exc))
-            return False
-        except Exception:  # a member that lived on and looked no more would keep its servers, and take none
-            log.exception("looking after the fleet failed: internal error; tried again", member=self.me)
-            return False
-        return True
-
     async def _look(self) -> None:
         await self.meet()
         for member in self.view().overdue():
-            if await self.expel(member):
+            if await self.expel(member, partial(self._note, "ExpelMember", member.name)):
                 log.warning("member declared gone: it was not heard of in time", member=member.name)
         self._note_free()
         await self._tidy()
@@ -334,7 +337,7 @@ class Fleet:
         leases = {lease.server: lease for lease in known}
         return View(
             me=self.me,
-            life=self._membership.life,
+            life=self.membership.life,
             store=self._ledger.store.id,
             members=self._members,
             leases=leases,
@@ -363,7 +366,7 @@ class Fleet:
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
         store, before = self._ledger.store.id, self._leases.record(server)
-        lease = Lease(server=server, store=store, member=self.me, life=self._membership.life)
+        lease = Lease(server=server, store=store, member=self.me, life=self.membership.life)
         since = self._free_since.get(server, self._now())
         if not self.is_free(server):  # it was taken since this member looked
             return
@@ -377,10 +380,6 @@ class Fleet:
             self._measures.taken(server, before, max(self._now() - since, 0.0))
 
     async def _hand_on(self) -> None:
-        now = self._now()
-        if not self._rebalance or now < self._handed_on_at + HAND_ON_S:
-            return
-
         def may_go(server: str) -> bool:
             settled = (
                 server in self._taken
@@ -388,11 +387,13 @@ class Fleet:
                 and server != UPKEEP
                 and not self.home(server)
             )
-            return settled and self._kept_until.get(server, now) <= now and self._servers.idle(server)
+            return settled and self._handed_on.may_go(server) and self._servers.idle(server)
 
+        if not self._rebalance or not self._handed_on.is_due():
+            return
         if (found := self.view().to_hand_on(may_go)) is not None:
             server, to = found
-            self._handed_on_at, self._kept_until[server] = now, now + KEPT_S
+            self._handed_on.note(server)
             log.info("server handed on: this member has more than its share", server=server, to=to)
             self._tasks.start_soon(self.move, server, to)
 
@@ -406,7 +407,7 @@ class Fleet:
             ):  # it may have been added meanwhile
                 await self._delete(server)
         me = self._members.get(self.me)
-        draining = me is not None and me.life == self._membership.life and me.standing is Standing.DRAINING
+        draining = me is not None and me.life == self.membership.life and me.standing is Standing.DRAINING
         for server in list(self._taken - self._moves.servers):
             if draining or (server != UPKEEP and self._servers.waits(server) is None):
                 self._tasks.start_soon(self.move, server)
@@ -430,7 +431,7 @@ class Fleet:
         known = after or _before
         assert known is not None
         server = known.server
-        mine = self._ledger.store.id, self.me, self._membership.life
+        mine = self._ledger.store.id, self.me, self.membership.life
         if after is not None and (after.store, after.member, after.life) == mine:
             self._own.add(server)
         else:

@@ -1,10 +1,18 @@
-"""Checks of a fleet, by one of its members: clocks, standbys, servers without an owner, files that differ."""
+"""Checks of a fleet by a member: the others, their changes, clocks, standbys, free servers, files that differ."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 
+import anyio
+import structlog
+
+from hubbubd import bounds
+from hubbubd.config.network import is_local
+from hubbubd.members import Member, Standing
 from hubbubd.runtime.findings import Finding, Severity
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.fleet_operations import Operations
+from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 
 CLOCKS_S = 1.0
@@ -13,10 +21,31 @@ CLOCKS_S = 1.0
 UNOWNED_S = 30.0
 """Seconds that a server may have no owner: longer than a member's end is noticed late."""
 
+GONE_S = 600.0
+"""Seconds for which a member is gone that does not just start again."""
 
-async def checked(fleet: Fleet, differing: list[str]) -> list[Finding]:
-    """Return what an operator should know. `differing` are servers that this member's files have otherwise."""
-    return [_members(fleet), _clock(fleet), await _standby(fleet), *_unowned(fleet), *_files(differing)]
+log = structlog.get_logger(__name__)
+
+
+async def checked(fleet: Fleet, differing: list[str], now: float) -> list[Finding]:
+    """Return what an operator should know. `differing` are servers that this member's files have otherwise.
+
+    `now` is in seconds since the epoch.
+    """
+    with suppress(StoreUnavailable):
+        await fleet.meet()  # a member that has just been started again has another address
+    return [
+        _members(fleet),
+        *await _unanswering(fleet),
+        *_behind_loopback(fleet),
+        *_gone(fleet, now),
+        *_upgrade(fleet),
+        _feed(fleet),
+        _clock(fleet),
+        await _standby(fleet),
+        *_unowned(fleet),
+        *_files(differing),
+    ]
 
 
 def _members(fleet: Fleet) -> Finding:
@@ -26,6 +55,78 @@ def _members(fleet: Fleet) -> Finding:
         advice = "start another, or resume one that drains (hubbub fleet status)"
         return Finding("fleet", Severity.WARN, f"no member but {fleet.me} takes servers", advice)
     return Finding("fleet", Severity.OK, f"{fleet.me}, with {others}")
+
+
+def _living(fleet: Fleet) -> list[Member]:
+    """Return the other members that live and have said where members reach them."""
+    others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
+    return [each for each in others if each.standing is not Standing.GONE and not each.overdue]
+
+
+async def _unanswering(fleet: Fleet) -> list[Finding]:
+    """Ask all living members at once whether they answer; the port gives each a bounded time."""
+    found: dict[str, Finding] = {}
+
+    async def ask(member: Member) -> None:
+        try:
+            if await fleet.answers(Owner(member.name, member.life, member.forward)):
+                return
+        except Exception:  # one that cannot be asked must not keep the rest from being found
+            log.exception("a member could not be asked: internal error", member=member.name)
+        message = f"it does not answer at {member.forward}: this member can forward nothing to it (OWNER_CHANGING)"
+        advice = "see that this machine reaches that address: [fleet] of that member, firewalls, certificates"
+        if is_local(member.forward):
+            advice = (
+                "it is loopback, which leads to no other machine: set listen or reached_at in [fleet] of that member"
+            )
+        found[member.name] = Finding(f"member {member.name}", Severity.WARN, message, advice)
+
+    async with anyio.create_task_group() as together:
+        for member in _living(fleet):
+            together.start_soon(ask, member)
+    return [found[name] for name in sorted(found)]
+
+
+def _behind_loopback(fleet: Fleet) -> Iterator[Finding]:
+    mine = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
+    elsewhere = ", ".join(f"{each.name} at {each.forward}" for each in _living(fleet) if not is_local(each.forward))
+    if mine and is_local(mine) and elsewhere:
+        message = f"others are to reach this member at {mine}, which leads to their own machine; there is {elsewhere}"
+        advice = "set listen in [fleet] to an address that they reach, or reached_at, and restart this member"
+        yield Finding("fleet.listen", Severity.WARN, message, advice)
+
+
+def _gone(fleet: Fleet, now: float) -> Iterator[Finding]:
+    for each in fleet.members():
+        if each.standing is Standing.GONE and each.silent_s > GONE_S:
+            since = bounds.date(now - each.silent_s)
+            advice = "start it again; or nothing, if it is not to come back (hubbub fleet status)"
+            yield Finding(f"member {each.name}", Severity.OK, f"gone since {since:%Y-%m-%d %H:%M} UTC", advice)
+
+
+def _upgrade(fleet: Fleet) -> Iterator[Finding]:
+    schema = fleet.membership.schema
+    if schema.is_settled:
+        return
+    older = Operations(fleet).older()
+    message = f"the store's schema has version {schema.version}, but hubs that know {schema.required} are still let in"
+    if older:
+        advice = f"install the new version at {', '.join(older)}, too"
+    else:
+        advice = "all members are of the new version: if none is to go back, hubbub fleet finish-upgrade"
+    yield Finding("upgrade", Severity.WARN, message, advice)
+
+
+def _feed(fleet: Fleet) -> Finding:
+    about, behind = "changes of the fleet", fleet.feed.revisions()
+    if fleet.feed.hears():
+        return Finding(about, Severity.OK, "this member hears of them")
+    return Finding(
+        about,
+        Severity.FAIL,
+        f"this member does not hear of others' changes; it is {behind} revisions behind, and NOT_SERVING",
+        "see that the database takes one more connection of this member; restart the member if that does not help",
+    )
 
 
 def _clock(fleet: Fleet) -> Finding:
@@ -47,7 +148,7 @@ async def _standby(fleet: Fleet) -> Finding:
         "have a synchronous standby, so that a failover loses nothing (docs/store.md)",
     )
     try:
-        standbys = await fleet.standbys()
+        standbys = await fleet.membership.standbys()
     except StoreUnavailable as exc:
         return Finding(about, Severity.FAIL, str(exc), "see that the database runs")
     if standbys is None:

@@ -14,6 +14,12 @@ AT_ONCE = 50
 AGAIN_S = 0.5
 """Seconds before what the store has refused is tried again."""
 
+HAND_ON_S = 2.0
+"""Seconds between servers that are handed on as there are too many."""
+
+KEPT_S = 600.0
+"""Seconds for which a server is kept that was handed on and came back: nobody else may have it."""
+
 Step = Callable[[], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
@@ -63,3 +69,25 @@ class Moves:
                 await anyio.sleep(AGAIN_S)
             else:
                 return
+
+
+class HandedOn:
+    """The servers that a member has handed on as it had too many: one at a time, and none that came back."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._last = now()
+        self._kept_until: dict[str, float] = {}
+
+    def is_due(self) -> bool:
+        """Return whether the next one may go."""
+        return self._now() >= self._last + HAND_ON_S
+
+    def may_go(self, server: str) -> bool:
+        """Return whether a server has not just come back."""
+        return self._kept_until.get(server, 0.0) <= self._now()
+
+    def note(self, server: str) -> None:
+        """A server is handed on now."""
+        self._last = self._now()
+        self._kept_until[server] = self._last + KEPT_S

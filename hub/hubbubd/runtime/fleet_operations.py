@@ -11,6 +11,9 @@ from hubbubd.runtime.ownership import UPKEEP, Owner, changing
 
 log = structlog.get_logger(__name__)
 
+STAYS = "it starts a command, or is allowed only as the owner of a machine added it"
+"""Why a server is bound to a member."""
+
 SETTLED_S = 10.0
 """Seconds after which a server that is still free is not just about to be taken."""
 
@@ -54,7 +57,7 @@ class Operations:
             there = next((member for member in members if member.name == home), None)
             if there is None or not there.serves:
                 how = "drains: resume it" if there is not None and _drains(there) else "does not live: start it"
-                return f"it starts a command, so it stays where it was added: at {home}, which {how}, or remove it"
+                return f"{STAYS}, so it stays where it was added: at {home}, which {how}, or remove it"
         if age_s < SETTLED_S:
             return "it has just become free; a member takes it within seconds"
         return (
@@ -76,8 +79,8 @@ class Operations:
         to = await self._taker(server, to)
         if home := self._fleet.home(server):
             raise FailedPrecondition(
-                f"{server} starts a command, so it stays where it was added: at {home}. To have it elsewhere, remove it"
-                " and add it there",
+                f"{server} cannot go: {STAYS}, so it stays where it was added: at {home}. To have it elsewhere, remove"
+                " it and add it there",
                 reason="SERVER_NOT_MOVABLE",
                 metadata={"server": server, "member": home},
             )
@@ -125,8 +128,7 @@ class Operations:
             return member.name
         if not dead:
             if not await self._fleet.expel(member):
-                ago = f"it was heard of {member.silent_s:.1f} s ago"
-                raise _lives(member, f"{ago}; drain it, or say that it is dead if you know that its process has ended")
+                raise _lives(member, self._doubt(member))
         elif not force and await self._fleet.answers(Owner(member.name, member.life, member.forward)):
             raise _lives(member, f"it answers at {member.forward}; drain it, stop it, or force it if it must go")
         else:
@@ -134,9 +136,45 @@ class Operations:
         log.warning("member declared gone by an operator", member=member.name, life=member.life)
         return member.name
 
+    def _doubt(self, member: Member) -> str:
+        """Return why a member that nobody said to be dead is not expelled."""
+        if member.overdue:
+            wait_s = self._fleet.membership.lease_ttl_s
+            return f"{self._fleet.me} has itself not been heard of without a pause for {wait_s:g} s; repeat it then"
+        ago = f"it was heard of {member.silent_s:.1f} s ago"
+        return f"{ago}; drain it, or say that it is dead if you know that its process has ended"
+
     async def rotate_key(self) -> tuple[int, int]:
         """Seal all secrets with the first key; return how many rows are, of how many. Raises Unavailable."""
         return await self._fleet.rotate_key()
+
+    def older(self) -> list[str]:
+        """Return the members that do not know the schema of the store, by name; none unless an upgrade is under way."""
+        version = self._fleet.membership.schema.version
+        known = [each for each in self._fleet.members() if each.schema < version]
+        return [each.name for each in known if each.standing is not Standing.GONE]
+
+    async def finish_upgrade(self) -> int:
+        """Have hubs refused from now on that do not know the schema of the store; return its version.
+
+        Raises FailedPrecondition (MEMBERS_OUTDATED) while there is one among the members, and StoreUnavailable.
+        """
+        older = ""
+        for _ in range(2):
+            schema = await self._fleet.membership.finish_upgrade()
+            if schema.is_settled:
+                log.info("upgrade finished", schema=schema.version)
+                self._fleet.stir()
+                return schema.version
+            await self._fleet.meet()
+            if older := ", ".join(self.older()):
+                break  # otherwise the last of them has just ended
+        raise FailedPrecondition(
+            f"members of an older version would be refused: {older}; install the new version there, or expel them if"
+            " they have ended",
+            reason="MEMBERS_OUTDATED",
+            metadata={"members": older},
+        )
 
     async def _find(self, name: str) -> Member:
         await self._fleet.meet()

@@ -13,6 +13,7 @@ import structlog
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.call_faults import cancelled
+from hubbubd.core.calls import Call
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
@@ -161,7 +162,7 @@ class Hub:
             given = Settings(hub=settings, servers=tuple(configured.values()), files=files)
             hub = cls._wire(ground, connector, given, load or (lambda: given))
             if fleet is not None:
-                fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter)
+                fleet.join(ledger, tables.leases, hub.servers.candidates, hub, meter=meter, note=hub.audit.note)
                 hub.fleet = fleet
             try:
                 await hub._recover(configured, background)
@@ -245,6 +246,17 @@ class Hub:
         known = await self._ledger.knows(noun, name)
         # A token's name is not its id, so the store was asked for nothing. But what others have made is here by now.
         return known and not (noun == "token" and self.tokens.has(name))
+
+    async def catch_up(self) -> None:
+        """Hear of all that other members have committed until now. Raises Unavailable."""
+        if self.ownership.me:
+            await self._ledger.catch_up()
+
+    async def find_call(self, call_id: str) -> Call:
+        """Return a call, also one that another member has just made. Raises NotFound and Unavailable."""
+        if not self.calls.knows(call_id):
+            await self.catch_up()
+        return self.calls.get(call_id)
 
     def watchers(self) -> int:
         """Return how many watches are open."""

@@ -133,6 +133,7 @@ def servers_of(
         clock=ground.clock,
         background=ground.background,
         may_act=ground.ownership.may_act,
+        me=ground.ownership.me,
     )
     return Servers(
         ledger=ground.ledger,

@@ -132,6 +132,11 @@ class Store(Protocol):
         """The newest durable revision that listeners have seen."""
         ...
 
+    @property
+    def reconnects(self) -> int:
+        """How often the connection for commits was made again; 0 for an engine that has none."""
+        ...
+
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
 

@@ -45,6 +45,8 @@ class GroupedStore(ABC):
     """The queue, the listeners and the watches of a store. Belongs to the event loop that made it."""
 
     def __init__(self, revision: int) -> None:
+        self.reconnects = 0
+        """How often the connection for commits was made again; an engine that has none leaves it."""
         self._loop = asyncio.get_running_loop()
         self._revision = revision
         self._space = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
@@ -85,8 +87,8 @@ class GroupedStore(ABC):
         called. Waits while QUEUED_COMMITS are queued; a caller cancelled by then has begun nothing. Raises Conflict or
         StoreUnavailable, and ValueError when a key is not valid Unicode.
         """
-        for write in writes:
-            write.key.encode()  # an invalid key must not fail the commits that share its transaction
+        for each in (*writes, *guards):
+            each.key.encode()  # an invalid key must not fail the commits that share its transaction
         await self._space.acquire()
         if self._closing:
             self._space.release()

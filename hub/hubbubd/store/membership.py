@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from hubbubd.members import Member, Standing
+from hubbubd.members import Expulsion, Member, Schema, Standing
 from hubbubd.store import StoreUnavailable
 
 
@@ -13,8 +13,14 @@ class Expelled(StoreUnavailable):
 class HistoryLost(Expelled):
     """The database has another history than this member has seen: a standby that was behind has become the primary.
 
-    This life is over as well: all records are to be read anew. The store has a new id by then.
+    This life is over as well: all records are to be read anew. The store has a new id by then. `seen` is the revision
+    up to which this member had seen the other history, `reached` that of the database when this was found.
     """
+
+    def __init__(self, words: str, seen: int = 0, reached: int = 0) -> None:
+        super().__init__(words)
+        self.seen = seen
+        self.reached = reached
 
 
 class Membership(Protocol):
@@ -38,6 +44,11 @@ class Membership(Protocol):
         """Seconds without a beat after which others may expel this member."""
         ...
 
+    @property
+    def schema(self) -> Schema:
+        """Of the store, when the members were last asked for."""
+        ...
+
     async def beat(self, position: int, for_s: float) -> float:
         """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
 
@@ -50,10 +61,11 @@ class Membership(Protocol):
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
         ...
 
-    async def expel(self, member: Member) -> bool:
-        """Declare an overdue member gone; return whether it is gone now.
+    async def expel(self, member: Member) -> Expulsion:
+        """Declare an overdue member gone. Of several that do so at once, one is told that it has done it.
 
-        Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
+        Refused unless this member has missed no beat for a lease's time itself: the database may have been away for
+        all. A beat is missed once half of a lease's time passes without one.
         Raises Expelled and StoreUnavailable.
         """
         ...
@@ -72,6 +84,13 @@ class Membership(Protocol):
 
     async def standbys(self) -> int | None:
         """Return how many synchronous standbys the database has; None if it wants some and this one may not see them.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        ...
+
+    async def finish_upgrade(self) -> Schema:
+        """Require the version of the tables from now on, if no member knows less; return what is required then.
 
         Raises Expelled and StoreUnavailable.
         """

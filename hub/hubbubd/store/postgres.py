@@ -207,6 +207,7 @@ class PostgresStore(GroupedStore):
                 await asyncio.sleep(AGAIN_S)
                 continue
             self._link = link
+            self.reconnects += 1
             return link
 
     def _conclude(self, group: Sequence[Begun], applied: "asyncio.Future[Applied]") -> None:

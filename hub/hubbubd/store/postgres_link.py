@@ -2,14 +2,15 @@
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from hubbubd.store import StoreTooNew, StoreUnavailable
+from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 
 ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -17,6 +18,10 @@ ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.Internal
 
 CONNECT_S: Final = 5.0
 """Seconds for a connection to be made."""
+
+LOCKING_TRIES: Final = 20
+LOCKING_PAUSE_S: Final = 0.2
+"""Seconds between tries to lock the tables, in which members at work go on."""
 
 OLDEST: Final = 140000
 """The oldest version of PostgreSQL that is used, as `server_version_num`."""
@@ -49,6 +54,7 @@ _ADVICE: Final = {
     "42501": "this user may not do that; let it create and use the schema",
     "53100": "its disk is full; make room",
     "53300": "it has no connection left; raise max_connections",
+    "55P03": "its tables are in use, as by pg_dump or a hub that opens it just now; start this hub again afterwards",
     "57P03": "it is starting or stopping; it is tried again",
 }
 
@@ -107,6 +113,16 @@ def failed(name: str, error: BaseException) -> StoreUnavailable:
     )
 
 
+def _hosts(url: str) -> deque[str]:
+    """Return an address for each host of an address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return deque([url])
+    user, at, hosts = parts.netloc.rpartition("@")
+    return deque(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(","))
+
+
 def _shown(url: str) -> str:
     """Return an address without what is secret. Nothing but its scheme where a password may be in any part of it."""
     try:
@@ -125,7 +141,8 @@ class Database:
 
     def __init__(self, url: str, schema: str, password: str | None) -> None:
         self.schema = schema
-        self._url = url
+        self._urls = _hosts(url)
+        """One for each host, that which is to be tried first in front."""
         self._password = password
         self._fresh_id = secrets.token_hex(8)
         self.name = f"{_shown(url)}, schema {schema}"
@@ -141,10 +158,26 @@ class Database:
         )
 
     async def connected(self) -> Link:
-        """Make a connection. Raises StoreUnavailable."""
+        """Make a connection to the first host that answers and fits. Raises StoreUnavailable.
+
+        Each has its part of CONNECT_S: one that is silent must not keep from those after it.
+        """
+        left = len(self._urls)
+        while True:
+            url = self._urls[0]
+            try:
+                return await self._connected(url)
+            except BaseException as error:  # also if the caller has no more patience
+                if self._urls[0] == url:
+                    self._urls.rotate(-1)
+                left -= 1
+                if not left or not isinstance(error, StoreUnavailable):
+                    raise
+
+    async def _connected(self, url: str) -> Link:
         try:
-            connect = cast("Any", asyncpg).connect
-            link = await connect(self._url, password=self._password, timeout=CONNECT_S, server_settings={**SESSION})
+            connect, timeout = cast("Any", asyncpg).connect, CONNECT_S / len(self._urls)
+            link = await connect(url, password=self._password, timeout=timeout, server_settings={**SESSION})
             return cast("Link", link)
         except (*ERRORS, OverflowError) as error:
             raise failed(self.name, error) from error
@@ -169,20 +202,61 @@ class Database:
         if wrong:
             raise StoreUnavailable(f"the store {self.name} cannot be used: {wrong}")
 
-    async def migrate(self, link: Link) -> None:
-        """Make the tables, or bring them up to date, within a transaction. Raises StoreTooNew and ERRORS."""
+    async def migrate(self, link: Link, *, alone: bool) -> None:
+        """Make the tables, or bring them up to date, within a transaction. Nobody else is at work if this is `alone`.
+
+        Members of the version before go on, and may be started again, until the upgrade is finished.
+        Raises StoreTooNew, StoreLocked if there are members of still older versions, and ERRORS.
+        Source: https://martinfowler.com/bliki/ParallelChange.html
+        """
         version = 0
         if await link.fetchval("SELECT to_regclass($1)", f"{self.schema}.meta") is not None:
-            version = await link.fetchval(self.sql("SELECT version FROM {schema}.meta FOR UPDATE"))
-        if version > sql.SCHEMA_VERSION:
-            raise StoreTooNew(
-                f"the store {self.name} was written by a newer hub (schema {version}, this hub knows up to"
-                f" {sql.SCHEMA_VERSION}); run that one"
-            )
+            if 1 < await link.fetchval(self.sql(sql.VERSION)) < sql.SCHEMA_VERSION:
+                await self._lock_tables(link)
+            version = await self.require(link)
+        if sql.UPGRADES <= version < sql.SCHEMA_VERSION and not alone:
+            await self._refuse_older(link)
         for step in sql.MIGRATIONS[version:]:
             await link.execute(self.sql(step))
-        if version < sql.SCHEMA_VERSION:
-            await link.execute(self.sql("UPDATE {schema}.meta SET version = {version}"))
+        await link.execute(self.sql(sql.MIGRATED))
+        await link.execute(self.sql(sql.BESIDE if version else sql.REQUIRE))
+
+    async def require(self, link: Link, *, alone: bool = False) -> int:
+        """Check that this hub may open the store, which holds until the transaction ends; return the tables' version.
+
+        If it is `alone`, the upgrade is finished: others must know this hub's version from then on. Raises StoreTooNew
+        and ERRORS.
+        """
+        [(version, required)] = await link.fetch(self.sql(sql.VERSIONS))
+        if required > sql.SCHEMA_VERSION:
+            raise StoreTooNew(
+                f"the store {self.name} is used by newer hubs (schema {required}, this hub knows up to"
+                f" {sql.SCHEMA_VERSION}); install their version"
+            )
+        if alone:
+            await link.execute(self.sql(sql.REQUIRE))
+        return version
+
+    async def _refuse_older(self, link: Link) -> None:
+        if older := ", ".join(name for name, *_ in await link.fetch(self.sql(sql.TOO_OLD))):
+            raise StoreLocked(
+                f"the store {self.name} is in use by members that are more than one version of its schema behind this"
+                f" hub: {older}; install the versions in between first, or stop those (one that was killed: hubbubd"
+                " --release)"
+            )
+
+    async def _lock_tables(self, link: Link) -> None:
+        """Lock the tables, which members use meanwhile, until the transaction ends. Raises ERRORS."""
+        await link.execute(self.sql(sql.KEEP_VACUUM_OUT))
+        for left in range(LOCKING_TRIES, 0, -1):
+            try:
+                async with link.transaction():
+                    await link.execute(self.sql(sql.LOCK_TABLES))
+                    return
+            except asyncpg.LockNotAvailableError:
+                if left == 1:
+                    raise
+            await asyncio.sleep(LOCKING_PAUSE_S)
 
 
 async def reachable(url: str, schema: str, password: str | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import anyio
 
-from hubbubd.members import Member, Standing
+from hubbubd.members import Expulsion, Member, Schema, Standing
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled
@@ -31,6 +31,8 @@ class PostgresMembers:
         self._place = place
         self._entrant = entrant
         self._now = now
+        self.schema = Schema(0, 0)
+        """Of the store, when the members were last asked for."""
         self._link: Link | None = None
         self._asking = anyio.Lock()
         # A beat that takes longer is better tried anew: others wait for it.
@@ -63,12 +65,14 @@ class PostgresMembers:
             nonlocal begun
             begun = self._now()
 
-        there = await self._own(sql.BEAT, for_s or self.lease_ttl_s, position, before=begin)
+        there = await self._own(sql.BEAT, for_s or self.lease_ttl_s, position, self.lease_ttl_s, before=begin)
         return there - (begun + self._now()) / 2
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""
         rows = await self._ask(sql.MEMBERS, MOST, self.lease_ttl_s)
+        for *_, version, required in rows[:1]:  # this member is one of them
+            self.schema = Schema(version, required)
         return [
             Member(
                 name=name[:TEXT],
@@ -80,18 +84,24 @@ class PostgresMembers:
                 position=position,
                 overdue=overdue,
                 silent_s=silent_s,
+                schema=knows,
             )
-            for name, life, standing, address, forward, version, position, overdue, silent_s in rows
+            for name, life, standing, address, forward, version, position, overdue, silent_s, knows, *_ in rows
         ]
 
-    async def expel(self, member: Member) -> bool:
-        """Declare an overdue member gone; return whether it is gone now.
+    async def expel(self, member: Member) -> Expulsion:
+        """Declare an overdue member gone. Of several that do so at once, one is told that it has done it.
 
-        Refused while this member was not heard of itself for a lease's time: the database may have been away for all.
+        Refused unless this member has missed no beat for a lease's time itself: the database may have been away for
+        all. A beat is missed once half of a lease's time passes without one.
+        If the connection broke and it had to be asked twice, the member may be said to be gone before.
         Raises Expelled and StoreUnavailable.
         """
-        [[gone]] = await self._ask(sql.EXPEL, self.name, self.life, member.name, member.life, self.lease_ttl_s)
-        return gone
+        words = self.name, self.life, member.name, member.life, self.lease_ttl_s
+        [[gone, lived]] = await self._ask(sql.EXPEL, *words)
+        if not gone:
+            return Expulsion.REFUSED
+        return Expulsion.DONE if lived else Expulsion.GONE_BEFORE
 
     async def stand(self, standing: Standing) -> None:
         """Set this member's own standing; GONE ends this life. Raises Expelled and StoreUnavailable."""
@@ -114,6 +124,13 @@ class PostgresMembers:
         """
         [[wanted, seen, there]] = await self._ask(sql.STANDBYS)
         return None if wanted and not seen else there
+
+    async def finish_upgrade(self) -> Schema:
+        """Require the version of the tables from now on, if no member knows less; return what is required then.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        return Schema(*await self._own(sql.FINISH_UPGRADE))
 
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import uuid
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -81,9 +82,12 @@ class Place:
         await self.database.check(link)
         if not await self._lock(link):
             raise StoreLocked(self._taken())
+        async with link.transaction():  # one of its own: members at work wait for it
+            await link.execute(sql.OPENING, self.database.schema)
+            await self.database.migrate(link, alone=self.entrant is None)
         async with link.transaction():
             await link.execute(sql.OPENING, self.database.schema)
-            await self.database.migrate(link)
+            await self.database.require(link, alone=self.entrant is None)
             proof = await self._prove(link)
             if self.entrant is None:
                 await link.execute(self.database.sql(sql.ALL_GONE), self.name)
@@ -155,7 +159,9 @@ class Place:
                 HistoryLost(
                     f"the store {self.database.name} has another history than this hub has seen up to revision"
                     f" {revision}; it is at {reached} now. A standby that was behind has become the primary, or a"
-                    " backup was put in place: what it lacks is lost. Everything is to be read anew"
+                    " backup was put in place: what it lacks is lost. Everything is to be read anew",
+                    revision,
+                    reached,
                 )
             )
         if not here:
@@ -186,7 +192,7 @@ class Place:
     def require(self) -> None:
         """Raise why this life has ended, if it has."""
         if self.over:
-            raise type(self.over)(str(self.over))  # not itself: it would grow by a traceback each time
+            raise copy(self.over)  # not itself: it would grow by a traceback each time
 
     def end(self, error: Expelled) -> Expelled:
         """End this life for a reason, unless it has ended; return why it has."""

@@ -178,11 +178,64 @@ DROP FUNCTION IF EXISTS {schema}.apply(uuid, bigint, int[], text[], bigint[], in
 `proof` is known to the data directory from which a member was started, and to no other.
 """
 
-MIGRATIONS: Final = (_FIRST, _MEMBERS + _FUNCTIONS)
-"""The one at index n takes a schema from version n to n + 1. Functions change with the version alone."""
+# Whoever opens the store holds the row of `meta` from the reading of `required` until it is a member.
+_UPGRADES: Final = """
+ALTER TABLE {schema}.meta ADD COLUMN required int NOT NULL DEFAULT 3;
+ALTER TABLE {schema}.members ADD COLUMN knows int NOT NULL DEFAULT 2;
+CREATE FUNCTION {schema}.finish_upgrade() RETURNS int[] LANGUAGE plpgsql AS $function$
+DECLARE reached int;
+BEGIN
+  SELECT version INTO STRICT reached FROM {schema}.meta FOR UPDATE;
+  UPDATE {schema}.meta SET required = reached
+  WHERE NOT EXISTS (SELECT FROM {schema}.members WHERE standing <> 'gone' AND knows < reached);
+  RETURN (SELECT ARRAY[version, required] FROM {schema}.meta);
+END
+$function$;
+"""
+"""`required` is the version that a hub must know to open the store, `knows` the one that a member knows.
+
+`finish_upgrade` requires the version of the tables if no member knows less; it returns that version, and the required.
+"""
+
+MIGRATIONS: Final = (_FIRST, _MEMBERS + _FUNCTIONS, _UPGRADES)
+"""The one at index n takes a schema from version n to n + 1. Functions change with the version alone.
+
+From version 3 on members of the version before go on beside a migration: it adds, and leaves what they use as it is.
+A new column has a name that no table, function or variable has yet. What those members could not read, or would drop,
+is written once its version is required.
+"""
+
+UPGRADES: Final = 3
+"""The first version that members of different versions know how to share."""
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
-"""Of the tables and the functions. An older hub refuses a newer one."""
+"""Of the tables and the functions that this hub knows."""
+
+VERSION: Final = "SELECT version FROM {schema}.meta"
+VERSIONS: Final = """
+SELECT version, coalesce((to_jsonb(m) ->> 'required')::int, version) FROM {schema}.meta m FOR UPDATE
+"""
+MIGRATED: Final = "UPDATE {schema}.meta SET version = {version} WHERE version < {version}"
+BESIDE: Final = "UPDATE {schema}.meta SET required = {version} - 1 WHERE required < {version} - 1"
+TOO_OLD: Final = """
+SELECT name FROM {schema}.members WHERE standing <> 'gone' AND name <> '*' AND knows < {version} - 1 ORDER BY name
+"""
+REQUIRE: Final = "UPDATE {schema}.meta SET required = {version} WHERE required < {version}"
+
+_TABLES: Final = "{schema}.meta, {schema}.entries, {schema}.commits, {schema}.members"
+
+# Ends an autovacuum, which yields only to who waits for longer than `deadlock_timeout`. Nobody else waits for this.
+KEEP_VACUUM_OUT: Final = f"LOCK TABLE {_TABLES} IN SHARE UPDATE EXCLUSIVE MODE"
+
+# Who waits for such a lock keeps all others waiting, and may wait for one that waits for it: so not for long.
+LOCK_TABLES: Final = f"""
+SET LOCAL lock_timeout = '200ms';
+LOCK TABLE {_TABLES} IN ACCESS EXCLUSIVE MODE;
+RESET lock_timeout;
+"""
+FINISH_UPGRADE: Final = """
+SELECT {schema}.finish_upgrade() FROM {schema}.members WHERE name = $1 AND life = $2 AND standing <> 'gone'
+"""
 
 APPLY: Final = "SELECT * FROM {schema}.apply($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 
@@ -287,18 +340,24 @@ FORGET: Final = (
 )
 LIFE: Final = "UPDATE {schema}.meta SET life = life + 1 RETURNING id, revision, op, life"
 ENTER: Final = """
-INSERT INTO {schema}.members (name, life, proof, standing, version, position, beat_at, expires_at, steady_since)
-SELECT $1, $2, $3, 'live', $4, $5, now, coalesce(now + $6::float8 * interval '1 second', 'infinity'), now
+INSERT INTO {schema}.members (
+  name, life, proof, standing, version, knows, position, beat_at, expires_at, steady_since
+)
+SELECT $1, $2, $3, 'live', $4, {version}, $5, now, coalesce(now + $6::float8 * interval '1 second', 'infinity'), now
 FROM (SELECT clock_timestamp() AS now) clock
 ON CONFLICT (name) DO UPDATE SET life = excluded.life, proof = excluded.proof, standing = 'live', address = '',
-  forward = '', version = excluded.version, position = excluded.position, beat_at = excluded.beat_at,
-  expires_at = excluded.expires_at, steady_since = excluded.steady_since
+  forward = '', version = excluded.version, knows = excluded.knows, position = excluded.position,
+  beat_at = excluded.beat_at, expires_at = excluded.expires_at, steady_since = excluded.steady_since
 """
 
+# A member that starts says beforehand that it is busy for longer than its leases last. It is not steady for that. Nor
+# is whoever has missed a beat: half of a lease's time is two of them. The database may have been away, and then others
+# have been silent for longer than this one, which sent its last beat a moment after theirs.
 BEAT: Final = """
 UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3::float8 * interval '1 second',
   position = greatest(position, $4),
-  steady_since = CASE WHEN expires_at < clock.now OR beat_at > clock.now THEN clock.now ELSE steady_since END
+  steady_since = CASE WHEN least(expires_at, beat_at + $5::float8 / 2 * interval '1 second') < clock.now
+    OR beat_at > clock.now THEN clock.now ELSE steady_since END
 FROM (SELECT clock_timestamp() AS now) clock
 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING extract(epoch FROM clock_timestamp())::float8
 """
@@ -326,12 +385,24 @@ PUBLISH: Final = """
 UPDATE {schema}.members SET address = $3, forward = $4 WHERE name = $1 AND life = $2 AND standing <> 'gone' RETURNING 1
 """
 MEMBERS: Final = """
-SELECT name, life, standing, address, forward, version, position, {overdue},
-  greatest(extract(epoch FROM now - beat_at), 0)::float8
-FROM {schema}.members other, (SELECT clock_timestamp() AS now, $2::float8 AS ttl_s) clock
-WHERE name <> '*' ORDER BY standing = 'gone', name LIMIT $1
+SELECT other.name, other.life, other.standing, other.address, other.forward, other.version, other.position, {overdue},
+  greatest(extract(epoch FROM clock.now - other.beat_at), 0)::float8, other.knows, m.version, m.required
+FROM {schema}.members other, {schema}.meta m, (SELECT clock_timestamp() AS now, $2::float8 AS ttl_s) clock
+WHERE other.name <> '*' ORDER BY other.standing = 'gone', other.name LIMIT $1
 """.replace("{overdue}", _OVERDUE)
-EXPEL: Final = "SELECT {schema}.expel($1, $2, $3, $4, $5)"
+# Whether the other one has lived is read under the locks that the function takes as well, in the same order. So of two
+# that declare it gone at once, the second one waits, and reads that it is. Whoever has missed a beat asks in vain: the
+# database may have been away for all, and be back for this one first.
+EXPEL: Final = """
+WITH pair AS MATERIALIZED (
+  SELECT name, life, standing, beat_at FROM {schema}.members WHERE name IN ($1, $3) ORDER BY name FOR UPDATE
+), known AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE name = $3 AND life = $4 AND standing <> 'gone') > 0 AS lived,
+    bool_or(name = $1 AND beat_at + $5::float8 / 2 * interval '1 second' >= clock_timestamp()) AS heard
+  FROM pair
+)
+SELECT CASE WHEN heard THEN {schema}.expel($1, $2, $3, $4, $5) ELSE NOT lived END, lived FROM known
+"""
 NOTIFY: Final = "SELECT pg_notify($1, $2)"
 
 

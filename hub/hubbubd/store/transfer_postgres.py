@@ -80,7 +80,7 @@ async def held_database(url: str, schema: str, password: str | None) -> AsyncGen
                 raise StoreLocked(f"the store {held.name} is in use by a hub; stop it, or name another schema")
             if await held.exists():
                 async with link.transaction():
-                    await database.migrate(link)
+                    await database.migrate(link, alone=True)
                 # A hub that had the store, and has lost its connection, keeps nothing more when it is back.
                 await link.execute(database.sql(sql.ALL_GONE), "")
         yield held
@@ -130,7 +130,8 @@ class HeldDatabase:
         """Fill the store in one transaction. Raises StoreUnavailable."""
         with _explained(self.name):
             async with self._link.transaction():
-                await self._database.migrate(self._link)
+                await self._database.migrate(self._link, alone=True)
+                await self._database.require(self._link, alone=True)
                 yield _Filling(self._database, self._link)
                 finish = self._database.sql(_FINISH)
                 await self._link.execute(finish, secrets.token_hex(8), extent.revision, extent.compacted)

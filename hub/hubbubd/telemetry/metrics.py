@@ -19,7 +19,10 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric by its OpenTelemetry name; `unit` is in UCUM. `buckets` are a histogram's upper bounds."""
+    """One metric by its OpenTelemetry name; `unit` is in UCUM. `buckets` are a histogram's upper bounds.
+
+    `whole` is a gauge of which each member of a fleet shows the number of all: added up, it is a multiple.
+    """
 
     name: str
     shape: Shape
@@ -27,6 +30,7 @@ class Metric:
     about: str
     attributes: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    whole: bool = False
 
 
 # Bounds of buckets, in seconds: servers take parts of a second to minutes, people seconds to a day, disks parts of a
@@ -82,6 +86,7 @@ SERVERS: Final = Metric(
     unit="{server}",
     about="Servers, by the state of their connection.",
     attributes=("state",),
+    whole=True,
 )
 SERVERS_AWAY: Final = Metric(
     name="hubbub.servers.away",
@@ -89,6 +94,7 @@ SERVERS_AWAY: Final = Metric(
     unit="{server}",
     about="Servers that are wanted and not connected, by whether the hub has given up on them.",
     attributes=("gave_up",),
+    whole=True,
 )
 SERVER_CONNECTED: Final = Metric(
     name="hubbub.server.connected",
@@ -96,6 +102,7 @@ SERVER_CONNECTED: Final = Metric(
     unit="",
     about="Of each wanted server: 1 while it is connected, else 0.",
     attributes=("server",),
+    whole=True,
 )
 RECONNECTS: Final = Metric(
     name="hubbub.server.reconnects",
@@ -104,7 +111,11 @@ RECONNECTS: Final = Metric(
     about="Connections that were made again after one was lost.",
 )
 QUEUE_DEPTH: Final = Metric(
-    name="hubbub.queue.depth", shape=Shape.GAUGE, unit="{call}", about="Calls that wait for their turn, of all servers."
+    name="hubbub.queue.depth",
+    shape=Shape.GAUGE,
+    unit="{call}",
+    about="Calls that wait for their turn, of all servers.",
+    whole=True,
 )
 QUEUE_WAIT: Final = Metric(
     name="hubbub.queue.wait",
@@ -119,6 +130,7 @@ PENDING: Final = Metric(
     unit="{request}",
     about="Pending requests that are open.",
     attributes=("kind",),
+    whole=True,
 )
 OLDEST: Final = Metric(
     name="hubbub.requests.oldest_age",
@@ -126,6 +138,7 @@ OLDEST: Final = Metric(
     unit="s",
     about="How long the oldest pending request that is open has waited; 0 when there is none.",
     attributes=("kind",),
+    whole=True,
 )
 TIME_TO_ANSWER: Final = Metric(
     name="hubbub.requests.time_to_answer",
@@ -173,6 +186,18 @@ STORE_COMMIT: Final = Metric(
     about="How long whoever commits to the store waits until the commit is durable.",
     buckets=_DISK_S,
 )
+STORE_UNKNOWN: Final = Metric(
+    name="hubbub.store.commits.unknown",
+    shape=Shape.COUNTER,
+    unit="{commit}",
+    about="Attempts to commit that the database did not answer in time: whether it has kept them shows later.",
+)
+STORE_RECONNECTS: Final = Metric(
+    name="hubbub.store.reconnects",
+    shape=Shape.COUNTER,
+    unit="{connection}",
+    about="Connections for commits made again after one to the database was lost, in this life of a member.",
+)
 FORWARD: Final = Metric(
     name="hubbub.fleet.forward.duration",
     shape=Shape.HISTOGRAM,
@@ -194,12 +219,17 @@ FLEET_MEMBERS: Final = Metric(
     unit="{member}",
     about="Members of the fleet, as this one sees them.",
     attributes=("state",),
+    whole=True,
 )
 FLEET_OWNED: Final = Metric(
     name="hubbub.fleet.owned", shape=Shape.GAUGE, unit="{server}", about="Servers that this member has."
 )
 FLEET_UNOWNED: Final = Metric(
-    name="hubbub.fleet.unowned", shape=Shape.GAUGE, unit="{server}", about="Servers that no member has."
+    name="hubbub.fleet.unowned",
+    shape=Shape.GAUGE,
+    unit="{server}",
+    about="Servers that no member has.",
+    whole=True,
 )
 FLEET_TAKEOVERS: Final = Metric(
     name="hubbub.fleet.takeovers",
@@ -232,7 +262,7 @@ FLEET_LOST: Final = Metric(
     name="hubbub.fleet.fenced",
     shape=Shape.COUNTER,
     unit="{life}",
-    about="Times that this member was declared gone while it ran, and has started anew.",
+    about="Times that this member has started anew: it was declared gone, or the database had lost history.",
 )
 FLEET_CLOCK: Final = Metric(
     name="hubbub.fleet.clock.offset",

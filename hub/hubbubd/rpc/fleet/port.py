@@ -15,7 +15,7 @@ from hubbubd.rpc.fleet.changes import Changes, ended
 from hubbubd.rpc.fleet.forwarding import Forwarding
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
-from hubbubd.rpc.fleet.service import URI_NAME, FleetService
+from hubbubd.rpc.fleet.service import FleetService
 from hubbubd.rpc.methods import RpcSettings, rpcs
 from hubbubd.rpc.server import MAX_RPCS, servicers
 from hubbubd.rpc.tls import grpc_credentials
@@ -39,7 +39,7 @@ class FleetPort:
         self._most_bytes = 4 * max_message_bytes + 64 * 1024
         self._server = grpc.aio.server(options=self._options(), maximum_concurrent_rpcs=MAX_RPCS)
         try:
-            _check_names(settings)
+            settings.check_certificate()
             self._peers = Peers(settings.tls, self._most_bytes)
             bound = listening.bind(self._server, settings.listen, grpc_credentials(settings.tls))
         except ConfigError as exc:
@@ -95,22 +95,3 @@ class FleetPort:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
         ]
-
-
-def _check_names(settings: FleetSettings) -> None:
-    """Raise ConfigError unless the certificate has the member's names."""
-    from cryptography import x509
-
-    settings.tls.read()
-    certificate = x509.load_pem_x509_certificates(settings.cert.read_bytes())[0]
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        names = x509.SubjectAlternativeName([])
-    uri, host = f"{URI_NAME}{settings.name}", settings.name
-    if uri not in names.get_values_for_type(x509.UniformResourceIdentifier) or host not in names.get_values_for_type(
-        x509.DNSName
-    ):
-        raise ConfigError(
-            "tls_cert", f"{settings.cert} is not this member's: it needs the URI name {uri} and the DNS name {host}"
-        )

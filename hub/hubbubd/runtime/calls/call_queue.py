@@ -15,7 +15,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call, CallClock, CallState
-from hubbubd.core.inbox import CauseSource, PendingRequest
+from hubbubd.core.inbox import CauseSource
 from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
 from hubbubd.deadline import Deadline
@@ -245,14 +245,9 @@ class ServerQueue:
         candidates = self.candidates()
         return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
 
-    def certain(self, request: PendingRequest) -> bool:
-        """Return whether a request is certainly caused by a call of its principal.
-
-        The wire says so; or nobody else has called over this connection, so that it can be nobody else's.
-        """
-        if request.cause_source is not CauseSource.INFERRED:
-            return request.cause_source is CauseSource.WIRE
-        return request.principal is not None and self._callers == {request.principal}
+    def alone(self, principal: str) -> bool:
+        """Return whether nobody else has called over this connection."""
+        return self._callers == {principal}
 
     def candidates(self) -> list[ActiveCall]:
         """Return the calls that may have caused a request which does not name its cause, oldest first."""

@@ -18,7 +18,6 @@ from hubbubd.core import calls as core
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox import CauseSource, PendingRequest
 from hubbubd.core.server import QueueCounts
 from hubbubd.core.tool_policy import denied
 from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
@@ -151,13 +150,6 @@ class Calls:
     def listen(self, call_id: str, tell: Callable[[Call, object], None]) -> AbstractContextManager[None]:
         """Tell of each change, progress and log event of one call during the block, whoever made the call."""
         return self._table.feed.listen(call_id, tell)
-
-    def certain(self, request: PendingRequest) -> bool:
-        """Return whether a request is certainly caused by a call of its principal, and by nobody else's."""
-        if self.elsewhere is not None and self.elsewhere.has(request.server):
-            return request.cause_source is CauseSource.WIRE  # who else calls there, only that member knows
-        queue = self._queues.get(request.server)
-        return queue is not None and queue.certain(request)
 
     def task_support(self, server: str, tool: str) -> str | None:
         """Return whether a call of a tool may be requested as a task, as the connected server says; None for no."""

@@ -23,7 +23,7 @@ import structlog
 from hubbubd.errors import Aborted, Unavailable, UnknownOutcome
 from hubbubd.runtime.records.health import RETRY_S, Health
 from hubbubd.runtime.records.steps import Step
-from hubbubd.runtime.records.table import Change, Stored, Table
+from hubbubd.runtime.records.table import ABSENT, Change, Stored, Table
 from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Store, StoreUnavailable, Write
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter
@@ -70,6 +70,8 @@ class Ledger:
         self._by_noun = {table.noun: table for table in tables}
         self._flushing = anyio.Lock(fast_acquire=True)
         self._due = anyio.Event()
+        self.unknown = 0
+        """Attempts to commit whose outcome was not known in time."""
         self._writing = 0
         self._written = anyio.Event()
         self.health = Health(store)
@@ -102,10 +104,19 @@ class Ledger:
         Commits under way have ended by then. Raises Unavailable.
         """
         known = table.change(record_id, None)
+        return await self._holds(Guard(known.key, known.expected))
+
+    async def catch_up(self) -> None:
+        """Hear of all that others have committed until now. Raises Unavailable."""
+        await self._holds(Guard("", ABSENT))
+
+    async def _holds(self, guard: Guard) -> bool:
         try:
-            await self.store.commit((), [Guard(known.key, known.expected)])
+            await self.store.commit((), [guard])
         except Conflict:
             return False
+        except ValueError:  # no store has such a key
+            return True
         except StoreUnavailable as exc:
             raise Unavailable(f"nothing was changed: {exc}", reason="STORE_UNAVAILABLE") from exc
         return True
@@ -137,11 +148,14 @@ class Ledger:
 
     async def _durable(self, changes: Sequence[Change[Any]]) -> None:
         writes = [self._write(change) for change in changes]
-        guards = [Guard(change.key, change.expected) for change in changes]
+        guards = [Guard(write.key, change.expected) for write, change in zip(writes, changes, strict=True)]
         begun = time.perf_counter()
         self._writing += 1
         try:
             await self.store.commit(writes, guards)
+        except OutcomeUnknown:
+            self.unknown += 1
+            raise
         finally:
             self._writing -= 1
             self._written.set()

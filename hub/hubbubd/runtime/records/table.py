@@ -8,7 +8,8 @@ What waits are steps, not states. When the store has something else than they we
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import structlog
@@ -20,7 +21,7 @@ from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
 from hubbubd.runtime.records.steps import FEW, Step, Waiting
-from hubbubd.store import Commit, Snapshot, Store
+from hubbubd.store import Commit, Entry, Snapshot, Store
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class Change(Generic[T]):
         return self.table.prefix + self.id
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stored:
     """The content of the store at the start, and the limit that all its watchers share (`door`)."""
 
@@ -93,6 +94,14 @@ class Stored:
             stop_listening()
             raise
         return cls(store.id, snapshot, oldest, door, since=since, stop_listening=stop_listening)
+
+    @cached_property
+    def entries(self) -> dict[str, list[Entry]]:
+        """The records by noun, each in the order of their last change."""
+        entries: dict[str, list[Entry]] = {}
+        for entry in sorted(self.snapshot.entries, key=attrgetter("revision")):
+            entries.setdefault(entry.key.partition("/")[0], []).append(entry)
+        return entries
 
     def hand_over(self, listener: Callable[[Commit], None]) -> None:
         """Call the listener, which follows the store from now on, with what it has missed."""
@@ -139,7 +148,7 @@ class Table(Generic[T]):
         self._committing: dict[str, int] = {}
         self._unsure = set[str]()
         """Ids of records of which a commit may still happen that was given up."""
-        self._load(stored.snapshot)
+        self._load(stored)
 
     def get(self, record_id: str) -> T:
         """Return a record as it is now. Raises NotFound."""
@@ -221,13 +230,10 @@ class Table(Generic[T]):
         """Encode a record for the store. Lone surrogates become U+FFFD."""
         return mending.write(self.adapter, record)
 
-    def _load(self, snapshot: Snapshot) -> None:
-        rows = [
-            (e.revision, e.key[len(self.prefix) :], e.value) for e in snapshot.entries if e.key.startswith(self.prefix)
-        ]
-        for revision, record_id, value in sorted(rows, key=lambda row: row[0]):
-            self._take_up(revision, record_id, value)
-        for key, revision in snapshot.deleted:
+    def _load(self, stored: Stored) -> None:
+        for entry in stored.entries.get(self.noun, ()):
+            self._take_up(entry.revision, entry.key[len(self.prefix) :], entry.value)
+        for key, revision in stored.snapshot.deleted:
             if key.startswith(self.prefix):
                 self._deleted[key[len(self.prefix) :]] = revision
         self._forget_deletions()
@@ -341,12 +347,13 @@ class Table(Generic[T]):
 
     def wait(self, record_id: str, step: Step[T]) -> bool:
         """Let a step wait for write-behind; return False if it has nothing to do."""
-        before = self.record(record_id)
+        waiting, row = self._later.get(record_id), self._rows.get(record_id)
+        recorded = None if row is None else row.record
+        before = recorded if waiting is None else waiting.record
         after = step(before)
         if after is before:
             return False
         self._newest_step += 1
-        waiting = self._later.get(record_id)
         if waiting is None:
             self._later[record_id] = Waiting([(self._newest_step, step)], after)
         else:
@@ -354,8 +361,7 @@ class Table(Generic[T]):
             waiting.steps.append((self._newest_step, step))
             # A commit that is under way contains some of the steps, and not the last.
             if len(waiting.steps) > FEW and record_id not in self._committing:
-                row = self._rows.get(record_id)
-                waiting.join(None if row is None else row.record, sure=record_id not in self._unsure)
+                waiting.join(recorded, sure=record_id not in self._unsure)
         self._by_age.put(record_id, after)
         return True
 

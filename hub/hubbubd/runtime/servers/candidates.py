@@ -36,7 +36,8 @@ class Candidates:
     def waits(self, server: str) -> float | None:
         """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
 
-        A server of files belongs where a file has it, one that starts a command belongs where it was added.
+        A server of files belongs where a file has it. One that starts a command, or needs the trust of a machine's
+        owner, belongs where it was added.
         """
         record, config = self._table.record(server), self._configured().get(server)
         if config is not None:
@@ -49,10 +50,11 @@ class Candidates:
         return 0.0 if self._confining.admits(record) else None
 
     def home(self, server: str) -> str:
-        """Return the only member that may have a server: where it was added, if it starts a command; else empty."""
+        """Return the only member that may have a server: where it was added, if it is bound to that; else empty."""
         record = self._table.record(server)
-        alone = record is not None and record.source == "api" and record.config.transport == "stdio"
-        return record.home if record is not None and alone else ""
+        if record is None or record.source == "file":
+            return ""
+        return record.home if record.config.transport == "stdio" or self._confining.needs_trust(record) else ""
 
     def idle(self, server: str) -> bool:
         """Return whether no call of a server is under way."""

@@ -34,4 +34,4 @@ def lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
 def afresh(record: ServerRecord) -> ServerRecord:
     """Return a server's record without what its connection has told."""
     known = new_record(record.config, record.source, wanted=record.wanted, revision=record.revision)
-    return replace(known, roots=record.roots, trusted=record.trusted, home=record.home)
+    return replace(known, roots=record.roots, trusted=record.trusted, home=record.home, bound=record.bound)

@@ -17,13 +17,23 @@ log = structlog.get_logger(__name__)
 class Confining:
     """The settings, and the confinement that they make up."""
 
-    def __init__(self, settings: HubSettings) -> None:
+    def __init__(self, settings: HubSettings, me: str = "") -> None:
+        """`me` is this member's name; empty without a fleet."""
         self.settings = settings
+        self._me = me
         self._now = Confinement.of(settings, os.environ)
 
     def of(self, record: ServerRecord) -> Confinement | None:
         """Return what a server may do; None is everything, as for those of files."""
-        return self.trusting(record.trusted) if record.source == "api" else None
+        return self.trusting(self.trusts(record)) if record.source == "api" else None
+
+    def trusts(self, record: ServerRecord) -> bool:
+        """Return whether a server is the owner's of this machine: in a fleet it may be that of another member's."""
+        return record.trusted and (not self._me or record.home in ("", self._me))
+
+    def needs_trust(self, record: ServerRecord) -> bool:
+        """Return whether a server may be connected only where it is trusted, as far as this hub knows."""
+        return record.trusted and (record.bound or bool(self._refusal(record, trusted=False)))
 
     def trusting(self, trusted: bool) -> Confinement:
         """Return what a server of the API may do."""
@@ -31,7 +41,10 @@ class Confining:
 
     def admits(self, record: ServerRecord) -> bool:
         """Return whether a server of the API may be connected here; its record need not have its secrets."""
-        return not self.trusting(record.trusted).refusal(record.config.without_placeholders(), os.environ)
+        return not self._refusal(record, trusted=self.trusts(record))
+
+    def _refusal(self, record: ServerRecord, *, trusted: bool) -> str:
+        return self.trusting(trusted).refusal(record.config.without_placeholders(), os.environ)
 
     def adopt(self, settings: HubSettings) -> frozenset[str]:
         """Apply settings; return the names of those that changed and confine servers."""
@@ -47,8 +60,8 @@ class Confining:
 
     def concerns(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
         """Return whether a server that was confined like `before` may reach or run something else now."""
-        config, now = record.config, self.trusting(record.trusted)
-        rules = {"allow_hosts", "deny_hosts", *(("trust_local",) if record.trusted else ())}
+        config, now = record.config, self.trusting(trusted := self.trusts(record))
+        rules = {"allow_hosts", "deny_hosts", *(("trust_local",) if trusted else ())}
         moved = config.url is not None and bool(rules & {*changed})
         return before is None or moved or before.refusal(config, os.environ) != now.refusal(config, os.environ)
 

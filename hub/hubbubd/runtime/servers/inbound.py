@@ -100,7 +100,7 @@ class ServerInbound:
         task_id: str | None,
     ) -> Reply:
         pending = self._pending(request, kind, active, source, task_id)
-        if active is not None and self._queue.certain(pending) and not _declared(active, kind, request.params):
+        if active is not None and pending.certain and not _declared(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
         if self._wants_task(kind, request):
             with served(self._queue.tracer, self._name, request):
@@ -220,6 +220,7 @@ class ServerInbound:
             call_id=active.call.id if active else None,
             cause_source=source,
             candidate_call_ids=() if active or request.call_id else self._queue.candidate_ids(),
+            alone=active is not None and task_id is None and self._queue.alone(active.call.principal),
             principal=active.call.principal if active else None,
             task_id=task_id,
             trace=self._queue.tracer.begin(request.trace or (active.place if active else None), f"ask {kind}"),

@@ -38,7 +38,7 @@ OUTCOMES: Mapping[object, str] = {"accept": "accepted", "decline": "declined", "
 class Measures:
     """Metrics that follow servers, calls and pending requests; inactive while the meter is off.
 
-    Gauges show all there is, at each member. What is counted or timed is so once, where its server is.
+    Gauges show all there is, at each member (`Metric.whole`). What is counted or timed is so once, where its server is.
     """
 
     def __init__(
@@ -100,6 +100,8 @@ class Measures:
         meter.observe(metrics.WATCHERS_LAG, lambda: _one(self._backlog))
         meter.observe(metrics.WATCHERS_DROPPED, lambda: _one(door.dropped))
         meter.observe(metrics.STORE_AVAILABLE, lambda: _one(int(health.writable)))
+        meter.observe(metrics.STORE_UNKNOWN, lambda: _one(self._ledger.unknown))
+        meter.observe(metrics.STORE_RECONNECTS, lambda: _one(self._ledger.store.reconnects))
         meter.observe(metrics.LOOP_LAG, lambda: _one(self._latest_s))
         meter.observe(metrics.MEMORY, process.memory)
         meter.observe(metrics.CPU, process.cpu)

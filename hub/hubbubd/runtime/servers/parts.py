@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
+from urllib.parse import urlsplit
 
 import anyio
 import structlog
@@ -25,12 +26,18 @@ from hubbubd.runtime.servers.measures import Measures
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import Connector
 
+NOT_ALLOWED = frozenset({"HOST_NOT_ALLOWED", "VARIABLE_NOT_ALLOWED"})
+"""Codes of faults that say what only trust would allow; often the connection alone tells: by names and secrets."""
+
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class ServerParts:
-    """What the hub has at run time for one server. `shown` is what of its record was last given to the table."""
+    """What the hub has at run time for one server. `shown` is what of its record was last given to the table.
+
+    `is_away` says that another member of the fleet is its home, whose owner's trust does not count here.
+    """
 
     record: ServerRecord
     queue: ServerQueue
@@ -38,6 +45,7 @@ class ServerParts:
     catalog: ServerCatalog
     _: KW_ONLY
     shown: ServerRecord | None
+    is_away: bool
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
@@ -58,7 +66,17 @@ class ServerParts:
             pid=hello.pid if hello and self.shell.link else None,
             counts=self.queue.counts(),
         )
+        if self.is_away and self.record.trusted and not self.record.bound and self._is_refused():
+            log.warning("server goes home for good: it is refused here", server=self.record.name, home=self.record.home)
+            self.record = replace(self.record, bound=True)
         return self.record
+
+    def _is_refused(self) -> bool:
+        """Return whether this member must not connect it as it is configured, wherever it leads to."""
+        fault, url = self.shell.connection.fault, self.record.config.url
+        if fault is None or fault.code not in NOT_ALLOWED:
+            return False
+        return "host" not in fault.details or (url is not None and fault.details["host"] == urlsplit(url).hostname)
 
 
 class Assembly:
@@ -83,8 +101,11 @@ class Assembly:
         clock: Clock,
         background: Background,
         may_act: Callable[[], bool],
+        me: str,
     ) -> None:
+        """`me` is this member's name; empty without a fleet."""
         self._may_act = may_act
+        self._me = me
         self._connector = connector
         self._inbox = inbox
         self._calls = calls
@@ -148,7 +169,8 @@ class Assembly:
             background=self._background,
             may_act=self._may_act,
         )
-        return ServerParts(record, queue, shell, catalog, shown=shown)
+        is_away = bool(self._me) and record.home not in ("", self._me)
+        return ServerParts(record, queue, shell, catalog, shown=shown, is_away=is_away)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
         """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.

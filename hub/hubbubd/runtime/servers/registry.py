@@ -75,7 +75,7 @@ class Servers:
         self._secrets = secrets
         self._audit = audit
         self._background = background
-        self._confining = Confining(settings)
+        self._confining = Confining(settings, ownership.me)
         self._ownership = ownership
         self._configured: Mapping[str, ServerConfig] = {}
         self._running = Running(
@@ -298,19 +298,21 @@ class Servers:
         name, how, expected, trust = about
         before = self._changeable(name, expected)
         config = how(before.config)
-        trusted = trust(before.trusted)
+        held = self._confining.trusts(before)
+        trusted = trust(held)
+        home = self._ownership.me if trusted else before.home
         self._confining.trusting(trusted).check(config, os.environ)
         roots = lasting_roots(before, config)
         revision = following(self._table.feed.revision, before)
         await self._secrets.keep(config)
         try:
             changes = {"config": config, "fingerprint": config.fingerprint, "roots": roots, "trusted": trusted}
-            await self._write(name, revision=revision, **changes)
+            await self._write(name, revision=revision, home=home, bound=False, **changes)
         except HubError:
             await self._secrets.keep(before.config)
             raise
-        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted, home=before.home)
-        moved = trusted is not before.trusted and config.url is not None  # other hosts may be reached
+        record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted, home=home)
+        moved = trusted is not held and config.url is not None  # other hosts may be reached
         await self._running.become(replace(record, roots=roots), "its configuration was changed", anew=moved)
         return self.get(name)
 
