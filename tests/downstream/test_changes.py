@@ -1,6 +1,8 @@
 """What hosts are told of changed lists, over a session's own stream and in answer to `subscriptions/listen`."""
 
+import gc
 from typing import Any
+from weakref import ref
 
 import anyio
 import pytest
@@ -275,3 +277,22 @@ async def test_what_a_server_listed_is_expected_of_it_after_a_restart(world: Wor
         host = Place(hub, world).new()
         assert (await host.ask("server/discover"))["capabilities"] == {"prompts": {"listChanged": True}}
         assert [prompt["name"] for prompt in (await host.ask("prompts/list"))["prompts"]] == ["p"]
+
+
+async def test_a_session_that_has_ended_is_freed_without_a_collection(
+    place: Opened, offers: dict[str, list[dict[str, Any]]]
+) -> None:
+    async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
+        endpoint = Endpoint(at.hub, Transparent(at.hub, "one"), handles(at.hub))
+        session = Session(Host(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
+        await session.standing.set_level("info")
+        at.peer.link.tell(changed("tools"))
+        await settle(2)
+        freed = [ref(each) for each in (session, session.standing, session.standing.resources)]
+        gc.disable()
+        try:
+            session.end()
+            del session
+            assert [each() for each in freed] == [None, None, None]
+        finally:
+            gc.enable()

@@ -22,6 +22,10 @@ Who = Callable[[], Principal]
 """Returns the principal of a host, with what it may do now."""
 
 
+def nobody(*_: object) -> None:
+    """Be told in place of a host that is gone: without references in a circle its memory is free at once."""
+
+
 class ListChanges:
     """Tells when lists of a view have changed, by the method of the notification: not more than one per QUIET_S.
 
@@ -42,6 +46,7 @@ class ListChanges:
     def close(self) -> None:
         """Tell nothing more."""
         self._stop()
+        self._stop = self._tell = nobody
         for timer in self._timers.values():
             timer.cancel()
 
@@ -113,6 +118,7 @@ class WatchedResources:
 
     def close(self) -> None:
         """Tell of none any more."""
+        self._tell = nobody
         for uri in list(self._held):
             self.remove(uri)
 

@@ -8,7 +8,7 @@ from hubbubd import payload
 from hubbubd.core.catalog import SOURCES, Kind
 from hubbubd.core.log_levels import USUAL, reaches
 from hubbubd.downstream import messages
-from hubbubd.downstream.changes import ListChanges, WatchedResources, Who
+from hubbubd.downstream.changes import ListChanges, WatchedResources, Who, nobody
 from hubbubd.downstream.profiles import View
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
@@ -61,6 +61,7 @@ class Standing:
         self._closed = True
         self._stop()
         self._stop_following()
+        self._stop = self._stop_following = self._tell = nobody
         self._changes.close()
         self.resources.close()
         for server in self._leveled:
