@@ -40,9 +40,12 @@ class Collector(Protocol):
 
 
 class Garbage:
-    """Follows the full collections of a process; `now` is in seconds, from any beginning."""
+    """Follows the full collections of a process.
 
-    def __init__(self, collector: Collector = gc, now: Callable[[], float] = time.perf_counter) -> None:
+    `now` is in seconds of the processor: beside other load a short collection takes long, and is short all the same.
+    """
+
+    def __init__(self, collector: Collector = gc, now: Callable[[], float] = time.process_time) -> None:
         self._collector = collector
         self._now = now
         self._began = 0.0

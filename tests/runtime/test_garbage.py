@@ -1,7 +1,11 @@
 """Full collections look at what is new; at everything they look seldom, and only once there is more of it."""
 
+import time
 from dataclasses import dataclass
 
+import pytest
+
+from hubbubd import garbage
 from hubbubd.garbage import GROWTH, REST, Garbage
 
 FULL = 2
@@ -50,6 +54,16 @@ def test_what_a_full_collection_has_left_is_not_looked_at_by_the_next_one() -> N
 def test_what_a_short_one_has_left_is_looked_at_again_since_it_may_become_garbage() -> None:
     heap = Heap(new=1_000)
     assert [heap.collect(), heap.collect(), heap.permanent] == [1_000, 1_000, 0]
+
+
+def test_a_short_one_that_waited_for_a_processor_is_still_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "SHORT_S", 0.01)
+    heap = Heap(new=1_000)
+    follows = Garbage(heap)
+    follows.follow("start", {"generation": FULL})
+    time.sleep(0.02)
+    follows.follow("stop", {"generation": FULL})
+    assert heap.permanent == 0
 
 
 def test_everything_is_looked_at_again_after_a_rest_and_once_it_has_grown() -> None:
