@@ -116,6 +116,20 @@ async def test_a_change_that_is_told_is_fetched(world: World) -> None:
         assert names(hub) == [b'{"name":"a"}', b'{"name":"b"}']
 
 
+async def test_a_list_is_stale_until_a_change_that_was_told_during_its_fetch_is_fetched(world: World) -> None:
+    shelf = Shelf(world.peer)
+    shelf.gate = anyio.Event()
+    async with world.hub(server()) as hub:
+        await until(lambda: shelf.running)
+        world.peer.link.tell(TOOLS_CHANGED)
+        shelf.names.append("a")
+        shelf.gate.set()
+        await until(lambda: tools(hub).count == 1)
+        assert freshness(hub) == {Kind.TOOL: Freshness.STALE}
+        await fresh(hub)
+    assert len(world.peer.fetches) == 2
+
+
 async def test_a_storm_of_notifications_costs_one_fetch_that_runs_and_one_that_waits(world: World) -> None:
     shelf = Shelf(world.peer, "a")
     async with world.hub(server()) as hub:

@@ -324,6 +324,8 @@ class ServerCatalog:
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
             record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
+            if self._due[kind] < math.inf:
+                record = core.outdated(record)  # it was made due meanwhile: it may be another by now
             self._catalog.put(record, tuple(outcome.entries), announced=announced)
         else:
             self._announced |= {kind} if announced else set()
@@ -339,7 +341,6 @@ class ServerCatalog:
         again = started - self._quiet_until.get(kind, -math.inf) < QUIET_S  # began as soon as the debounce allowed
         self._quiet_s[kind] = min(2 * self._quiet_s[kind], LONGEST_QUIET_S) if again else QUIET_S
         self._quiet_until[kind] = now + max(self._quiet_s[kind], now - started)
-        # A notification or refresh may have made it due meanwhile.
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
         self._want([kind], now + core.next_fetch(record, stamp, told=kind in self._tells) - stamp)
 
