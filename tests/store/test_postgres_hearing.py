@@ -164,16 +164,16 @@ async def test_a_notice_of_a_revision_that_never_comes_costs_one_look(
     await b.reaches(1)
     await b.store.commit([Write("x", b"")])
     await a.reaches(2)  # now both hear notices
-    looks.clear()
     for text in ("9" * 30, "9" * 9):
+        looks.clear()
         await ask("SELECT pg_notify($1, $2)", schema, text)
-    async with asyncio.timeout(LIMIT_S):
-        while len(set(looks)) < 2:
-            await asyncio.sleep(0.002)
-    for number in range(30):
-        await b.store.commit([Write("x", b"%d" % number)])
-    await a.reaches(32)
-    assert looks.count("b") == 1
+        async with asyncio.timeout(LIMIT_S):
+            while len(set(looks)) < 2:
+                await asyncio.sleep(0.002)
+        for number in range(30):
+            await b.store.commit([Write("x", b"%d" % number)])
+        await a.reaches(b.store.revision)
+        assert looks.count("b") == 1
 
 
 async def test_a_snapshot_has_what_others_committed_and_is_not_ahead_of_listeners(enter: Open):
