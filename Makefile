@@ -56,7 +56,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium pictures views constraints first-contact wheels clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact wheels clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -79,7 +79,7 @@ test-all:
 
 # What `make test` leaves out. Leases are short in a storm, so it has the machine for itself.
 STORM = tests/fleet/test_storm.py
-test-rest: $(VENV)/dev.stamp mcp1 check-page peers chromium deploy-tools go-tools
+test-rest: $(VENV)/dev.stamp mcp1 check-page peers chromium shells deploy-tools go-tools
 	$(BIN)/pytest $(IN_PARALLEL) -m whole --ignore $(STORM) $(ARGS)
 	$(BIN)/pytest $(STORM)
 
@@ -287,6 +287,12 @@ chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } || \
 	  { echo "The browser tests need chromium. Debian: apt-get install chromium" >&2; exit 1; }
+
+# Those that the completion of commands is tried in, beside bash.
+shells:
+	@{ command -v fish && command -v zsh; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends fish zsh; } || \
+	  echo "Tests of completion in a shell that is not there are skipped. Debian: apt-get install fish zsh" >&2
 
 # The documents as a site: open .site/index.html. A warning, such as a dead link, is an error: so not with --quiet, which
 # drops warnings before they are counted.
