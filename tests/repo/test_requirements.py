@@ -1,8 +1,11 @@
-"""What the image installs is pinned with hashes, and as it is tested."""
+"""What is tested installs on every Python that is supported; what the image installs is that, pinned with hashes."""
 
 import re
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 HASHED = re.compile(r"^([\w.-]+)==([^\s;\\]+)[^\n]*?((?:\\\n +--hash=sha256:[0-9a-f]{64} ?)+)$", re.MULTILINE)
@@ -30,6 +33,15 @@ def test_every_line_of_the_list_has_a_version_and_hashes_and_no_address() -> Non
 def test_the_list_has_the_versions_that_are_tested() -> None:
     tested = pinned()
     assert {name: tested.get(name) for name in HASHES} == HASHES
+
+
+def test_every_version_that_is_tested_installs_on_the_oldest_python() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    there = {plain(each.name): str(each.metadata.json.get("requires_python", "")) for each in distributions()}
+    needs = {name: there[name] for name in pinned() if name in there}
+    assert needs
+    assert {name: need for name, need in needs.items() if not SpecifierSet(need).contains(oldest)} == {}
 
 
 def test_everything_that_the_image_needs_is_in_the_list_and_what_builds_the_package_too() -> None:
