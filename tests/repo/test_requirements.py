@@ -1,14 +1,23 @@
 """What is tested installs on every Python that is supported; what the image installs is that, pinned with hashes."""
 
+import json
 import re
+import subprocess
+import sys
 import tomllib
-from importlib.metadata import distributions
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parents[2]
 HASHED = re.compile(r"^([\w.-]+)==([^\s;\\]+)[^\n]*?((?:\\\n +--hash=sha256:[0-9a-f]{64} ?)+)$", re.MULTILINE)
+PYTHONS = """
+import json
+from importlib.metadata import distributions
+print(json.dumps({each.name: each.metadata["Requires-Python"] or "" for each in distributions()}))
+"""
 EXTRAS = ("connect", "fleet", "postgres", "telemetry", "web")
 
 
@@ -35,13 +44,31 @@ def test_the_list_has_the_versions_that_are_tested() -> None:
     assert {name: tested.get(name) for name in HASHES} == HASHES
 
 
-def test_every_version_that_is_tested_installs_on_the_oldest_python() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    oldest = project["requires-python"].removeprefix(">=") + ".0"
-    there = {plain(each.name): str(each.metadata.json.get("requires_python", "")) for each in distributions()}
-    needs = {name: there[name] for name in pinned() if name in there}
-    assert needs
-    assert {name: need for name, need in needs.items() if not SpecifierSet(need).contains(oldest)} == {}
+def admit(python: str) -> dict[str, str]:
+    """What the distributions in the environment of an interpreter say of the Pythons that they run on."""
+    done = subprocess.run([python, "-c", PYTHONS], capture_output=True, check=True, text=True, timeout=60)
+    return {plain(name): need for name, need in json.loads(done.stdout).items()}
+
+
+def refuse(pythons: Mapping[str, str]) -> dict[str, str]:
+    """Those that do not run on the oldest Python that the hub runs on."""
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    assert pythons
+    return {name: need for name, need in pythons.items() if not SpecifierSet(need).contains(f"{oldest}.0")}
+
+
+@pytest.mark.usefixtures("processes")
+def test_what_is_tested_installs_on_the_oldest_python() -> None:
+    names = pinned()
+    assert refuse({name: need for name, need in admit(sys.executable).items() if name in names}) == {}
+
+
+def test_the_demo_installs_on_the_oldest_python(mcp1_python: str) -> None:
+    assert refuse(admit(mcp1_python)) == {}
+
+
+def test_the_hosts_of_tests_install_on_the_oldest_python(hosts_python: str) -> None:
+    assert refuse(admit(hosts_python)) == {}
 
 
 def test_everything_that_the_image_needs_is_in_the_list_and_what_builds_the_package_too() -> None:
