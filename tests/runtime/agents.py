@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import anyio
+from anyio.abc import TaskGroup
 
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
@@ -11,7 +12,10 @@ from hubbubd.errors import Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import Assigned, Over, Worker
 
+from .conftest import FORM, World, open_requests, until
+
 YES = Accept({"name": "x"})
+ANY = RequestFilter()
 
 
 @dataclass
@@ -45,3 +49,19 @@ class Agent:
     async def answer(self, hub: Hub, request_id: str) -> PendingRequest:
         claim = self.mine[request_id].claim
         return await hub.inbox.answer(request_id, YES, self.name, answer_id=None, claim_id=claim and claim.id)
+
+
+async def join(tasks: TaskGroup, hub: Hub, name: str, capacity: int = 1, chosen: RequestFilter = ANY) -> Agent:
+    """A worker whose stream is open."""
+    agent = Agent(name)
+    tasks.start_soon(agent.run, hub, chosen, capacity)
+    await until(lambda: agent.worker is not None)
+    return agent
+
+
+async def ask(world: World, hub: Hub, count: int = 1, *, params: dict = FORM, method: str = "elicitation/create"):
+    """Has the server ask so many questions that belong to no call."""
+    before = len(open_requests(hub))
+    for _ in range(count):
+        world.peer.link.ask(method, params)
+    await until(lambda: len(open_requests(hub)) == before + count)

@@ -1,28 +1,20 @@
 """Workers: each request goes to exactly one that is ready."""
 
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import RequestEventType, RequestKind, RequestState
+from hubbubd.core.inbox import PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.errors import FailedPrecondition, ResourceExhausted
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import ReplyError
 
-from .agents import YES, Agent
+from .agents import ANY, YES, ask, join
 from .conftest import FORM, SAMPLING, World, open_requests, server, settle, until
-
-ANY = RequestFilter()
-
-
-async def join(tasks: TaskGroup, hub: Hub, name: str, capacity: int = 1, chosen: RequestFilter = ANY) -> Agent:
-    agent = Agent(name)
-    tasks.start_soon(agent.run, hub, chosen, capacity)
-    await until(lambda: agent.worker is not None)
-    return agent
 
 
 @pytest.fixture
@@ -30,13 +22,6 @@ async def tasks():
     async with anyio.create_task_group() as group:
         yield group
         group.cancel_scope.cancel()
-
-
-async def ask(world: World, hub: Hub, count: int = 1, *, params: dict = FORM, method: str = "elicitation/create"):
-    before = len(open_requests(hub))
-    for _ in range(count):
-        world.peer.link.ask(method, params)
-    await until(lambda: len(open_requests(hub)) == before + count)
 
 
 @pytest.fixture
@@ -130,6 +115,30 @@ async def test_a_worker_gets_only_what_its_filter_lets_through(world: World, hub
     await until(lambda: agent.mine)
     await settle()
     assert [request.kind for request in agent.mine.values()] == [RequestKind.SAMPLING]
+
+
+@dataclass(frozen=True)
+class Counted(RequestFilter):
+    """A filter that notes what it was held against."""
+
+    looks: list[str] = field(default_factory=list[str], compare=False)
+
+    def matches(self, record: PendingRequest, /) -> bool:
+        self.looks.append(record.id)
+        return super().matches(record)
+
+
+async def test_a_question_costs_nothing_for_the_callers_of_other_calls(
+    world: World, hub: Hub, tasks: TaskGroup
+) -> None:
+    filters = [Counted(call_id=f"call_{number}") for number in range(20)]
+    for chosen in filters:
+        await join(tasks, hub, "caller", chosen=chosen)
+    agent = await join(tasks, hub, "a")
+    await ask(world, hub)
+    await until(lambda: agent.mine)
+    await agent.answer(hub, *agent.mine)
+    assert [chosen.looks for chosen in filters] == [[]] * 20
 
 
 async def test_what_a_worker_had_goes_to_another_when_its_stream_ends(world: World, hub: Hub, tasks: TaskGroup) -> None:

@@ -3,7 +3,8 @@
 from hubbubd.runtime.inbox.authorization import Authorizations, question
 from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.inbox.tasks import Notify, ReceiverTasks, Tasks
-from hubbubd.runtime.inbox.work import MAX_CAPACITY, Assigned, Over, Step, Work, Worker
+from hubbubd.runtime.inbox.work import MAX_CAPACITY, Work
+from hubbubd.runtime.inbox.workers import Assigned, Over, Step, Worker
 
 __all__ = [
     "MAX_CAPACITY",

@@ -8,11 +8,9 @@ goes to another worker; after a restart the hub drops all workers' claims.
 """
 
 import secrets
-from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass, field
 
 import anyio
 
@@ -24,7 +22,8 @@ from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.records import BOOKMARK_S, Pulse, Table, WatcherLimit
+from hubbubd.runtime.inbox.workers import Assigned, Over, Step, Worker, Workers
+from hubbubd.runtime.records import BOOKMARK_S, Table, WatcherLimit
 
 MAX_CAPACITY = 100
 """The most requests one worker may hold."""
@@ -37,63 +36,6 @@ FLEET_CLAIM_S = 30.0
 
 RETRY_S = 1.0
 """Seconds before a request is offered again after the store refused the claim."""
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The request is assigned to this worker; the answer needs its claim's id."""
-
-    request: PendingRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """The request is no longer assigned to this worker."""
-
-    id: str
-    state: RequestState
-
-
-Step = Assigned | Over | None
-"""A step of a worker's stream; None is a keep-alive."""
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """One stream of an agent, or one call whose caller answers. `standing` tells whether its credential is still valid.
-
-    `held` are its requests, with None while the claim is being committed. `hear` gets each step; without it the steps
-    wait until they are read.
-    """
-
-    principal: str
-    filter: RequestFilter
-    capacity: int
-    standing: Callable[[], bool] = lambda: True
-    _: KW_ONLY
-    hear: Callable[[Assigned | Over], None] | None = None
-    held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
-    candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
-    skipped: set[str] = field(default_factory=set[str])
-    unheard: deque[Assigned | Over] = field(default_factory=deque[Assigned | Over])
-    pulse: Pulse = field(default_factory=Pulse)
-
-    @property
-    def room(self) -> bool:
-        """Whether it can take another request. Unread steps count, so that its buffer is bounded."""
-        return len(self.held) + len(self.unheard) < self.capacity and self.standing()
-
-    def may_have(self, request: PendingRequest) -> bool:
-        """Return whether a free request could be assigned to it."""
-        return request.id not in self.skipped and self.filter.matches(request)
-
-    def tell(self, step: Assigned | Over) -> None:
-        """Tell a step at once, or put it into the stream's buffer."""
-        if self.hear is not None:
-            self.hear(step)
-            return
-        self.unheard.append(step)
-        self.pulse.beat()
 
 
 class _Unclaimed:
@@ -142,7 +84,7 @@ class Work:
         self._alarms = alarms
         self._background = background
         self._door = door
-        self._workers: OrderedDict[Worker, None] = OrderedDict()  # least recently assigned first: ties are fair
+        self._workers = Workers()
         self._holders: dict[str, Worker] = {}
         self._claims: dict[str, str] = {}
         """By request, the id of the claim that its worker has or is about to have."""
@@ -178,10 +120,11 @@ class Work:
         worker = Worker(principal, chosen, capacity, standing, hear=hear)
         if self._closed:
             worker.pulse.close()
-        self._workers[worker] = None
+        self._workers.add(worker)
         unheld = self._unclaimed.among(chosen) - self._holders.keys()
         free = [r for r in map(self._free, unheld) if r and worker.may_have(r)]
-        worker.candidates.update((r.id, None) for r in sorted(free, key=lambda r: r.created_at))
+        for request in sorted(free, key=lambda request: request.created_at):
+            self._workers.offer(worker, request.id)
         self._hand_out(worker)
         try:
             yield worker
@@ -205,7 +148,7 @@ class Work:
     def skip(self, worker: Worker, request_id: str) -> None:
         """Give a request back for other workers; one that this worker does not hold is ignored."""
         if (claim := worker.held.get(request_id)) is not None:
-            worker.skipped.add(request_id)
+            self._workers.skip(worker, request_id)
             self._release(request_id, claim)
 
     # Assigning
@@ -237,17 +180,17 @@ class Work:
     def _offer(self, request: PendingRequest) -> None:
         able = self._able(request)
         for worker in able:
-            worker.candidates[request.id] = None
+            self._workers.offer(worker, request.id)
         if (worker := self._idlest(able)) is not None:
             self._give(worker, request.id)
 
     def _able(self, request: PendingRequest) -> list[Worker]:
         """Return the workers that may have a request."""
-        return [] if self._closed else [worker for worker in self._workers if worker.may_have(request)]
+        return [] if self._closed else self._workers.able(request)
 
     def _idlest(self, workers: Sequence[Worker]) -> Worker | None:
-        """Return the worker with room that holds the fewest requests."""
-        return min((each for each in workers if each.room), key=lambda each: len(each.held), default=None)
+        """Return the worker with room that holds the fewest requests; of equals the one that has waited longest."""
+        return min((each for each in workers if each.room), key=lambda each: (len(each.held), each.turn), default=None)
 
     def _hand_out(self, worker: Worker) -> None:
         while not self._closed and worker in self._workers and worker.room and worker.candidates:
@@ -260,10 +203,10 @@ class Work:
 
     def _hold(self, worker: Worker, request_id: str, claim_id: str) -> None:
         """Note that a request's claim is being committed for a worker."""
-        self._no_candidate(request_id)
+        self._workers.withdraw(request_id)
         worker.held[request_id] = None
         self._holders[request_id], self._claims[request_id] = worker, claim_id
-        self._workers.move_to_end(worker)
+        self._workers.goes_last(worker)
 
     async def _assign(self, worker: Worker, request_id: str, claim_id: str) -> None:
         try:
@@ -311,14 +254,10 @@ class Work:
         if request is None:
             return
         self._unclaimed.follow(before, after)
-        if not self._workers and request.id not in self._holders:
-            return
         holder = self._holders.get(request.id)
         held = holder.held.get(request.id) if holder is not None else None
         if after is None or after.state is not RequestState.OPEN:
-            self._no_candidate(request.id)
-            for worker in self._workers:
-                worker.skipped.discard(request.id)
+            self._workers.end(request.id)
             if holder is not None:
                 self._over(holder, request)
         elif after.claim is None:
@@ -326,11 +265,11 @@ class Work:
                 return  # its claim is being committed
             if holder is not None:
                 if _given_back(before, self._clock.now()):
-                    holder.skipped.add(request.id)
+                    self._workers.skip(holder, request.id)
                 self._over(holder, request)
             self._offer(after)
         else:
-            self._no_candidate(request.id)
+            self._workers.withdraw(request.id)
             if holder is not None and held is not None and held.id != after.claim.id:
                 self._over(holder, request)
             elif holder is not None and held is None and after.claim.id == self._claims[request.id]:
@@ -345,7 +284,7 @@ class Work:
             self._hand_out(worker)
 
     def _leave(self, worker: Worker) -> None:
-        del self._workers[worker]
+        self._workers.remove(worker)
         for request_id, claim in list(worker.held.items()):
             if claim is not None:  # a claim being committed is released once it is
                 self._forget(request_id)
@@ -366,10 +305,6 @@ class Work:
         holder = self._holders.get(request_id)
         held = holder.held.get(request_id) if holder is not None else None
         return held is not None and held.id == claim.id
-
-    def _no_candidate(self, request_id: str) -> None:
-        for worker in self._workers:
-            worker.candidates.pop(request_id, None)
 
     def _forget(self, request_id: str) -> None:
         worker = self._holders.pop(request_id, None)

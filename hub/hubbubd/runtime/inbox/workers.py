@@ -1,0 +1,143 @@
+"""Who may have which open request.
+
+A change of a request looks at the workers for its call and at those for any call, not at those for other calls.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from itertools import chain, count
+
+from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox import Claim, PendingRequest, RequestState
+from hubbubd.runtime.records import Pulse
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The request is assigned to this worker; the answer needs its claim's id."""
+
+    request: PendingRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The request is no longer assigned to this worker."""
+
+    id: str
+    state: RequestState
+
+
+Step = Assigned | Over | None
+"""A step of a worker's stream; None is a keep-alive."""
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One stream of an agent, or one call whose caller answers. `standing` tells whether its credential is still valid.
+
+    `held` are its requests, with None while the claim is being committed. `hear` gets each step; without it the steps
+    wait until they are read.
+    """
+
+    principal: str
+    filter: RequestFilter
+    capacity: int
+    standing: Callable[[], bool] = lambda: True
+    _: KW_ONLY
+    hear: Callable[[Assigned | Over], None] | None = None
+    held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
+    candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
+    skipped: set[str] = field(default_factory=set[str])
+    unheard: deque[Assigned | Over] = field(default_factory=deque[Assigned | Over])
+    pulse: Pulse = field(default_factory=Pulse)
+    turn: int = 0
+    """Number of its last assignment, or of its joining, counted over all workers: the lowest has waited longest."""
+
+    @property
+    def room(self) -> bool:
+        """Whether it can take another request. Unread steps count, so that its buffer is bounded."""
+        return len(self.held) + len(self.unheard) < self.capacity and self.standing()
+
+    def may_have(self, request: PendingRequest) -> bool:
+        """Return whether a free request could be assigned to it."""
+        return request.id not in self.skipped and self.filter.matches(request)
+
+    def tell(self, step: Assigned | Over) -> None:
+        """Tell a step at once, or put it into the stream's buffer."""
+        if self.hear is not None:
+            self.hear(step)
+            return
+        self.unheard.append(step)
+        self.pulse.beat()
+
+
+class Workers:
+    """All workers, and by request those that are candidates for it or have skipped it."""
+
+    def __init__(self) -> None:
+        self._by_call: dict[str, dict[Worker, None]] = {}
+        """By the call whose requests they want; by "" those that want requests of any."""
+        self._about: dict[str, set[Worker]] = {}
+        """By request, those that are candidates for it or have skipped it."""
+        self._turns = count(1)
+
+    def __iter__(self) -> Iterator[Worker]:
+        return chain.from_iterable(self._by_call.values())
+
+    def __contains__(self, worker: Worker) -> bool:
+        return worker in self._by_call.get(worker.filter.call_id, ())
+
+    def add(self, worker: Worker) -> None:
+        """Take in a worker."""
+        self._by_call.setdefault(worker.filter.call_id, {})[worker] = None
+        self.goes_last(worker)
+
+    def remove(self, worker: Worker) -> None:
+        """Let a worker go."""
+        among = self._by_call[worker.filter.call_id]
+        del among[worker]
+        if not among:
+            del self._by_call[worker.filter.call_id]
+        for request_id in {*worker.candidates, *worker.skipped}:
+            self._leave(worker, request_id)
+
+    def able(self, request: PendingRequest) -> list[Worker]:
+        """Return those that may have a request."""
+        among = list(self._by_call.get("", ()))
+        if request.call_id:
+            among += self._by_call.get(request.call_id, ())
+        return [worker for worker in among if worker.may_have(request)]
+
+    def offer(self, worker: Worker, request_id: str) -> None:
+        """Make a worker a candidate for a request, after those that it is one for already."""
+        worker.candidates[request_id] = None
+        self._about.setdefault(request_id, set()).add(worker)
+
+    def goes_last(self, worker: Worker) -> None:
+        """Let all others that hold as few come first."""
+        worker.turn = next(self._turns)
+
+    def skip(self, worker: Worker, request_id: str) -> None:
+        """Offer a request to this worker no more."""
+        worker.skipped.add(request_id)
+        self._about.setdefault(request_id, set()).add(worker)
+
+    def withdraw(self, request_id: str) -> None:
+        """Have no candidates for a request."""
+        for worker in list(self._about.get(request_id, ())):
+            worker.candidates.pop(request_id, None)
+            if request_id not in worker.skipped:
+                self._leave(worker, request_id)
+
+    def end(self, request_id: str) -> None:
+        """Forget a request that is open no more."""
+        for worker in self._about.pop(request_id, ()):
+            worker.candidates.pop(request_id, None)
+            worker.skipped.discard(request_id)
+
+    def _leave(self, worker: Worker, request_id: str) -> None:
+        about = self._about[request_id]
+        about.discard(worker)
+        if not about:
+            del self._about[request_id]
