@@ -56,6 +56,13 @@ def test_what_a_short_one_has_left_is_looked_at_again_since_it_may_become_garbag
     assert [heap.collect(), heap.collect(), heap.permanent] == [1_000, 1_000, 0]
 
 
+def test_what_was_permanent_before_is_not_looked_at_until_there_is_a_quarter_more() -> None:
+    heap = Heap(permanent=1_000_000, new=250_000)
+    assert heap.collect() == 250_000
+    heap.now += REST
+    assert heap.collect() == 1_250_000
+
+
 def test_a_short_one_that_waited_for_a_processor_is_still_short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(garbage, "SHORT_S", 0.01)
     heap = Heap(new=1_000)
