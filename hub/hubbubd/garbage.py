@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 REST: Final = 5000
-"""After everything was looked at, or counted, only what is new is looked at for so many times as long."""
+"""After everything was looked at, or counted, only what is new is, for so many times as much processor time."""
 
 GROWTH: Final = 1.25
 """Cycles among the permanent objects are looked for once there are so many times as many as after the last time."""
@@ -24,8 +24,8 @@ SHORT_S: Final = 0.1
 THRESHOLDS: Final = (10_000, 4, 5)
 """So many new objects cause a collection, and so many of these one of the next generation (`gc.set_threshold`).
 
-Calls under way have some thousand objects that end with them. By CPython's own thresholds these were looked at ten
-times as often, and what stays of a call up to 25 times: a fifth of the hub's processor time.
+Calls under way have some thousand objects that end with them. By CPython's own thresholds these are looked at 14 times
+as often, and what stays of a call some 25 times before it is permanent: a fifth of the hub's processor time.
 """
 
 OLDEST: Final = 2
@@ -58,7 +58,7 @@ class Garbage:
         self._began = 0.0
         self._whole = False
         self._rests_until = -math.inf
-        self._kept = collector.get_freeze_count()
+        self._permanent = self._kept = collector.get_freeze_count()
 
     def follow(self, phase: str, info: dict[str, int]) -> None:
         """Act at the start and the stop of a collection, as one of `gc.callbacks`."""
@@ -70,7 +70,8 @@ class Garbage:
             if self._whole:
                 self._collector.unfreeze()
             return
-        if self._now() - self._began < SHORT_S:
+        thawed = self._whole and self._permanent > 0
+        if self._now() - self._began < SHORT_S and not thawed:
             return  # so it is in a small hub, which need not keep what may become garbage
         self._collector.freeze()
         if self._whole:
@@ -78,7 +79,8 @@ class Garbage:
             self._rest()
 
     def _has_grown(self) -> bool:
-        grown = self._collector.get_freeze_count() >= self._kept * GROWTH
+        self._permanent = self._collector.get_freeze_count()
+        grown = self._permanent >= self._kept * GROWTH
         if not grown:
             self._rest()  # counting goes through all of them as well
         return grown
@@ -89,7 +91,8 @@ class Garbage:
 
 
 def settle() -> None:
-    """Collect what imports have left, and follow the collections from now on."""
+    """Collect what imports have left, take the rest for permanent, and follow the collections from now on."""
     gc.collect()
+    gc.freeze()
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(Garbage().follow)

@@ -297,6 +297,25 @@ async def test_a_refresh_returns_lists_that_were_fetched_after_it_was_asked_for(
     assert len(world.peer.fetches) == 3  # on connecting, the one that ran, and one for all three
 
 
+async def test_a_list_that_is_to_be_fetched_once_more_for_a_refresh_is_fresh(world: World) -> None:
+    shelf = Shelf(world.peer, "a")
+    async with world.hub(server()) as hub:
+        await fresh(hub)
+        shelf.gate = anyio.Event()
+        results: list[Freshness] = []
+
+        async def refresh() -> None:
+            results.extend(record.freshness for record in await hub.catalog.refresh("one"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(refresh)
+            await until(lambda: shelf.running)
+            tasks.start_soon(refresh)
+            await settle()
+            shelf.gate.set()
+        assert results == [Freshness.FRESH] * 2
+
+
 async def test_a_refresh_needs_a_connection_and_ends_with_it(world: World) -> None:
     shelf = Shelf(world.peer, "a")
     world.peer.plan.append(5.0)
@@ -397,6 +416,20 @@ async def test_a_subscription_that_ends_is_opened_again_and_then_all_is_fetched(
         stateless.names.append("b")
         await until(lambda: len(world.peer.subscriptions) == 2)
         await until(lambda: tools(hub).count == 2)
+        await fresh(hub)
+
+
+async def test_a_list_whose_subscription_ends_while_it_is_fetched_is_stale(world: World, stateless: Shelf) -> None:
+    async with world.hub(server()) as hub:
+        await fresh(hub)
+        stateless.gate = anyio.Event()
+        world.peer.link.tell(TOOLS_CHANGED)
+        await until(lambda: stateless.running)
+        world.peer.subscriptions[0].ended.set()
+        await settle(0.05)
+        stateless.gate.set()
+        await settle(0.05)
+        assert freshness(hub) == {Kind.TOOL: Freshness.STALE}
         await fresh(hub)
 
 

@@ -1,5 +1,6 @@
 """Full collections look at what is new; at everything they look seldom, and only once there is more of it."""
 
+import gc
 import time
 from dataclasses import dataclass
 
@@ -61,6 +62,26 @@ def test_what_was_permanent_before_is_not_looked_at_until_there_is_a_quarter_mor
     assert heap.collect() == 250_000
     heap.now += REST
     assert heap.collect() == 1_250_000
+
+
+def test_what_was_permanent_is_so_again_after_a_short_look_at_everything() -> None:
+    heap = Heap(permanent=1_000)
+    heap.permanent = 2_000
+    assert heap.collect() == 2_000
+    assert (heap.permanent, heap.new) == (2_000, 0)
+
+
+def test_a_hub_that_starts_has_its_imports_permanent_and_its_collections_seldom() -> None:
+    thresholds, callbacks = gc.get_threshold(), [*gc.callbacks]
+    try:
+        garbage.settle()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() == garbage.THRESHOLDS
+        assert len(gc.callbacks) == len(callbacks) + 1
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks[:] = callbacks
+        gc.unfreeze()
 
 
 def test_a_short_one_that_waited_for_a_processor_is_still_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """Tools that may not be called: also by a call that an earlier hub began, and in what the hub remembers."""
 
+import anyio
 import pytest
 
 from hubbubd.core.calls import CallState
 from hubbubd.errors import PermissionDenied
 
-from .conftest import World, open_requests, server, spec
+from .conftest import World, open_requests, server, spec, until
 from .mortal import DONE, ELICIT, answer, asked, ended, needs, script
 from .peer import Outcome, Sent
 from .test_catalog import Shelf, fresh, names, tools
@@ -47,6 +48,25 @@ async def test_a_tool_that_is_denied_is_not_in_the_catalog_even_before_its_serve
         shelf.gate.set()
         await fresh(hub)
         assert (tools(hub).count, names(hub)) == (1, [b'{"name":"a"}'])
+
+
+async def test_a_tool_that_is_denied_while_the_list_is_fetched_is_not_in_it(world: World) -> None:
+    more = anyio.Event()
+
+    async def listing(sent: Sent) -> Outcome:
+        if "cursor" not in sent.params:
+            return {"tools": [{"name": "a"}, {"name": "b"}], "nextCursor": "2"}
+        await more.wait()
+        return {"tools": [{"name": "c"}]}
+
+    Shelf(world.peer)
+    world.peer.listing = listing
+    async with world.hub(server()) as hub:
+        await until(lambda: len(world.peer.fetches) == 2)
+        hub.catalog.adopt(server(deny_tools=("b",)))
+        more.set()
+        await until(lambda: names(hub))
+        assert names(hub) == [b'{"name":"a"}', b'{"name":"c"}']
 
 
 async def test_a_listing_that_a_caller_asks_for_has_no_denied_tools(world: World) -> None:

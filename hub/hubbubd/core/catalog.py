@@ -1,6 +1,6 @@
 """The catalog, a cache of what servers offer: one list per kind, with its freshness and when to fetch it again.
 
-    unknown ──fetched──> fresh | empty <──fetched── stale | error
+    unknown ──fetched──> fresh | empty <──fetched── stale | error    (stale, if it was changed meanwhile)
                          fresh | empty ──changed, away, time over──> stale
                          any ──fetch failed──> error (the entries of the fetch before stay)
 

@@ -23,7 +23,7 @@ Who = Callable[[], Principal]
 
 
 def nobody(*_: object) -> None:
-    """Be told in place of a host that is gone: without references in a circle its memory is free at once."""
+    """Stand in for the callbacks of a host that is gone: without a circle of references its memory is free at once."""
 
 
 class ListChanges:

@@ -121,26 +121,17 @@ class Catalog:
 
     def adopt(self, config: ServerConfig) -> None:
         """Apply a server's changed options."""
-        if config.limits_tools:
-            self._hide_tools(config)
+        self.hide_tools(config)
         self._servers[config.name].adopt(config)
 
     def open(self, config: ServerConfig) -> "ServerCatalog":
         """Create the catalog of a server that the hub now keeps; lists remembered of it become stale."""
-        if config.limits_tools:
-            self._hide_tools(config)
+        self.hide_tools(config)
         opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
         self.version += 1
         self.reconsider(config.name)
         opened.follow(None)
         return opened
-
-    def _hide_tools(self, config: ServerConfig) -> None:
-        record = self.record(config.name, Kind.TOOL)
-        if record is not None:
-            remembered = self.entries(record.id)
-            tools = tuple(entry for entry in remembered if config.has_tool(name_of(payload.loads(entry))))
-            self.put(replace(record, count=len(tools)), tools)
 
     def close(self, server: str) -> None:
         """Stop keeping a server; its lists stay in the store."""
@@ -158,6 +149,14 @@ class Catalog:
         self.keep_only(server, ())
 
     # For ServerCatalog
+
+    def hide_tools(self, config: ServerConfig) -> None:
+        """Drop what a server's tool policy does not allow from its list."""
+        record = self.record(config.name, Kind.TOOL)
+        if record is not None and config.limits_tools:
+            remembered = self.entries(record.id)
+            tools = tuple(entry for entry in remembered if config.has_tool(name_of(payload.loads(entry))))
+            self.put(replace(record, count=len(tools)), tools)
 
     def record(self, server: str, kind: Kind) -> CatalogList | None:
         """Return a list's record, or None."""
@@ -221,10 +220,11 @@ class ServerCatalog:
         self._wake = anyio.Event()
         self._due: dict[Kind, float] = {}
         """When each list of the connected server is due, in monotonic seconds."""
-        self._quiet_until: dict[Kind, float] = {}
-        self._quiet_s: dict[Kind, float] = {}
+        self._quiet_until, self._quiet_s = dict[Kind, float](), dict[Kind, float]()
         self._tells: frozenset[Kind] = frozenset()
         """The kinds whose changes the server announces."""
+        self._outdated: set[Kind] = set()
+        """The kinds whose list may have become another since their last fetch began."""
         self._announced: set[Kind] = set()
         """The kinds of which the server has told a change since their last fetch began."""
         self._waiting: list[tuple[Kind, anyio.Event]] = []
@@ -307,13 +307,16 @@ class ServerCatalog:
         self._waiting = [each for each in self._waiting if each[0] is not kind]
         self._due[kind] = math.inf
         self._outdate([kind])
+        self._outdated.discard(kind)
         announced = kind in self._announced
         self._announced.discard(kind)
-        started = self._clock.steady()
+        started, config = self._clock.steady(), self._config
         try:
             outcome = await self._attempt(link, kind)
             if self._link is link:  # a fetch of a connection that has ended may still complete
                 self._keep(kind, outcome, started, announced=announced)
+                if self._config is not config:
+                    self._catalog.hide_tools(self._config)
         finally:
             for _, fetched in waiting:
                 fetched.set()
@@ -324,8 +327,8 @@ class ServerCatalog:
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
             record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
-            if self._due[kind] < math.inf:
-                record = core.outdated(record)  # it was made due meanwhile: it may be another by now
+            if kind in self._outdated:
+                record = core.outdated(record)
             self._catalog.put(record, tuple(outcome.entries), announced=announced)
         else:
             self._announced |= {kind} if announced else set()
@@ -407,7 +410,8 @@ class ServerCatalog:
             self._due[kind] = min(self._due[kind], at)
         self._wake.set()
 
-    def _outdate(self, kinds: Iterable[Kind]) -> None:
+    def _outdate(self, kinds: Collection[Kind]) -> None:
+        self._outdated.update(kinds)
         self._change(core.outdated, kinds)
 
     def _change(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[Kind]) -> None:
