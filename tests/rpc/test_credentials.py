@@ -1,5 +1,7 @@
 """Credentials that end, names that are not one's own, and what others might steal."""
 
+import asyncio
+
 import anyio
 import grpc
 import pytest
@@ -222,6 +224,23 @@ async def test_a_watch_ends_when_its_token_is_revoked_and_others_go_on(world: Wo
         while (step := await streams[1].read()).upsert.id != request_id:
             assert step.HasField("bookmark")
     streams[1].cancel()
+
+
+async def test_watches_that_have_just_begun_end_with_their_token_too(world: World) -> None:
+    for number in range(40):
+        caller = await world.caller(Role.VIEWER, name=f"me{number}")
+        streams = [watch_inbox(caller) for _ in range(5)]
+        await streams[0].read()
+        await world.hub.tokens.revoke(f"me{number}")
+        reasons = await asyncio.gather(*map(_reason, streams))
+        assert set(reasons) <= {"CREDENTIAL_ENDED", "TOKEN_INVALID"}
+
+
+async def _reason(stream: grpc.aio.UnaryStreamCall[bytes, inbox_pb2.WatchPendingRequestsResponse]) -> str:
+    async with asyncio.timeout(LIMIT_S):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await _to_the_end(stream)
+    return explain(caught.value).reason
 
 
 async def test_a_watch_ends_when_its_token_expires(world: World) -> None:

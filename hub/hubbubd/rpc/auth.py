@@ -286,8 +286,9 @@ class Authentication(grpc.aio.ServerInterceptor):
                 caller = known or await self._admitted(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
                     asked = _while_good(requests) if handler.request_streaming else await _only(context)
-                    began = behaviour(asked, _WhileGood(context))
-                    return await (_written(began, context) if inspect.isasyncgenfunction(behaviour) else began)
+                    good = _WhileGood(context)
+                    began = behaviour(asked, good)
+                    return await (_written(began, good) if inspect.isasyncgenfunction(behaviour) else began)
             except HubError as exc:
                 await status.abort(context, exc)
 
@@ -310,9 +311,8 @@ class Authentication(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-async def _written(responses: AsyncIterator[Any], context: status.Context) -> None:
+async def _written(responses: AsyncIterator[Any], context: "_WhileGood") -> None:
     async for response in responses:
-        _check_standing()
         await context.write(response)
 
 
@@ -341,6 +341,7 @@ class _WhileGood:
 
     def __init__(self, context: status.Context) -> None:
         self._context = context
+        self._begun = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -348,7 +349,11 @@ class _WhileGood:
     async def write(self, response: Any) -> None:
         """Send one response of a stream. Raises Unauthenticated (CREDENTIAL_ENDED)."""
         _check_standing()
-        await self._context.write(response)
+        # gRPC notes that it has sent the headers only once the first write has ended. A status that came before would
+        # be refused, and the caller would never learn that the stream is over.
+        with anyio.CancelScope(shield=not self._begun):
+            await self._context.write(response)
+        self._begun = True
 
 
 def _check_standing() -> None:
