@@ -1,6 +1,7 @@
 """The sending side: RPCs about servers of other members go to their owners, once.
 
 not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: again and again, until CHANGE_S is over
+the owner's port closes before they were taken  the same
 any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
 """
 
@@ -57,8 +58,11 @@ NOT_REACHED = "NOT_REACHED"
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
+OVER_S = 0.05
+"""Seconds between looks, while draining, whether calls at other members have ended."""
+
 # Whoever made a call has its result, and is not to wait for its record as well.
-_READ_LATER = frozenset({"/hubbub.v1.CallService/CallMethod"})
+_CALL = "/hubbub.v1.CallService/CallMethod"
 
 _ELSEWHERE = frozenset({"NOT_OWNER", *NOT_BEGUN})
 
@@ -95,6 +99,13 @@ class Forwarding:
         self._ownership = hub.ownership
         self._peers = peers
         self._changes = changes
+        self._calls: set[object] = set()
+
+    async def settled(self) -> None:
+        """Wait until the calls that are at other members now have ended, whatever else is called meanwhile."""
+        now = frozenset(self._calls)
+        while now & self._calls:
+            await anyio.sleep(OVER_S)
 
     def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member serves it."""
@@ -194,13 +205,13 @@ class Forwarding:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.begun(owner)
         stub = await self._peers.reach(owner)
-        with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
+        with self._counted(asked.path), self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 forward = stub.Forward(request, timeout=_timeout())
                 response, told = await forward, await forward.trailing_metadata()
         # The response is there: it must not come too late for the sake of what its caller may read next.
-        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path in _READ_LATER else _timeout())
+        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path == _CALL else _timeout())
         match response.WhichOneof("outcome"):
             case "failed":
                 raise _failure(response.failed)
@@ -271,8 +282,22 @@ class Forwarding:
                     begun = True
                     if step.HasField("response"):  # of another kind this version does not know what to do with it
                         yield step.response
+        except Elsewhere:
+            if begun:
+                raise _lost(asked.server, owner, "it has ended the stream") from None
+            raise
         finally:
             stream.cancel()
+
+    @contextmanager
+    def _counted(self, path: str) -> Generator[None]:
+        one = object()
+        if path == _CALL:
+            self._calls.add(one)
+        try:
+            yield
+        finally:
+            self._calls.discard(one)
 
     @contextmanager
     def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:
@@ -308,9 +333,9 @@ def _told(server: str, owner: Owner) -> Generator[None]:
     except grpc.aio.AioRpcError as exc:
         given = cast("Status | None", rpc_status.from_call(cast("Any", exc)))  # pyright: ignore[reportUnknownMemberType]
         reason = status.info(given).reason if given is not None else ""
-        if exc.code() in _REFUSED or reason in _ELSEWHERE:
-            if reason not in _ELSEWHERE:
-                log.warning("forward refused", member=owner.member, error=exc.details())
+        if exc.code() in _REFUSED and reason not in _ELSEWHERE:
+            log.warning("forward refused", member=owner.member, error=exc.details())
+        if exc.code() in _REFUSED or reason in _ELSEWHERE or (not reason and _is_untaken(exc)):
             raise Elsewhere from None
         if given is not None and reason:
             raise status.passed(given) from None
@@ -318,6 +343,17 @@ def _told(server: str, owner: Owner) -> Generator[None]:
             raise _late() from None
         log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
         raise _lost(server, owner, f"its connection ended with {exc.code().name}") from None
+
+
+def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
+    """Return whether an RPC that gRPC itself has ended was taken by no handler, as the port of its receiver closes.
+
+    The connection may end between `reach` and the RPC; only the text tells that from one that ends later. And a server
+    that stops ends what has arrived and was not taken with CANCELLED (https://github.com/grpc/grpc/issues/41785); what
+    was taken, and is broken off, ends with UNAVAILABLE.
+    """
+    found_none = (exc.details() or "").startswith("failed to connect to all addresses")
+    return exc.code() is grpc.StatusCode.CANCELLED or (exc.code() is grpc.StatusCode.UNAVAILABLE and found_none)
 
 
 def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:

@@ -125,7 +125,8 @@ class Peers:
 async def cancellable() -> AsyncGenerator[None]:
     """Let what is cancelled within gRPC end as cancel scopes know it: gRPC raises a CancelledError of its own.
 
-    It does so for an RPC whose channel is closed, too, though nobody has cancelled this task. That is an AioRpcError.
+    It does so for an RPC whose channel is closed, too, though nobody has cancelled this task. That is an AioRpcError
+    (UNAVAILABLE: the RPC may have begun).
     """
     try:
         yield
@@ -135,7 +136,7 @@ async def cancellable() -> AsyncGenerator[None]:
         if task is None or task.cancelling():
             raise
         nothing = grpc.aio.Metadata()
-        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, "the channel was closed") from None
+        raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "the channel was closed") from None
 
 
 async def read(stream: Any) -> Any:

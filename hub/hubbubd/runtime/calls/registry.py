@@ -281,9 +281,14 @@ class Calls:
         return self._draining
 
     async def drain(self) -> None:
-        """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart."""
+        """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart.
+
+        Also wait for the calls that are at other members now.
+        """
         self._draining = True
         await self._drained(lambda: list(self._queues.values()))
+        if self.elsewhere is not None:
+            await self.elsewhere.settled()
 
     @contextmanager
     def refused(self, server: str) -> Generator[None]:
