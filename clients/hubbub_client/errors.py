@@ -211,10 +211,12 @@ def from_rpc(failure: aio.AioRpcError) -> HubbubError:
     details = _details(document) if isinstance(document, bytes) else {}
     code, message = failure.code(), failure.details()
     forgotten = code is StatusCode.INTERNAL and message == FORGOTTEN
-    if (code is StatusCode.UNAVAILABLE or forgotten) and "reason" not in details:  # from gRPC here, or from a proxy
-        lost, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
+    # CANCELLED comes from a hub that stops (https://github.com/grpc/grpc/issues/41785), or from a proxy.
+    lost = code in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED) or forgotten
+    if lost and "reason" not in details:  # from gRPC here, or from a proxy
+        problem, sent = f"the connection to the hub was lost ({message})", not _found_no_connection(message)
         reason = "UNAVAILABLE" if sent else "HUB_UNREACHABLE"
-        return ConnectionLost(lost, sent=sent, reason=reason, retry_after_s=details.get("retry_after_s"))
+        return ConnectionLost(problem, sent=sent, reason=reason, retry_after_s=details.get("retry_after_s"))
     return _error(code, message, details)
 
 

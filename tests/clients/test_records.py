@@ -191,6 +191,13 @@ def test_a_stream_whose_end_grpc_has_forgotten_is_a_lost_connection() -> None:
     assert not isinstance(from_rpc(fault), Unavailable)
 
 
+def test_a_call_that_a_stopping_hub_did_not_take_is_a_lost_connection_and_not_a_cancelled_call() -> None:
+    failure = aio.AioRpcError(StatusCode.CANCELLED, aio.Metadata(), aio.Metadata(), details="CANCELLED")
+    error = from_rpc(failure)
+    assert isinstance(error, ConnectionLost)
+    assert (error.reason, error.sent) == ("UNAVAILABLE", True)  # a proxy may say so of a call that has begun
+
+
 @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 10**12])
 def test_a_wait_of_any_length_is_a_number(seconds: int) -> None:
     detail = AnyMessage()
