@@ -5,6 +5,7 @@ the owner's port closes before they were taken  the same
 any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
@@ -58,9 +59,6 @@ NOT_REACHED = "NOT_REACHED"
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
-OVER_S = 0.05
-"""Seconds between looks, while draining, whether calls at other members have ended."""
-
 # Whoever made a call has its result, and is not to wait for its record as well.
 _CALL = "/hubbub.v1.CallService/CallMethod"
 
@@ -99,13 +97,12 @@ class Forwarding:
         self._ownership = hub.ownership
         self._peers = peers
         self._changes = changes
-        self._calls: set[object] = set()
+        self._calls: set[asyncio.Event] = set()
 
     async def settled(self) -> None:
         """Wait until the calls that are at other members now have ended, whatever else is called meanwhile."""
-        now = frozenset(self._calls)
-        while now & self._calls:
-            await anyio.sleep(OVER_S)
+        for over in list(self._calls):
+            await over.wait()
 
     def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member serves it."""
@@ -291,13 +288,14 @@ class Forwarding:
 
     @contextmanager
     def _counted(self, path: str) -> Generator[None]:
-        one = object()
+        over = asyncio.Event()
         if path == _CALL:
-            self._calls.add(one)
+            self._calls.add(over)
         try:
             yield
         finally:
-            self._calls.discard(one)
+            self._calls.discard(over)
+            over.set()
 
     @contextmanager
     def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:
