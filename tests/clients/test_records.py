@@ -28,7 +28,7 @@ from hubbub.v1 import (
 )
 from hubbub_client import admin, audit, numbers, reading, records, tokens
 from hubbub_client.admin import HubStatus
-from hubbub_client.errors import DETAILS_KEY, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
+from hubbub_client.errors import DETAILS_KEY, Cancelled, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
 from hubbub_client.reading import enum_number, read, result
 from hubbub_client.records import Call, PendingRequest, Server, Task
 
@@ -196,6 +196,10 @@ def test_a_call_that_a_stopping_hub_did_not_take_is_a_lost_connection_and_not_a_
     error = from_rpc(failure)
     assert isinstance(error, ConnectionLost)
     assert (error.reason, error.sent) == ("UNAVAILABLE", True)  # a proxy may say so of a call that has begun
+    about = AnyMessage()
+    about.Pack(error_details_pb2.ErrorInfo(reason="CALL_CANCELLED", domain="hubbub"))
+    trailers = aio.Metadata((DETAILS_KEY, status_pb2.Status(details=[about]).SerializeToString()))
+    assert isinstance(from_rpc(aio.AioRpcError(StatusCode.CANCELLED, aio.Metadata(), trailers)), Cancelled)
 
 
 @pytest.mark.parametrize("seconds", [2**63 - 1, -(2**63), 10**12])

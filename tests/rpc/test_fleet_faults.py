@@ -1,7 +1,6 @@
 """Forwards whose owner changes, is lost, or does not know that it is one."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -17,20 +16,18 @@ from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2
 from hubbubd.core.calls import Call
 from hubbubd.core.filters import RequestFilter
-from hubbubd.errors import FailedPrecondition, NotFound
-from hubbubd.rpc.fleet import forwarding, peers
-from hubbubd.rpc.fleet.peers import Peers
+from hubbubd.errors import FailedPrecondition, NotFound, Unauthenticated
+from hubbubd.rpc.fleet import forwarding, peers, service
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind
 
 from ..runtime.conftest import FORM
-from ..runtime.peer import Outcome, Sent, at_once, never
+from ..runtime.peer import never
 from .conftest import LIMIT_S, Refusal, Until
 from .fleet import Fleet, Member, Wire, fleet, one
 from .test_fleet import CALL, RPCS, call
 
-CALLS = 20
 NOWHERE = Owner("b", 1, "127.0.0.1:9")
 
 
@@ -193,26 +190,16 @@ async def test_a_call_whose_owner_is_killed_is_lost_and_not_made_again(
     assert is_changing(await ingress.api.refused(CALL, call()))
 
 
-async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_others(
-    two: tuple[Member, Member], until: Until
+async def test_a_member_that_takes_this_one_for_a_stranger_was_sent_nothing(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def refuse(_: object) -> None:
+        raise Unauthenticated("only members may connect here", reason="NAME_INVALID")
+
     ingress, owner = two
-    at_last = anyio.Event()
-
-    async def slowly(sent: Sent) -> Outcome:
-        await at_last.wait()
-        return await at_once(sent)
-
-    owner.peer.behaviour = slowly
-    called = asyncio.create_task(ingress.api(CALL, call()))
-    await until(lambda: bool(owner.peer.sent))
-    drained = asyncio.create_task(ingress.hub.drain(LIMIT_S))
-    with anyio.move_on_after(0.2):
-        await asyncio.shield(drained)
-    assert not drained.done()
-    at_last.set()
-    assert (await called).call.result
-    await drained
+    monkeypatch.setattr(service, "_check_member", refuse)
+    assert is_changing(await ingress.api.refused(CALL, call()))
+    assert not owner.peer.sent
 
 
 async def test_an_outcome_that_only_a_newer_member_knows_is_none(
@@ -259,46 +246,6 @@ async def test_a_call_under_way_on_a_connection_that_is_replaced_is_lost(
         await ingress.api(RPCS["GetQueue"], call_pb2.GetQueueRequest(server="one"))
         assert (await refused).reason == "OWNER_LOST"
     assert len(owner.peer.sent) == 1
-
-
-@pytest.mark.parametrize("turns", range(6))
-async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
-    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until, turns: int
-) -> None:
-    monkeypatch.setattr(forwarding, "CHANGE_S", 30.0)
-    ingress, former, owner = await made.start("a"), await made.start("b", one()), await made.start("c", one())
-    await until(lambda: bool(former.peer.links) and bool(owner.peer.links))
-    for each in (ingress, former):
-        each.believed.hear("one", former.owner)
-    await ingress.api(CALL, call())
-    a_port: Any = type(grpc.aio.server())
-    reach, stop, all_reached, reached = Peers.reach, a_port.stop, anyio.Event(), list[Owner]()
-
-    async def together(self: Peers, whom: Owner) -> Any:
-        stub = await reach(self, whom)
-        reached.append(whom)
-        if len(reached) == CALLS:
-            ingress.believed.hear("one", owner.owner)
-            all_reached.set()
-        await all_reached.wait()
-        return stub
-
-    async def late(self: Any, grace_s: float | None) -> None:
-        await all_reached.wait()
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        time.sleep(0.05)  # what was sent has reached the port, and its handlers could not take it
-        await stop(self, grace_s)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Peers, "reach", together)
-        patched.setattr(a_port, "stop", late)
-        async with anyio.create_task_group() as closing:
-            closing.start_soon(former.port.close)
-            results = await asyncio.gather(*(ingress.api(CALL, call()) for _ in range(CALLS)))
-    assert all(result.call.result for result in results)
-    assert (len(former.peer.sent) - 1) + len(owner.peer.sent) == CALLS
-    assert owner.peer.sent
 
 
 async def test_a_forwarded_stream_ends_when_its_server_is_handed_on(two: tuple[Member, Member]) -> None:

@@ -59,7 +59,6 @@ NOT_REACHED = "NOT_REACHED"
 
 SPAN = "hubbub.fleet.v1.FleetService/Forward"
 
-# Whoever made a call has its result, and is not to wait for its record as well.
 _CALL = "/hubbub.v1.CallService/CallMethod"
 
 _ELSEWHERE = frozenset({"NOT_OWNER", *NOT_BEGUN})
@@ -88,6 +87,12 @@ class Elsewhere(Unreached):
     reason = "NOT_OWNER"
 
 
+class NotTaken(Elsewhere):
+    """A member's port closed, and no handler had taken the RPC; nothing was carried out."""
+
+    reason = "NOT_TAKEN"
+
+
 class Forwarding:
     """Wraps RPCs; `over` is a `methods.Around`, the innermost one."""
 
@@ -100,7 +105,7 @@ class Forwarding:
         self._calls: set[asyncio.Event] = set()
 
     async def settled(self) -> None:
-        """Wait until the calls that are at other members now have ended, whatever else is called meanwhile."""
+        """Wait until the calls that callers here have at other members now have ended, but not for later ones."""
         for over in list(self._calls):
             await over.wait()
 
@@ -149,7 +154,8 @@ class Forwarding:
             async def send(owner: Owner) -> Message:
                 return parse(await self._sent(asked, owner))
 
-            return await self._at_owner(server, send, lambda: serve(request))
+            with self._counted(path):
+                return await self._at_owner(server, send, lambda: serve(request))
 
         return at_owner
 
@@ -188,7 +194,8 @@ class Forwarding:
         async def here() -> bytes:
             raise changing(asked.server)  # it has just come to this member
 
-        return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here)
+        with self._counted(asked.path):
+            return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here)
 
     async def stream(self, asked: Asked) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
@@ -202,12 +209,13 @@ class Forwarding:
         """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
         await self._live.begun(owner)
         stub = await self._peers.reach(owner)
-        with self._counted(asked.path), self._measured(asked.server, owner) as trace, _told(asked.server, owner):
+        with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 forward = stub.Forward(request, timeout=_timeout())
                 response, told = await forward, await forward.trailing_metadata()
-        # The response is there: it must not come too late for the sake of what its caller may read next.
+        # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
+        # call has its result, and is not to wait for its record as well.
         await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path == _CALL else _timeout())
         match response.WhichOneof("outcome"):
             case "failed":
@@ -333,8 +341,11 @@ def _told(server: str, owner: Owner) -> Generator[None]:
         reason = status.info(given).reason if given is not None else ""
         if exc.code() in _REFUSED and reason not in _ELSEWHERE:
             log.warning("forward refused", member=owner.member, error=exc.details())
-        if exc.code() in _REFUSED or reason in _ELSEWHERE or (not reason and _is_untaken(exc)):
+        if exc.code() in _REFUSED or reason in _ELSEWHERE:
             raise Elsewhere from None
+        if not reason and _is_untaken(exc):
+            log.debug("forward not taken", member=owner.member, server=server, error=exc.details())
+            raise NotTaken from None
         if given is not None and reason:
             raise status.passed(given) from None
         if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -344,11 +355,11 @@ def _told(server: str, owner: Owner) -> Generator[None]:
 
 
 def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
-    """Return whether an RPC that gRPC itself has ended was taken by no handler, as the port of its receiver closes.
+    """Return whether gRPC itself has ended an RPC that no handler had taken, as its receiver's port closed.
 
-    The connection may end between `reach` and the RPC; only the text tells that from one that ends later. And a server
-    that stops ends what has arrived and was not taken with CANCELLED (https://github.com/grpc/grpc/issues/41785); what
-    was taken, and is broken off, ends with UNAVAILABLE.
+    When there is no connection any more, nothing was sent; only the text says so. What has arrived at a server that is
+    stopped, and was not taken, ends with CANCELLED (https://github.com/grpc/grpc/issues/41785). What was taken ends
+    with UNAVAILABLE then, and the receiving side sees to it that it never ends with CANCELLED.
     """
     found_none = (exc.details() or "").startswith("failed to connect to all addresses")
     return exc.code() is grpc.StatusCode.CANCELLED or (exc.code() is grpc.StatusCode.UNAVAILABLE and found_none)

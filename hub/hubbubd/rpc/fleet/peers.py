@@ -59,7 +59,7 @@ class Peers:
     async def reach(self, owner: Owner) -> "FleetServiceAsyncStub":
         """Return the stub of a member that is connected. Raises Unreached.
 
-        What is sent after this may have been carried out, however it fails.
+        What is sent after this may have been carried out, unless its end says that no handler has taken it.
         """
         peer = self._peers.get(owner.member)
         if peer is not None and peer.owner.forward == owner.forward and _is_ready(peer.channel):

@@ -79,6 +79,9 @@ class FleetService:
             outcome = pb.ForwardResponse(response=response.SerializeToString())
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
             outcome = pb.ForwardResponse(failed=status.status_of(exc).SerializeToString())
+        except asyncio.CancelledError:
+            # By nothing else would the sender know that it was taken: gRPC may end it with CANCELLED.
+            await status.abort(context, _Lost(f"{self._name} has broken it off", reason="OWNER_LOST"))
         # The caller is not to hear of it before its own member has what was committed for it.
         context.set_trailing_metadata(((revision.KEY, revision.newest(self._store)),))
         return outcome

@@ -1,0 +1,125 @@
+"""Forwards to members, and of members, that end: each call is made once, and none is refused for it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import grpc
+import pytest
+
+from hubbubd.core.calls import Call
+from hubbubd.errors import FailedPrecondition, HubError
+from hubbubd.rpc.fleet import forwarding
+from hubbubd.rpc.fleet.peers import Peers
+from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.ownership import Owner
+
+from .conftest import LIMIT_S, Until
+from .fleet import Fleet, Member, fleet, one
+from .test_fleet import CALL, call
+
+CALLS = 20
+
+
+@pytest.fixture
+async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setattr(forwarding, "CHANGE_S", LIMIT_S)
+    async with fleet(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
+    """The ingress, and the owner of the server `one`."""
+    ingress, owner = await made.start("a"), await made.start("b", one())
+    await until(lambda: bool(owner.peer.links))
+    return ingress, owner
+
+
+@pytest.mark.parametrize("turns", range(6))  # with the fewest nothing was sent yet, with more it was, and not taken
+async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
+    made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until, turns: int
+) -> None:
+    ingress, former, owner = await made.start("a"), await made.start("b", one()), await made.start("c", one())
+    await until(lambda: bool(former.peer.links) and bool(owner.peer.links))
+    for each in (ingress, former):
+        each.believed.hear("one", former.owner)
+    await ingress.api(CALL, call())
+    a_port: Any = type(grpc.aio.server())
+    reach, stop, all_reached, reached = Peers.reach, a_port.stop, anyio.Event(), list[Owner]()
+
+    async def together(self: Peers, whom: Owner) -> Any:
+        stub = await reach(self, whom)
+        reached.append(whom)
+        if len(reached) == CALLS:
+            ingress.believed.hear("one", owner.owner)
+            all_reached.set()
+        await all_reached.wait()
+        return stub
+
+    async def late(self: Any, grace_s: float | None) -> None:
+        await all_reached.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        time.sleep(0.05)  # what was sent has reached the port, and its handlers could not take it
+        await stop(self, grace_s)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Peers, "reach", together)
+        patched.setattr(a_port, "stop", late)
+        async with anyio.create_task_group() as closing:
+            closing.start_soon(former.port.close)
+            results = await asyncio.gather(*(ingress.api(CALL, call()) for _ in range(CALLS)))
+    assert all(result.call.result for result in results)
+    assert (len(former.peer.sent) - 1) + len(owner.peer.sent) == CALLS
+    assert owner.peer.sent
+
+
+@pytest.mark.parametrize(
+    "refused", [[], [FailedPrecondition("it is handed on", reason="MOVED")]], ids=["at once", "then"]
+)
+async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_others(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, until: Until, refused: list[HubError]
+) -> None:
+    ingress, owner = two
+    call_there, at_last, refusals = owner.hub.calls.call, anyio.Event(), list(refused)
+
+    async def slowly(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        if refusals:
+            raise refusals.pop()
+        await (at_last.wait() if spec.call_id == "first" else anyio.sleep_forever())
+        return await call_there(spec, principal, detached=detached)
+
+    monkeypatch.setattr(owner.hub.calls, "call", slowly)
+    first = asyncio.create_task(ingress.api(CALL, call(call_id="first")))
+    await anyio.sleep(0.05)
+    drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
+    await anyio.sleep(0.05)
+    later = asyncio.create_task(ingress.api(CALL, call(call_id="later")))
+    await anyio.sleep(0.2)
+    assert not drained.done()
+    at_last.set()
+    assert (await first).call.result
+    with anyio.fail_after(LIMIT_S):
+        await drained
+    assert not later.done()
+    later.cancel()
+
+
+async def test_a_call_that_its_owner_breaks_off_is_lost_and_not_made_again(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingress, owner = two
+    times: list[int] = []
+
+    async def broken_off(*_: object, **__: object) -> Call:
+        times.append(1)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(owner.hub.calls, "call", broken_off)
+    with anyio.fail_after(LIMIT_S):
+        lost = await ingress.api.refused(CALL, call())
+    assert (lost.code, lost.reason, times) == (grpc.StatusCode.UNAVAILABLE, "OWNER_LOST", [1])
