@@ -16,7 +16,9 @@ from hubbubd.rpc.fleet import forwarding
 from hubbubd.rpc.fleet.peers import Peers
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
+from hubbubd.telemetry import metrics
 
+from ..runtime.test_measures import Seen
 from .conftest import LIMIT_S, Until
 from .fleet import Fleet, Member, fleet, one
 from .test_fleet import CALL, call
@@ -43,7 +45,9 @@ async def two(made: Fleet, until: Until) -> tuple[Member, Member]:
 async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
     made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until, turns: int
 ) -> None:
-    ingress, former, owner = await made.start("a"), await made.start("b", one()), await made.start("c", one())
+    seen = Seen()
+    ingress = await made.start("a", meter=seen.meter)
+    former, owner = await made.start("b", one()), await made.start("c", one())
     await until(lambda: bool(former.peer.links) and bool(owner.peer.links))
     for each in (ingress, former):
         each.believed.hear("one", former.owner)
@@ -76,13 +80,15 @@ async def test_what_a_port_that_closes_did_not_take_is_sent_to_the_next_owner(
     assert all(result.call.result for result in results)
     assert (len(former.peer.sent) - 1) + len(owner.peer.sent) == CALLS
     assert owner.peer.sent
+    assert "NOT_TAKEN" in [point.attributes.get("error.type") for point in seen.points(metrics.FORWARD)]
 
 
 @pytest.mark.parametrize(
     "refused", [[], [FailedPrecondition("it is handed on", reason="MOVED")]], ids=["at once", "then"]
 )
+@pytest.mark.parametrize("by_host", [False, True], ids=["over the API", "by a host"])
 async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_others(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, until: Until, refused: list[HubError]
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, refused: list[HubError], by_host: bool
 ) -> None:
     ingress, owner = two
     call_there, at_last, refusals = owner.hub.calls.call, anyio.Event(), list(refused)
@@ -93,8 +99,15 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
         await (at_last.wait() if spec.call_id == "first" else anyio.sleep_forever())
         return await call_there(spec, principal, detached=detached)
 
+    async def call_first() -> None:
+        if by_host:
+            spec = CallSpec(server="one", method="tools/call", params=b'{"name":"echo"}', call_id="first")
+            await ingress.hub.calls.call(spec, "local")
+        else:
+            await ingress.api(CALL, call(call_id="first"))
+
     monkeypatch.setattr(owner.hub.calls, "call", slowly)
-    first = asyncio.create_task(ingress.api(CALL, call(call_id="first")))
+    first = asyncio.create_task(call_first())
     await anyio.sleep(0.05)
     drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
     await anyio.sleep(0.05)
@@ -102,7 +115,7 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
     await anyio.sleep(0.2)
     assert not drained.done()
     at_last.set()
-    assert (await first).call.result
+    await first
     with anyio.fail_after(LIMIT_S):
         await drained
     assert not later.done()
@@ -112,6 +125,7 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
 async def test_a_call_that_its_owner_breaks_off_is_lost_and_not_made_again(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(forwarding, "CHANGE_S", 0.1)
     ingress, owner = two
     times: list[int] = []
 

@@ -1,7 +1,6 @@
 """A fleet where somebody does not know yet: an answer is not refused for that, nor a member given up as it starts."""
 
 import json
-from collections.abc import Sequence
 
 import anyio
 import pytest
@@ -12,11 +11,11 @@ from hubbubd.core.inbox import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import Standing
 from hubbubd.runtime.fleet import Fleet
-from hubbubd.store import Conflict, Guard, OutcomeUnknown, StoreUnavailable, Write
+from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until
 from .fleet import TTL_S, Members, Place, Store, now
-from .test_fleet import another, fleet, http, live_links, of, owner
+from .test_fleet import another, fleet, live_links, of, owner
 
 __all__ = ["fleet"]
 
@@ -71,40 +70,6 @@ async def test_an_answer_that_is_given_again_where_it_was_not_heard_of_is_not_re
     assert there.hub.inbox.get(request.id).state is RequestState.OPEN
     again = await there.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **keys)
     assert again.state is RequestState.ANSWERED
-
-
-@pytest.mark.parametrize(("answer_s", "claim_s", "why"), [(2, 60, "REQUEST_EXPIRED"), (60, 2, "CLAIM_LOST")])
-async def test_an_answer_that_is_refused_for_the_time_cannot_hold_later(
-    fleet: Members, monkeypatch: pytest.MonkeyPatch, answer_s: int, claim_s: int, why: str
-) -> None:
-    await of(fleet, "a", "b", servers=(http(answer_timeout_s=answer_s),))
-    here = owner(fleet)
-    there = another(fleet, here)
-    fleet.peers["one"].link.ask("elicitation/create", FORM)
-    request = await question(there.hub)
-    claim = (await there.hub.inbox.claim(request.id, "ann", claim_s)).claim
-    assert claim
-    await settle()
-    keys = {"answer_id": "a", "claim_id": claim.id}
-    attempts: list[tuple[Sequence[Write], Sequence[Guard]]] = []
-
-    async def late(writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
-        attempts.append((writes, guards))
-        raise OutcomeUnknown("no answer yet")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(there.store, "commit", late)
-        with pytest.raises(Unavailable):
-            await there.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **keys)
-    fleet.database.away = True  # so nobody stores what time does
-    await settle(2.5)
-    fleet.database.away = False
-    with pytest.raises(FailedPrecondition) as refused:
-        await here.hub.inbox.answer(request.id, Accept({"name": "x"}), "ann", **keys)
-    assert refused.value.reason == why
-    [attempt] = attempts
-    with pytest.raises(Conflict):
-        await there.store.commit(*attempt)
 
 
 async def test_an_answer_that_is_late_is_refused_once_the_store_agrees(fleet: Members) -> None:

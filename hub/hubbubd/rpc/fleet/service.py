@@ -87,6 +87,7 @@ class FleetService:
         return outcome
 
     async def _forward_stream(self, request: pb.ForwardStreamRequest, context: status.Context) -> None:
+        # Streams only read, so the sender may begin one again whose handler was cancelled.
         try:
             rpc = self._opened(request.opening, context)
         except HubError as exc:

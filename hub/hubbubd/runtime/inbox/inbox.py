@@ -8,6 +8,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,9 +20,10 @@ from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
-from hubbubd.errors import FailedPrecondition, HubError
+from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
-from hubbubd.runtime.inbox.opening import put, too_many
+from hubbubd.runtime.inbox.opening import put
+from hubbubd.runtime.inbox.refusals import certainly, is_final
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.inbox.shown import ShownTo
 from hubbubd.runtime.oversight import Quota
@@ -227,22 +229,10 @@ class Inbox:
         trace = serving.span.trace if serving is not None else None
         if serving is not None and request.trace is not None:
             serving.links.append(request.trace)
-        while True:
-            try:
-                return await self._change(request_id, settle)
-            except FailedPrecondition:
-                if answer_id is None or not await self._is_another(request_id):
-                    raise
-
-    async def _is_another(self, request_id: str) -> bool:
-        """Return whether a request is open, and is or becomes another one: an earlier attempt to answer it may hold.
-
-        It may be on its way at another member. So what time refuses is stored first: then that cannot hold any more.
-        """
-        if (before := self.get(request_id)).state is not RequestState.OPEN:
-            return False
-        await self._on_time(request_id)
-        return self.get(request_id) is not before or not await self._ledger.confirmed(self._table, request_id)
+        if answer_id is None:
+            return await self._change(request_id, settle)
+        final = partial(is_final, self._ledger, self._table, request_id, lambda: self._on_time(request_id))
+        return await certainly(lambda: self._change(request_id, settle), final)
 
     async def not_counted(self, request_id: str, by: str, via: str) -> None:
         """Note in an open request that a host answered where nobody did; `via` says which one, and what."""
@@ -257,11 +247,12 @@ class Inbox:
     def require_room(self, server: str, count: int, size: int) -> None:
         """Raise ResourceExhausted if a server may not open `count` more requests of `size` bytes in all."""
         if len(self._open.get(server, ())) + self._opening[server] + count > self.max_open_per_server:
-            raise too_many(server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests")
+            raise _too_many(server, self.max_open_per_server, f"{server} has {self.max_open_per_server} open requests")
+        limit = self._max_open_bytes(server)
         taken = self._open_bytes[server] + self._opening_bytes[server]
-        if taken + size > (limit := self._max_open_bytes(server)):
+        if taken + size > limit:
             why = f"{server} asks {size} bytes, and its open requests take {taken} of {limit} bytes"
-            raise too_many(server, limit, why)
+            raise _too_many(server, limit, why)
 
     async def open(self, requests: Sequence[PendingRequest], also: Callable[[], Sequence[Change[Any]]] = tuple) -> None:
         """Add requests, claimed if workers wait for them, in one commit with what is `also` planned.
@@ -434,7 +425,8 @@ class Inbox:
 
     async def _on_time(self, request_id: str) -> None:
         now = self._clock.now()
-        if (request := self._table.record(request_id)) is None:
+        request = self._table.record(request_id)
+        if request is None:
             return
         if core.overdue(request, now):
             message = self._timeout_message(request.server)
@@ -442,6 +434,12 @@ class Inbox:
             await self._change(request_id, lambda r: core.expire(r, given, message, now))
         else:
             await self._change(request_id, lambda r: core.lapse(r, now))
+
+
+def _too_many(server: str, limit: int, why: str) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
+    )
 
 
 def _claimer(request: PendingRequest | None) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import PendingRequest
-from hubbubd.errors import ResourceExhausted, UnknownOutcome
+from hubbubd.errors import UnknownOutcome
 from hubbubd.runtime.records import Change, Ledger, Table
 
 
@@ -41,10 +41,3 @@ async def put(
             for r in opened:
                 ledger.later(table, r.id, lambda there, r=r: core.withdraw(there or r, unsure, now()))
         raise
-
-
-def too_many(server: str, limit: int, why: str) -> ResourceExhausted:
-    """Return the refusal of what a server asks beyond a limit."""
-    return ResourceExhausted(
-        f"{why} already", reason="TOO_MANY_OPEN_REQUESTS", metadata={"limit": str(limit), "server": server}
-    )
