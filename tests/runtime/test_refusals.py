@@ -134,7 +134,7 @@ async def test_a_withdrawal_that_waits_to_be_written_is_written_before_an_answer
             await there.store.commit(*first)
 
 
-async def test_an_answer_that_is_refused_is_noted_as_refused_alone(
+async def test_what_time_does_to_a_request_takes_no_audit_entry_of_an_answer_along(
     fleet: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there, request = await asked(fleet)
