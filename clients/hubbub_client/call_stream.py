@@ -36,6 +36,7 @@ Hear = Callable[["CallStream", Step], None]
 """Hears what happens to a call before its end, on the stream that carries it."""
 
 ENDS = frozenset(("completed", "failed", "answered"))
+SHUTTING_DOWN = "SHUTTING_DOWN"
 
 # A longer request would hold up the calls behind it, and the time it takes hides the price of an RPC.
 LONGEST_REQUEST = 64 * 1024
@@ -67,9 +68,11 @@ class CallStream:
         ready: pb.StreamCallsResponse.Ready,
         max_response_bytes: int,
         note: Callable[[str], None] = lambda _: None,
+        closing: Callable[[], None] = lambda: None,
     ) -> None:
         self._rpc = rpc
         self._note = note
+        self._closing = closing
         self._max_calls = ready.max_calls
         self._takes_answers = ready.takes_answers
         self._max_request = min(LONGEST_REQUEST, ready.max_request_bytes // 2)
@@ -165,7 +168,7 @@ class CallStream:
         if not self._waiting:
             self.end(HubbubError("no call is left to fail"))
 
-    def end(self, error: HubbubError, unsent: HubbubError | None = None) -> None:
+    def end(self, error: HubbubError | NotSent, unsent: HubbubError | None = None) -> None:
         """End the stream; each call under way fails with the error, one that was not sent with `unsent` or NotSent."""
         self._retired = True
         self._timer.cancel()
@@ -232,6 +235,9 @@ class CallStream:
             del self._waiting[step.id]
             if not end.done():
                 end.set_result(step)
+        elif step.HasField("closing"):
+            self._retired = True
+            self._closing()
         elif hear is not None:
             hear(self, step)
         if self._retired and not self._waiting:
@@ -266,8 +272,11 @@ class CallStreams:
         self._turn_to(key)
         return self._stream if self._stream is not None and self._stream.alive else None
 
-    def want(self, key: object, open_rpc: "Callable[[], Rpc]") -> None:
-        """Open a stream for a key, if there is none and there was a call before; not right after a refusal."""
+    def want(self, key: object, open_rpc: "Callable[[], Rpc]", closing: Callable[[], None] = lambda: None) -> None:
+        """Open a stream for a key, if there is none and there was a call before; not right after a refusal.
+
+        `closing` is called when its hub says that it shuts down.
+        """
         self._turn_to(key)
         if self._opening is not None or (self._stream is not None and self._stream.alive):
             return
@@ -275,7 +284,7 @@ class CallStreams:
         clock = asyncio.get_running_loop()
         if self._asked > 1 and clock.time() >= self._not_before:
             # In a context of its own, since the stream belongs to no call's trace.
-            self._opening = clock.create_task(self._open(open_rpc()), context=Context())
+            self._opening = clock.create_task(self._open(open_rpc(), closing), context=Context())
 
     def end(self, error: HubbubError) -> None:
         """End all streams; their calls fail with the error."""
@@ -297,12 +306,13 @@ class CallStreams:
         self._stream = self._opening = None
         self._not_before, self._pause_s = -math.inf, FIRST_PAUSE_S
 
-    async def _open(self, rpc: "Rpc") -> None:
+    async def _open(self, rpc: "Rpc", closing: Callable[[], None]) -> None:
         pause_s = self._pause_s
         try:
             first = await rpc.read()
             if isinstance(first, pb.StreamCallsResponse) and first.steps:
-                self._stream = CallStream(rpc, first.steps[0].ready, self._max_response_bytes, self._note)
+                ready = first.steps[0].ready
+                self._stream = CallStream(rpc, ready, self._max_response_bytes, self._note, closing)
                 pause_s = 0.0
         except aio.AioRpcError as failure:
             pause_s = math.inf if failure.code() is StatusCode.UNIMPLEMENTED else pause_s
@@ -326,8 +336,13 @@ def _place() -> Place:
     return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}
 
 
-def _broken(error: HubbubError) -> HubbubError:
-    """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller."""
+def _broken(error: HubbubError) -> HubbubError | NotSent:
+    """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller.
+
+    A hub that shuts down has told the ends of all calls that it had begun.
+    """
+    if error.reason == SHUTTING_DOWN:
+        return NotSent()
     if isinstance(error, (PermissionDenied, Unauthenticated)):
         return error
     known = isinstance(error, Unavailable)

@@ -163,7 +163,8 @@ class Link:
                 return await self._stream(stubs, request).call(request)
             except NotSent:
                 stubs = await self.ready()  # it may have been a while
-            self._calls.want(self._stream_key(stubs), lambda: stubs.calls.StreamCalls(metadata=self._untraced()))
+            key, metadata = self._stream_key(stubs), self._untraced()
+            self._calls.want(key, lambda: stubs.calls.StreamCalls(metadata=metadata), lambda: self._leave(stubs))
             return await self._sent(stubs.calls.CallMethod, request)
 
         return await self._tried(request, make)
@@ -177,9 +178,8 @@ class Link:
             stream = self._stream(stubs, request, with_answers=bool(answers))
             return await stream.call(request, hear, follow=follow, answers=answers)
 
-        self._stream(
-            await self.ready(), request, with_answers=bool(answers)
-        )  # not within the RPC's span: there may be none
+        # Not within the RPC's span: there may be none.
+        self._stream(await self.ready(), request, with_answers=bool(answers))
         return await self._tried(request, make)
 
     async def answer(
@@ -208,17 +208,16 @@ class Link:
             except HubbubError as error:
                 from hubbub_client import repeats
 
-                self._leave(stubs, error)
+                if repeats.is_away(error):
+                    self._leave(stubs)
                 if not may_repeat or not repeats.may_repeat(cast("Message", request), error, several=self._several):
                     raise
                 await asyncio.sleep(repeats.pause_s(error))
         raise AssertionError("the last attempt returns or raises")
 
-    def _leave(self, stubs: Stubs, error: HubbubError) -> None:
-        """Turn to the next address after an error of this one, unless another RPC has done so."""
-        from hubbub_client import repeats
-
-        if self._several and stubs is self._stubs and self._endpoint is not None and repeats.is_away(error):
+    def _leave(self, stubs: Stubs) -> None:
+        """Turn to the next address, unless another RPC has done so."""
+        if self._several and stubs is self._stubs and self._endpoint is not None:
             self._left, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
     def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False) -> CallStream:
@@ -295,7 +294,10 @@ class Link:
                 yield cast("A", response)
         except aio.AioRpcError as failure:
             error = from_rpc(failure)
-            self._leave(stubs, error)
+            from hubbub_client import repeats
+
+            if repeats.is_away(error):
+                self._leave(stubs)
             raise error from None
         except aio.BaseError as failure:
             raise _unsendable(failure) from None

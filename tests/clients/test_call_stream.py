@@ -192,7 +192,6 @@ def breaking(came: list[Any], *ends: Any) -> Any:
     ("end", "kind", "reason"),
     [
         (None, Unavailable, "STREAM_ENDED"),
-        (("UNAVAILABLE", "SHUTTING_DOWN"), Unavailable, "SHUTTING_DOWN"),
         (("RESOURCE_EXHAUSTED", "WATCHER_TOO_SLOW"), Unavailable, "STREAM_ENDED"),
         (("INVALID_ARGUMENT", "MALFORMED_REQUEST"), Unavailable, "STREAM_ENDED"),
         (("UNAUTHENTICATED", "CREDENTIAL_ENDED"), Unauthenticated, "CREDENTIAL_ENDED"),
@@ -212,6 +211,59 @@ async def test_a_call_on_a_stream_that_breaks_fails_and_the_next_one_does_not(
             assert await client.call("s", "m", call_id="mine") == {"ok": True}
             await carried(client, again)
     assert (caught.value.reason, caught.value.metadata["call_id"]) == (reason, "mine")
+
+
+async def test_a_call_that_a_hub_that_shuts_down_has_not_begun_is_made_in_another_way(
+    hub: Any, came: list[Any], refusal: Any
+) -> None:
+    hub.streams["StreamCalls"] = breaking(came, refusal("UNAVAILABLE", "SHUTTING_DOWN"))
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            while not came:
+                await client.call("s", "m")
+            assert await client.call("s", "m", call_id="mine") == {"ok": True}
+    assert [step.start.request.spec.call_id for step in came][-1] == "mine"
+    assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
+
+
+async def test_a_stream_whose_hub_shuts_down_takes_no_more_calls_and_those_under_way_end(
+    hub: Any, came: list[Any]
+) -> None:
+    go_on, left = anyio.Event(), anyio.Event()
+
+    async def stream(steps: Any) -> AsyncIterator[Any]:
+        try:
+            yield said(ready=LIMITS)
+            async for step in (step async for message in steps for step in message.steps):
+                came.append(step)
+                if len(came) > 1:
+                    yield said(closing=call_pb2.StreamCallsResponse.Closing())
+                    await go_on.wait()
+                yield said(id=step.start.id, completed=done(step.start.request))
+        finally:
+            left.set()
+
+    hub.streams["StreamCalls"] = stream
+    ended: list[Any] = []
+
+    async def under_way(client: Any) -> None:
+        ended.append(await client.call("s", "m", call_id="under way"))
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
+            while not came:
+                await client.call("s", "m")
+            opened = client._link._calls._stream
+            group.start_soon(under_way, client)
+            while opened.alive:
+                await anyio.sleep(0)
+            again = hub.carry()
+            assert await client.call("s", "m", call_id="other") == {"ok": True}
+            await carried(client, again)
+            assert (ended, left.is_set()) == ([], False)
+            go_on.set()
+            await left.wait()  # it is the caller who ends it
+    assert (len(came), ended) == (2, [{"ok": True}])
 
 
 async def test_a_call_whose_token_has_ended_is_made_again_if_it_has_an_id(

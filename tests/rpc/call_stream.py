@@ -61,6 +61,10 @@ class CallStream:
         """Why the call with this id, which ends next, has failed."""
         return failure(await self.next(), id_)
 
+    async def closing(self) -> None:
+        """The hub says next that it shuts down."""
+        assert (await self.next()).WhichOneof("step") == "closing"
+
     async def broken(self) -> Refusal:
         """Why the hub ends the stream, after what it may have said before."""
         try:

@@ -333,6 +333,7 @@ async def test_a_hub_that_stops_ends_the_calls_and_then_the_stream(hub: Hub, unt
             await under_way(until, hub, 1)
             async with anyio.create_task_group() as stopping:
                 stopping.start_soon(serving.__aexit__, None, None, None)
+                await stream.closing()
                 refused = await stream.failed(1)
                 assert refused.reason == "SHUTTING_DOWN"
                 for each in (stream, idle):
@@ -360,9 +361,14 @@ async def test_a_hub_that_stops_refuses_further_calls_while_those_under_way_may_
         await under_way(until, hub, 2)
         async with anyio.create_task_group() as stopping:
             stopping.start_soon(serving.__aexit__, None, None, None)
+            await stream.closing()
             assert (await stream.failed(2)).reason == "SHUTTING_DOWN"  # it goes on with the next one
             await stream.start(3)
             assert (await stream.failed(3)).reason == "SHUTTING_DOWN"
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                async with streamed(channel, Caller(channel).metadata):
+                    pass
+            assert explain(caught.value).reason == "SHUTTING_DOWN"
             go_on.set()
             await stream.completed(1)
             assert (await stream.broken()).reason == "SHUTTING_DOWN"

@@ -10,8 +10,11 @@ import anyio
 import grpc
 import pytest
 
+import hubbub_client
+from hubbub_client import discovery
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition, HubError
+from hubbubd.rpc import call_stream
 from hubbubd.rpc.fleet import forwarding
 from hubbubd.rpc.fleet.peers import Peers
 from hubbubd.runtime.calls import CallSpec
@@ -19,7 +22,8 @@ from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry import metrics
 
 from ..runtime.test_measures import Seen
-from .conftest import LIMIT_S, Until
+from .call_stream import streamed
+from .conftest import LIMIT_S, TOKEN, Until
 from .fleet import Fleet, Member, fleet, one
 from .test_fleet import CALL, call
 
@@ -120,6 +124,84 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
         await drained
     assert not later.done()
     later.cancel()
+
+
+async def test_a_member_that_ends_takes_calls_on_a_stream_until_their_caller_has_left_it(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "NOTICE_S", 10 * LIMIT_S)
+    ingress, _ = two
+    async with streamed(ingress.api.channel, ingress.api.metadata) as stream:
+        drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
+        await stream.closing()
+        for number in (1, 2):
+            await stream.start(number, call().spec)
+            await stream.completed(number)
+        assert not drained.done()
+    with anyio.fail_after(LIMIT_S):
+        await drained
+
+
+async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_and_then_for_their_calls(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "NOTICE_S", 0.0)
+    ingress, owner = two
+    call_there, go_on = owner.hub.calls.call, anyio.Event()
+
+    async def slowly(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        await go_on.wait()
+        return await call_there(spec, principal, detached=detached)
+
+    monkeypatch.setattr(owner.hub.calls, "call", slowly)
+    api = ingress.api
+    async with streamed(api.channel, api.metadata) as stream, streamed(api.channel, api.metadata) as idle:
+        await stream.start(1, call().spec)
+        await asyncio.sleep(0.05)
+        drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
+        await stream.closing()
+        assert (await idle.broken()).reason == "SHUTTING_DOWN"
+        await stream.start(2, call().spec)
+        assert (await stream.failed(2)).reason == "SHUTTING_DOWN"
+        assert not drained.done()
+        go_on.set()
+        await stream.completed(1)
+        assert (await stream.broken()).reason == "SHUTTING_DOWN"
+        with anyio.fail_after(LIMIT_S):
+            await drained
+
+
+async def test_a_client_with_several_addresses_has_no_call_refused_as_its_member_ends(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
+    ingress, owner = two
+    made, over = 0, False
+
+    async def call_again_and_again(client: hubbub_client.Hub) -> None:
+        nonlocal made
+        while not over:
+            await client.call_tool("one", "echo")
+            made += 1
+
+    async def some_more() -> None:
+        enough = made + CALLS
+        while made < enough:
+            await asyncio.sleep(0.001)
+
+    with anyio.fail_after(LIMIT_S):
+        async with (
+            hubbub_client.connect(f"{ingress.address},{owner.address}", TOKEN) as client,
+            anyio.create_task_group() as calling,
+        ):
+            for _ in range(4):
+                calling.start_soon(call_again_and_again, client)
+            await some_more()
+            await ingress.hub.drain(10 * LIMIT_S)
+            assert client.address == owner.address
+            await some_more()
+            over = True
+    assert len(owner.peer.sent) == made
 
 
 async def test_a_call_that_its_owner_breaks_off_is_lost_and_not_made_again(

@@ -45,6 +45,9 @@ LOG_ROOM = 256
 TOGETHER_BYTES = 64 * 1024
 """Steps that wait to be written go together up to this size: gRPC takes its price per message."""
 
+NOTICE_S = 1.0
+"""Seconds for which a stream takes calls after its caller was told that the hub shuts down."""
+
 DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
 """The longest response that gRPC's clients take unless told otherwise."""
 
@@ -73,19 +76,22 @@ class CallStreams:
 
         Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
         """
+        if self.calls.draining:
+            raise _shutting_down()
         ready = pb.StreamCallsResponse.Ready(
             max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
         )
         await write(_step(ready=ready))
         stream = _CallStream(self, write)
-        async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
-            reading = tasks.create_task(stream.read(steps, tasks))
-            closing = tasks.create_task(stream.close_after(self.calls.stopped))
-            await stream.write()
-            reading.cancel()
-            closing.cancel()
-        if self.calls.stopped.is_set():
-            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
+        with self.calls.heard_out():
+            async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
+                reading = tasks.create_task(stream.read(steps, tasks))
+                closing = tasks.create_task(stream.close())
+                await stream.write()
+                reading.cancel()
+                closing.cancel()
+        if self.calls.draining:
+            raise _shutting_down()
 
 
 class _CallStream:
@@ -132,9 +138,13 @@ class _CallStream:
             case _:
                 raise InvalidArgument.field("step", "must be one of start, answer, cancel, skip")
 
-    async def close_after(self, stopped: anyio.Event) -> None:
-        """Take no further calls once the hub has stopped."""
-        await stopped.wait()
+    async def close(self) -> None:
+        """Tell the caller when the hub shuts down, and take no further calls a moment later."""
+        calls = self._streams.calls
+        await calls.closing.wait()
+        self._tell(0, "closing", _step(closing=pb.StreamCallsResponse.Closing()))
+        with anyio.move_on_after(NOTICE_S):
+            await calls.stopped.wait()
         self._close()
 
     async def write(self) -> None:
@@ -179,9 +189,10 @@ class _CallStream:
         if id_ in self._calls or id_ in self._answers:
             wrong = f"{id_} is the id of a call or an answer that is under way on this stream"
             raise InvalidArgument.field(f"{name}.id", wrong)
-        if len(among) >= MAX_CALLS:
+        late = self._closed and among is self._calls
+        if late or len(among) >= MAX_CALLS:
             among[id_] = None
-            self._say(id_, _failed(id_, _too_many()))
+            self._say(id_, _failed(id_, _shutting_down() if late else _too_many()))
             return
         task = among[id_] = tasks.create_task(work())
         task.add_done_callback(lambda done: self._cancelled(id_) if done.cancelled() else None)
@@ -296,7 +307,7 @@ class _CallStream:
         """
         return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
 
-    def _tell(self, call_id: int, kind: object, step: bytes, limit: int) -> bool:
+    def _tell(self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES) -> bool:
         """Put a step of a call into the outbox, and return whether its caller takes one of this length.
 
         It replaces an unwritten one of its kind.
@@ -345,6 +356,10 @@ def _too_many() -> ResourceExhausted:
         reason="TOO_MANY_CALLS",
         metadata={"limit": str(MAX_CALLS)},
     )
+
+
+def _shutting_down() -> Unavailable:
+    return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
 
 
 def _wait_over() -> UpstreamError:

@@ -473,7 +473,8 @@ Global___StreamCallsRequest: _TypeAlias = StreamCallsRequest  # noqa: Y015
 @_typing.final
 class StreamCallsResponse(_message.Message):
     """What the hub says, any number of steps at a time. Each `start` is followed by exactly one `completed` or `failed`,
-    and each `answer` by exactly one `answered` or `failed`, unless the stream ends first.
+    and each `answer` by exactly one `answered` or `failed`, unless the stream ends first. If it ends with SHUTTING_DOWN,
+    whatever was followed by none was not begun.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -509,6 +510,23 @@ class StreamCallsResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     @_typing.final
+    class Closing(_message.Message):
+        """The hub shuts down. Start no more calls here, and end the stream when those under way have ended; answers may come
+        by AnswerPendingRequest. Calls that come all the same are refused a moment later (SHUTTING_DOWN).
+        """
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class Step(_message.Message):
         """One step."""
 
@@ -524,8 +542,9 @@ class StreamCallsResponse(_message.Message):
         ASSIGNED_FIELD_NUMBER: _builtins.int
         REVOKED_FIELD_NUMBER: _builtins.int
         ANSWERED_FIELD_NUMBER: _builtins.int
+        CLOSING_FIELD_NUMBER: _builtins.int
         id: _builtins.int
-        """The id of the call, as in `start`, or of the answer; 0 in `ready`."""
+        """The id of the call, as in `start`, or of the answer; 0 in `ready` and `closing`."""
         failed: _builtins.bytes
         """The call was refused, or has ended with a fault: a serialized google.rpc.Status, as the metadata
         `grpc-status-details-bin` of CallMethod has it.
@@ -562,6 +581,10 @@ class StreamCallsResponse(_message.Message):
         def answered(self) -> _inbox_pb2.AnswerPendingRequestResponse:
             """The answer is accepted."""
 
+        @_builtins.property
+        def closing(self) -> Global___StreamCallsResponse.Closing:
+            """The hub shuts down."""
+
         def __init__(
             self,
             *,
@@ -575,12 +598,13 @@ class StreamCallsResponse(_message.Message):
             assigned: _inbox_pb2.PendingRequest | None = ...,
             revoked: _inbox_pb2.WorkResponse.Revoked | None = ...,
             answered: _inbox_pb2.AnswerPendingRequestResponse | None = ...,
+            closing: Global___StreamCallsResponse.Closing | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "assigned", b"assigned", "changed", b"changed", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "revoked", b"revoked", "step", b"step"]  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "assigned", b"assigned", "changed", b"changed", "closing", b"closing", "completed", b"completed", "failed", b"failed", "log", b"log", "progress", b"progress", "ready", b"ready", "revoked", b"revoked", "step", b"step"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "assigned", b"assigned", "changed", b"changed", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "revoked", b"revoked", "step", b"step"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "assigned", b"assigned", "changed", b"changed", "closing", b"closing", "completed", b"completed", "failed", b"failed", "id", b"id", "log", b"log", "progress", b"progress", "ready", b"ready", "revoked", b"revoked", "step", b"step"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log", "assigned", "revoked", "answered"]  # noqa: Y015
+        _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["ready", "completed", "failed", "changed", "progress", "log", "assigned", "revoked", "answered", "closing"]  # noqa: Y015
         _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
         def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 

@@ -49,9 +49,6 @@ class CallsElsewhere:
         # What was forwarded to this member goes no further.
         return not current().forwarded
 
-    async def settled(self) -> None:
-        await self._forwarding.settled()
-
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         request = pb.CallMethodRequest(spec=_spec(spec), detached=detached)
         self._waiting.add(spec.call_id or "")

@@ -5,9 +5,8 @@ the owner's port closes before they were taken  the same
 any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -102,12 +101,6 @@ class Forwarding:
         self._ownership = hub.ownership
         self._peers = peers
         self._changes = changes
-        self._calls: set[asyncio.Event] = set()
-
-    async def settled(self) -> None:
-        """Wait until the calls that callers here have at other members now have ended, but not for later ones."""
-        for over in list(self._calls):
-            await over.wait()
 
     def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member serves it."""
@@ -154,7 +147,7 @@ class Forwarding:
             async def send(owner: Owner) -> Message:
                 return parse(await self._sent(asked, owner))
 
-            with self._counted(path):
+            with self._heard_out(path):
                 return await self._at_owner(server, send, lambda: serve(request))
 
         return at_owner
@@ -194,7 +187,7 @@ class Forwarding:
         async def here() -> bytes:
             raise changing(asked.server)  # it has just come to this member
 
-        with self._counted(asked.path):
+        with self._heard_out(asked.path):
             return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here)
 
     async def stream(self, asked: Asked) -> AsyncGenerator[bytes, None]:
@@ -294,16 +287,9 @@ class Forwarding:
         finally:
             stream.cancel()
 
-    @contextmanager
-    def _counted(self, path: str) -> Generator[None]:
-        over = asyncio.Event()
-        if path == _CALL:
-            self._calls.add(over)
-        try:
-            yield
-        finally:
-            self._calls.discard(over)
-            over.set()
+    def _heard_out(self, path: str) -> AbstractContextManager[None]:
+        """Have a member that ends wait for a call that its own caller has elsewhere."""
+        return self._hub.calls.heard_out() if path == _CALL else nullcontext()
 
     @contextmanager
     def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:

@@ -21,10 +21,6 @@ class Elsewhere(Protocol):
         """Return whether what is asked for now may be asked of another member: it was not sent by one."""
         ...
 
-    async def settled(self) -> None:
-        """Wait until the calls whose callers wait here for other members now have ended."""
-        ...
-
     async def call(self, spec: CallSpec, principal: str, *, detached: bool) -> Call:
         """Make a call, wait for its end, and return it, whatever the outcome. Cancelling this cancels that."""
         ...

@@ -80,9 +80,11 @@ class Calls:
         self._absent = absent
         self._queues: dict[str, ServerQueue] = {}
         self._leaving: set[str] = set()
-        self._draining = False
+        self._heard_out: set[asyncio.Event] = set()
         self.elsewhere: Elsewhere | None = None
         """Makes calls of servers that other members of a fleet have; None for a hub that has all."""
+        self.closing = anyio.Event()
+        """Set once new calls are refused, at shutdown."""
         self.stopped = anyio.Event()
         """Set once all calls have been told to end, at shutdown."""
 
@@ -278,17 +280,28 @@ class Calls:
     @property
     def draining(self) -> bool:
         """Whether new calls are refused, as the hub shuts down."""
-        return self._draining
+        return self.closing.is_set()
+
+    @contextmanager
+    def heard_out(self) -> Generator[None]:
+        """Have `drain` wait for the end of the block, in which a caller waits for what does not end with a queue."""
+        over = asyncio.Event()
+        self._heard_out.add(over)
+        try:
+            yield
+        finally:
+            self._heard_out.discard(over)
+            over.set()
 
     async def drain(self) -> None:
         """Refuse new calls, and wait until no unfinished call has a waiting caller or would be lost by a restart.
 
-        Also wait for the calls that are at other members now.
+        Also wait for whoever is to be heard out by then.
         """
-        self._draining = True
+        self.closing.set()
         await self._drained(lambda: list(self._queues.values()))
-        if self.elsewhere is not None:
-            await self.elsewhere.settled()
+        for over in list(self._heard_out):
+            await over.wait()
 
     @contextmanager
     def refused(self, server: str) -> Generator[None]:
@@ -353,7 +366,7 @@ class Calls:
             if known.principal != principal or not known.same_request(call):
                 raise reused(call)
             active = self._active(known)
-        elif self._draining:
+        elif self.draining:
             raise Unavailable("the hub is shutting down and takes no new calls", reason="SHUTTING_DOWN")
         elif spec.server in self._leaving:
             raise moved(spec.server)
