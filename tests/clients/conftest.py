@@ -42,6 +42,7 @@ from hubbub.v1 import (
 from hubbub_cli import outcome
 
 from .. import forks
+from .call_stream import done
 
 SERVICES = (
     (admin_pb2, admin_pb2_grpc, "AdminService"),
@@ -242,6 +243,14 @@ async def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await scripted.start()
     yield scripted
     await scripted.stop()
+
+
+@pytest.fixture
+def came(hub: Any) -> list[Any]:
+    """What comes on streams of a hub that answers every call at once."""
+    hub.replies["CallMethod"] = done
+    came: list[Any] = hub.carry()
+    return came
 
 
 @pytest.fixture

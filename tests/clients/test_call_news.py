@@ -9,9 +9,7 @@ import pytest
 from hubbub.v1 import call_pb2
 from hubbub_client import connect
 
-from .test_call_stream import LIMIT_S, LIMITS, came, carried, done, said
-
-__all__ = ["came"]
+from .call_stream import LIMIT_S, LIMITS, carried, done, said
 
 
 def telling(came: list[Any], *news: dict[str, Any]) -> Any:

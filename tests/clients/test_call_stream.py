@@ -13,7 +13,6 @@ from hubbub_client import (
     Cancelled,
     HubbubError,
     NotFound,
-    Unauthenticated,
     Unavailable,
     call_stream,
     connect,
@@ -23,33 +22,7 @@ from hubbub_client import (
 from hubbub_client.call_stream import CallStream, NotSent
 from hubbub_client.channel import MAX_MESSAGE_BYTES
 
-LIMIT_S = 60
-LIMITS = call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024)
-
-
-def said(**step: Any) -> call_pb2.StreamCallsResponse:
-    return call_pb2.StreamCallsResponse(steps=[call_pb2.StreamCallsResponse.Step(**step)])
-
-
-def done(request: Any) -> call_pb2.CallMethodResponse:
-    call = call_pb2.Call(id=request.spec.call_id, result=b'{"ok":true}', state=call_pb2.CALL_STATE_COMPLETED)
-    return call_pb2.CallMethodResponse(call=call)
-
-
-async def carried(client: Any, came: list[Any]) -> None:
-    """Calls until the stream carries one."""
-    with anyio.fail_after(LIMIT_S):
-        while not came:
-            await client.call("s", "m")
-    came.clear()
-
-
-@pytest.fixture
-def came(hub: Any) -> list[Any]:
-    """What comes on streams of a hub that answers every call at once."""
-    hub.replies["CallMethod"] = done
-    came: list[Any] = hub.carry()
-    return came
+from .call_stream import LIMIT_S, LIMITS, carried, done, said
 
 
 async def test_calls_go_over_one_stream_but_for_the_first_ones(hub: Any, came: list[Any]) -> None:
@@ -168,119 +141,6 @@ async def test_a_caller_who_gives_up_hangs_up_on_its_call_alone(hub: Any, came: 
             go_on.set()
     assert ended == [{"ok": True}]
     assert [step.WhichOneof("step") for step in came].count("cancel") == 1
-
-
-def breaking(came: list[Any], *ends: Any) -> Any:
-    """A stream that completes its first call and breaks at the second one, as these say one after the other."""
-    left = list(ends)
-
-    async def stream(steps: Any) -> AsyncIterator[Any]:
-        yield said(ready=LIMITS)
-        async for step in (step async for message in steps for step in message.steps):
-            came.append(step)
-            if len(came) > 1 and left:
-                end = left.pop(0)
-                if end is None:
-                    return
-                raise end
-            yield said(id=step.start.id, completed=done(step.start.request))
-
-    return stream
-
-
-@pytest.mark.parametrize(
-    ("end", "kind", "reason"),
-    [
-        (None, Unavailable, "STREAM_ENDED"),
-        (("RESOURCE_EXHAUSTED", "WATCHER_TOO_SLOW"), Unavailable, "STREAM_ENDED"),
-        (("INVALID_ARGUMENT", "MALFORMED_REQUEST"), Unavailable, "STREAM_ENDED"),
-        (("UNAUTHENTICATED", "CREDENTIAL_ENDED"), Unauthenticated, "CREDENTIAL_ENDED"),
-    ],
-)
-async def test_a_call_on_a_stream_that_breaks_fails_and_the_next_one_does_not(
-    hub: Any, came: list[Any], refusal: Any, end: Any, kind: type[HubbubError], reason: str
-) -> None:
-    hub.streams["StreamCalls"] = breaking(came, end and refusal(*end))
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            while not came:
-                await client.call("s", "m")
-            with pytest.raises(kind) as caught:
-                await client.call("s", "m", call_id="mine")
-            again = hub.carry()
-            assert await client.call("s", "m", call_id="mine") == {"ok": True}
-            await carried(client, again)
-    assert (caught.value.reason, caught.value.metadata["call_id"]) == (reason, "mine")
-
-
-async def test_a_call_that_a_hub_that_shuts_down_has_not_begun_is_made_in_another_way(
-    hub: Any, came: list[Any], refusal: Any
-) -> None:
-    hub.streams["StreamCalls"] = breaking(came, refusal("UNAVAILABLE", "SHUTTING_DOWN"))
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            while not came:
-                await client.call("s", "m")
-            assert await client.call("s", "m", call_id="mine") == {"ok": True}
-    assert [step.start.request.spec.call_id for step in came][-1] == "mine"
-    assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
-
-
-async def test_a_stream_whose_hub_shuts_down_takes_no_more_calls_and_those_under_way_end(
-    hub: Any, came: list[Any]
-) -> None:
-    go_on, left = anyio.Event(), anyio.Event()
-
-    async def stream(steps: Any) -> AsyncIterator[Any]:
-        try:
-            yield said(ready=LIMITS)
-            async for step in (step async for message in steps for step in message.steps):
-                came.append(step)
-                if len(came) > 1:
-                    yield said(closing=call_pb2.StreamCallsResponse.Closing())
-                    await go_on.wait()
-                yield said(id=step.start.id, completed=done(step.start.request))
-        finally:
-            left.set()
-
-    hub.streams["StreamCalls"] = stream
-    ended: list[Any] = []
-
-    async def under_way(client: Any) -> None:
-        ended.append(await client.call("s", "m", call_id="under way"))
-
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client, anyio.create_task_group() as group:
-            while not came:
-                await client.call("s", "m")
-            opened = client._link._calls._stream
-            group.start_soon(under_way, client)
-            while opened.alive:
-                await anyio.sleep(0)
-            again = hub.carry()
-            assert await client.call("s", "m", call_id="other") == {"ok": True}
-            await carried(client, again)
-            assert (ended, left.is_set()) == ([], False)
-            go_on.set()
-            await left.wait()  # it is the caller who ends it
-    assert (len(came), ended) == (2, [{"ok": True}])
-
-
-async def test_a_call_whose_token_has_ended_is_made_again_if_it_has_an_id(
-    hub: Any, came: list[Any], refusal: Any
-) -> None:
-    hub.streams["StreamCalls"] = breaking(came, refusal("UNAUTHENTICATED", "CREDENTIAL_ENDED"))
-    with anyio.fail_after(LIMIT_S):
-        async with connect(data_dir=hub.data_dir) as client:
-            while not came:
-                await client.call("s", "m")
-            hub.token, again = "rotated", hub.carry()
-            (hub.data_dir / "client.json").write_text(f'{{"address": "{hub.address}", "token": "rotated"}}')
-            with pytest.raises(Unauthenticated):  # without one it could be made twice
-                await client.call("s", "m")
-            assert await client.call("s", "m", call_id="mine") == {"ok": True}
-            await carried(client, again)
-    assert [each[2]["authorization"] for each in hub.seen if each[0] == "StreamCalls"][-1] == "Bearer rotated"
 
 
 async def test_a_stream_with_a_token_that_has_changed_is_not_used_again(hub: Any, came: list[Any]) -> None:

@@ -432,28 +432,6 @@ async def test_what_a_stream_of_calls_says_of_revisions_is_sent_to_the_next_memb
     assert two[1].seen[-1][2]["hubbub-revision"] == "history 5"
 
 
-async def test_a_member_that_says_on_a_stream_that_it_shuts_down_is_left(two: Two) -> None:
-    _name(two)
-    two[0].replies["CallMethod"] = _called
-
-    async def stream(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        step_of = call_pb2.StreamCallsResponse.Step
-        ready = call_pb2.StreamCallsResponse.Ready(max_calls=9, max_request_bytes=1024 * 1024)
-        for step in (step_of(ready=ready), step_of(closing=call_pb2.StreamCallsResponse.Closing())):
-            yield call_pb2.StreamCallsResponse(steps=[step])
-        async for _ in messages:
-            raise AssertionError("no call is to come")
-
-    two[0].streams["StreamCalls"] = stream
-    two[1].replies["CallMethod"] = _called
-    async with connected(*two) as client:
-        assert await _where(client) == "a"
-        while await _where(client) == "a":
-            await client.call_tool("s", "t")
-        await client.call_tool("s", "t")
-    assert two[1].requests("CallMethod")
-
-
 async def test_a_refusal_of_somebody_between_is_no_reason_of_the_hub(two: Two) -> None:
     """A proxy that is away has reasons of its own (google.rpc.ErrorInfo of another domain)."""
     _name(two)

@@ -11,10 +11,8 @@ from hubbub.v1 import call_pb2, inbox_pb2
 from hubbub_client import connect
 from hubbub_client.handlers import CallAnswers, StreamedAnswers
 
+from .call_stream import LIMIT_S, carried, done, said
 from .test_call_answers import Asking, assigned, given
-from .test_call_stream import LIMIT_S, came, carried, done, said
-
-__all__ = ["came"]
 
 READY = call_pb2.StreamCallsResponse.Ready(max_calls=10, max_request_bytes=1024 * 1024, takes_answers=True)
 

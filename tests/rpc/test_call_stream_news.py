@@ -1,7 +1,7 @@
 """What waits to be written of the calls that are followed is bounded, whatever a server says."""
 
 from collections.abc import AsyncIterator, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -24,7 +24,8 @@ class Talkative:
 
     def __init__(self, hub: Hub, call: Call, *events: object) -> None:
         self.hub = hub
-        self.stopped = anyio.Event()
+        self.closing = self.stopped = anyio.Event()
+        self.draining, self.heard_out = False, nullcontext
         self.call, self.events = call, events
         self._tell: Callable[[Call, object], None] = lambda _call, _live: None
 
