@@ -56,7 +56,7 @@ class Place(TypedDict):
 
 
 class NotSent(Exception):
-    """There is no stream for it, or the stream broke before it was sent; it may be sent in another way."""
+    """There is no stream for it, or the hub has not begun it; it may be sent in another way."""
 
 
 class CallStream:
@@ -162,6 +162,16 @@ class CallStream:
             self._hang_up(id_)
             raise
 
+    def _closes(self) -> None:
+        """Leave a hub that shuts down. What was not sent yet is sent in another way."""
+        self._retired = True
+        for id_ in [id_ for id_ in self._waiting if id_ in self._unwritten]:
+            del self._unwritten[id_]
+            end, _ = self._waiting.pop(id_)
+            if not end.done():
+                end.set_exception(NotSent())
+        self._closing()
+
     def retire(self) -> None:
         """Take no further calls; those under way may finish."""
         self._retired = True
@@ -236,8 +246,7 @@ class CallStream:
             if not end.done():
                 end.set_result(step)
         elif step.HasField("closing"):
-            self._retired = True
-            self._closing()
+            self._closes()
         elif hear is not None:
             hear(self, step)
         if self._retired and not self._waiting:
@@ -300,11 +309,16 @@ class CallStreams:
     def _forget(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
+        self._set_aside()
+        self._opening = None
+        self._not_before, self._pause_s = -math.inf, FIRST_PAUSE_S
+
+    def _set_aside(self) -> None:
+        """Have the stream take no more calls, and remember it as long as some are under way."""
         if self._stream is not None:
             self._stream.retire()
             self._retired = [each for each in (*self._retired, self._stream) if each.busy]
-        self._stream = self._opening = None
-        self._not_before, self._pause_s = -math.inf, FIRST_PAUSE_S
+        self._stream = None
 
     async def _open(self, rpc: "Rpc", closing: Callable[[], None]) -> None:
         pause_s = self._pause_s
@@ -312,10 +326,13 @@ class CallStreams:
             first = await rpc.read()
             if isinstance(first, pb.StreamCallsResponse) and first.steps:
                 ready = first.steps[0].ready
+                self._set_aside()
                 self._stream = CallStream(rpc, ready, self._max_response_bytes, self._note, closing)
                 pause_s = 0.0
         except aio.AioRpcError as failure:
             pause_s = math.inf if failure.code() is StatusCode.UNIMPLEMENTED else pause_s
+            if from_rpc(failure).reason == SHUTTING_DOWN:
+                closing()
         finally:
             if self._opening is asyncio.current_task():
                 self._opening = None
@@ -324,9 +341,10 @@ class CallStreams:
 
 
 def _well(end: Step) -> Step:
-    """Return an end that is good. Raises HubbubError for another one."""
+    """Return an end that is good. Raises HubbubError for another one, and NotSent."""
     if end.HasField("failed"):
-        raise from_status(end.failed)
+        error = from_status(end.failed)
+        raise NotSent if error.reason == SHUTTING_DOWN and error.metadata.get("begun") == "false" else error
     return end
 
 
@@ -339,7 +357,7 @@ def _place() -> Place:
 def _broken(error: HubbubError) -> HubbubError | NotSent:
     """Return the error of the calls on a stream that ended with `error`: Unavailable, unless it is about the caller.
 
-    A hub that shuts down has told the ends of all calls that it had begun.
+    It is NotSent for a hub that shuts down, which has told the ends of all calls that it had begun.
     """
     if error.reason == SHUTTING_DOWN:
         return NotSent()

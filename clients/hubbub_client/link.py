@@ -216,8 +216,8 @@ class Link:
         raise AssertionError("the last attempt returns or raises")
 
     def _leave(self, stubs: Stubs) -> None:
-        """Turn to the next address, unless another RPC has done so."""
-        if self._several and stubs is self._stubs and self._endpoint is not None:
+        """Turn to the next address, if there is one and unless another RPC has done so."""
+        if len(self._endpoints) > 1 and stubs is self._stubs and self._endpoint is not None:
             self._left, self._endpoint, self._channel, self._stubs = self._endpoint.address, None, None, None
 
     def _stream(self, stubs: Stubs, request: call_pb2.CallMethodRequest, *, with_answers: bool = False) -> CallStream:

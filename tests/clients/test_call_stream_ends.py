@@ -35,6 +35,7 @@ def breaking(came: list[Any], *ends: Any) -> Any:
     ("end", "kind", "reason"),
     [
         (None, Unavailable, "STREAM_ENDED"),
+        (("UNAVAILABLE", "STORE_UNAVAILABLE"), Unavailable, "STORE_UNAVAILABLE"),
         (("RESOURCE_EXHAUSTED", "WATCHER_TOO_SLOW"), Unavailable, "STREAM_ENDED"),
         (("INVALID_ARGUMENT", "MALFORMED_REQUEST"), Unavailable, "STREAM_ENDED"),
         (("UNAUTHENTICATED", "CREDENTIAL_ENDED"), Unauthenticated, "CREDENTIAL_ENDED"),
@@ -67,6 +68,77 @@ async def test_a_call_that_a_hub_that_shuts_down_has_not_begun_is_made_in_anothe
             assert await client.call("s", "m", call_id="mine") == {"ok": True}
     assert [step.start.request.spec.call_id for step in came][-1] == "mine"
     assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
+
+
+async def test_a_call_that_is_refused_as_not_begun_is_made_in_another_way(
+    hub: Any, came: list[Any], refusal: Any
+) -> None:
+    late = refusal("UNAVAILABLE", "SHUTTING_DOWN", metadata={"begun": "false"})
+
+    async def stream(steps: Any) -> AsyncIterator[Any]:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
+            came.append(step)
+            yield said(id=step.start.id, failed=late.document())
+
+    hub.streams["StreamCalls"] = stream
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            while not came:
+                assert await client.call("s", "m", call_id="mine") == {"ok": True}
+    assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
+
+
+async def test_an_idle_stream_is_ended_by_its_caller_when_the_hub_shuts_down(hub: Any, came: list[Any]) -> None:
+    idle, left = anyio.Event(), anyio.Event()
+
+    async def stream(steps: Any) -> AsyncIterator[Any]:
+        try:
+            yield said(ready=LIMITS)
+            async for step in (step async for message in steps for step in message.steps):
+                came.append(step)
+                yield said(id=step.start.id, completed=done(step.start.request))
+                await idle.wait()
+                yield said(closing=call_pb2.StreamCallsResponse.Closing())
+        finally:
+            left.set()
+
+    hub.streams["StreamCalls"] = stream
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            while not came:
+                await client.call("s", "m")
+            idle.set()
+            await left.wait()
+
+
+async def test_a_stream_that_was_replaced_is_ended_with_the_connection(hub: Any, came: list[Any]) -> None:
+    async def stream(steps: Any) -> AsyncIterator[Any]:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
+            came.append(step)
+            yield said(closing=call_pb2.StreamCallsResponse.Closing())
+
+    hub.streams["StreamCalls"] = stream
+    ended: list[str] = []
+
+    async def under_way(client: Any) -> None:
+        with pytest.raises(HubbubError) as caught:
+            await client.call("s", "m", call_id="under way")
+        ended.append(caught.value.reason)
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            async with connect(data_dir=hub.data_dir) as client:
+                while (opened := client._link._calls._stream) is None:
+                    await client.call("s", "m")
+                group.start_soon(under_way, client)
+                while opened.alive:
+                    await anyio.sleep(0)
+                await carried(client, hub.carry())
+            while not ended:
+                await anyio.sleep(0)
+    assert ended == ["CLOSED"]
 
 
 async def test_a_stream_whose_hub_shuts_down_takes_no_more_calls_and_those_under_way_end(
@@ -126,9 +198,19 @@ async def test_a_call_whose_token_has_ended_is_made_again_if_it_has_an_id(
     assert [each[2]["authorization"] for each in hub.seen if each[0] == "StreamCalls"][-1] == "Bearer rotated"
 
 
-async def test_a_member_that_shuts_down_is_left_for_the_next(
-    two: tuple[ScriptedHub, ScriptedHub], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def members(two: tuple[ScriptedHub, ScriptedHub], monkeypatch: pytest.MonkeyPatch) -> tuple[ScriptedHub, ScriptedHub]:
+    """Two that are tried in order, and answer every call."""
+    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
+    for each in two:
+        each.replies["CallMethod"] = done
+    return two
+
+
+Members = tuple[ScriptedHub, ScriptedHub]
+
+
+async def test_a_member_that_shuts_down_is_left_for_the_next(members: Members) -> None:
     left = anyio.Event()
 
     async def stream(steps: Any) -> AsyncIterator[Any]:
@@ -140,10 +222,7 @@ async def test_a_member_that_shuts_down_is_left_for_the_next(
         finally:
             left.set()
 
-    first, second = two
-    monkeypatch.setattr(discovery, "_shuffled", list[discovery.Endpoint])
-    for each in two:
-        each.replies["CallMethod"] = done
+    first, second = members
     first.streams["StreamCalls"] = stream
     with anyio.fail_after(LIMIT_S):
         async with connect(f"{first.address},{second.address}", "secret") as client:
@@ -152,3 +231,57 @@ async def test_a_member_that_shuts_down_is_left_for_the_next(
             await left.wait()
             assert client.address == second.address
     assert first.requests("CallMethod")
+
+
+async def test_a_member_that_refuses_a_stream_as_it_shuts_down_is_left(members: Members, refusal: Any) -> None:
+    async def refuse(_: Any) -> AsyncIterator[Any]:
+        raise refusal("UNAVAILABLE", "SHUTTING_DOWN")
+        yield
+
+    first, second = members
+    first.streams["StreamCalls"] = refuse
+    with anyio.fail_after(LIMIT_S):
+        async with connect(f"{first.address},{second.address}", "secret") as client:
+            while not second.requests("CallMethod"):
+                assert await client.call("s", "m") == {"ok": True}
+            assert client.address == second.address
+
+
+async def test_a_call_that_was_not_begun_is_made_at_the_next_member_that_is_kept_whatever_the_first_says(
+    members: Members, refusal: Any
+) -> None:
+    came: list[str] = []
+    on_its_way, go_on = anyio.Event(), anyio.Event()
+
+    async def stream(steps: Any) -> AsyncIterator[Any]:
+        yield said(ready=LIMITS)
+        async for step in (step async for message in steps for step in message.steps):
+            came.append(step.start.request.spec.call_id)
+            if step.start.request.spec.call_id == "mine":
+                yield said(closing=call_pb2.StreamCallsResponse.Closing())
+                on_its_way.set()
+                await go_on.wait()
+                yield said(closing=call_pb2.StreamCallsResponse.Closing())
+                raise refusal("UNAVAILABLE", "SHUTTING_DOWN")
+            yield said(id=step.start.id, completed=done(step.start.request))
+
+    first, second = members
+    first.streams["StreamCalls"] = stream
+    ended: list[Any] = []
+
+    async def not_begun(client: Any) -> None:
+        ended.append(await client.call("s", "m", call_id="mine"))
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(f"{first.address},{second.address}", "secret") as client:
+            while not came:
+                await client.call("s", "m")
+            async with anyio.create_task_group() as group:
+                group.start_soon(not_begun, client)
+                await on_its_way.wait()
+                while not second.requests("CallMethod"):
+                    await client.call("s", "m")
+                go_on.set()
+            assert client.address == second.address
+    assert ended == [{"ok": True}]
+    assert [request.spec.call_id for request in second.requests("CallMethod")][-1] == "mine"

@@ -323,7 +323,10 @@ async def test_a_caller_that_reads_nothing_loses_its_stream_and_nobody_else_thei
     assert dropped == [True]
 
 
-async def test_a_hub_that_stops_ends_the_calls_and_then_the_stream(hub: Hub, until: Until) -> None:
+async def test_a_hub_that_stops_ends_the_calls_and_then_the_stream(
+    hub: Hub, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "NOTICE_S", 10 * LIMIT_S)
     serving = serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0.01)
     address = await serving.__aenter__()
     async with grpc.aio.insecure_channel(address) as channel:

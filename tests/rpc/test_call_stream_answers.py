@@ -345,6 +345,21 @@ async def test_a_caller_is_told_what_becomes_of_its_answers_after_it_has_said_al
     assert (await ended(stream, 1)).HasField("answered")
 
 
+async def test_what_a_call_is_asked_while_its_hub_shuts_down_is_still_answered_there(
+    hub: Hub, stream: CallStream, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_stream, "NOTICE_S", 0.0)
+    await begun(hub, stream, until)
+    async with anyio.create_task_group() as group:
+        group.start_soon(hub.drain, 10 * LIMIT_S)
+        await stream.closing()
+        await ask(hub, "req_1")
+        request = await assigned(stream, 1)
+        await stream.say(answering(2, "req_1", request.claim.id))
+        assert (await ended(stream, 2)).answered.pending_request.state == ANSWERED
+        await stream.cancel(1)
+
+
 async def test_what_a_call_had_yet_to_be_told_when_it_ended_is_not_told(hub: Hub) -> None:
     written = await _told_late(hub, lambda: ask(hub, "req_1"))
     assert [step.WhichOneof("step") for step in written] == ["completed"]

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import call_pb2
-from hubbubd.errors import InvalidArgument
+from hubbubd.errors import InvalidArgument, Unavailable
 from hubbubd.rpc import call_stream
 from hubbubd.runtime.hub import Hub
 
@@ -36,6 +36,38 @@ async def test_an_id_is_free_once_its_caller_can_have_read_the_end(hub: Hub) -> 
     with anyio.fail_after(LIMIT_S):
         await streams(hub, serve_one).run(aiter(free), write)
     assert ended == [0, 1, 1, 1]
+
+
+async def test_a_hub_that_stops_waits_for_a_stream_that_is_just_being_accepted(hub: Hub) -> None:
+    accepting, go_on, drained = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def serve_one(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
+        assert not drained.is_set()
+        return call_pb2.CallMethodResponse()
+
+    async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
+        yield call_pb2.StreamCallsRequest(steps=[begin(1)])
+
+    async def write(_: bytes) -> None:
+        accepting.set()
+        await go_on.wait()
+
+    async def run() -> None:
+        with pytest.raises(Unavailable):
+            await streams(hub, serve_one).run(steps(), write)
+
+    async def drain() -> None:
+        await hub.drain(10 * LIMIT_S)
+        drained.set()
+
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await accepting.wait()
+            group.start_soon(drain)
+            await anyio.wait_all_tasks_blocked()
+            assert not drained.is_set()
+            go_on.set()
 
 
 async def test_an_error_that_nobody_expected_is_an_incident_whatever_its_kind(hub: Hub) -> None:

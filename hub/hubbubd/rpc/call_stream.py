@@ -76,22 +76,24 @@ class CallStreams:
 
         Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
         """
+        with self.calls.heard_out():
+            if not self.calls.draining:
+                await self._run(steps, write)
         if self.calls.draining:
             raise _shutting_down()
+
+    async def _run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
         ready = pb.StreamCallsResponse.Ready(
             max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
         )
         await write(_step(ready=ready))
         stream = _CallStream(self, write)
-        with self.calls.heard_out():
-            async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
-                reading = tasks.create_task(stream.read(steps, tasks))
-                closing = tasks.create_task(stream.close())
-                await stream.write()
-                reading.cancel()
-                closing.cancel()
-        if self.calls.draining:
-            raise _shutting_down()
+        async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
+            reading = tasks.create_task(stream.read(steps, tasks))
+            closing = tasks.create_task(stream.close())
+            await stream.write()
+            reading.cancel()
+            closing.cancel()
 
 
 class _CallStream:
@@ -192,7 +194,7 @@ class _CallStream:
         late = self._closed and among is self._calls
         if late or len(among) >= MAX_CALLS:
             among[id_] = None
-            self._say(id_, _failed(id_, _shutting_down() if late else _too_many()))
+            self._say(id_, _failed(id_, _shutting_down(begun="false") if late else _too_many()))
             return
         task = among[id_] = tasks.create_task(work())
         task.add_done_callback(lambda done: self._cancelled(id_) if done.cancelled() else None)
@@ -358,8 +360,8 @@ def _too_many() -> ResourceExhausted:
     )
 
 
-def _shutting_down() -> Unavailable:
-    return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
+def _shutting_down(**metadata: str) -> Unavailable:
+    return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
 
 
 def _wait_over() -> UpstreamError:

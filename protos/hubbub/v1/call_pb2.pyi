@@ -512,7 +512,8 @@ class StreamCallsResponse(_message.Message):
     @_typing.final
     class Closing(_message.Message):
         """The hub shuts down. Start no more calls here, and end the stream when those under way have ended; answers may come
-        by AnswerPendingRequest. Calls that come all the same are refused a moment later (SHUTTING_DOWN).
+        by AnswerPendingRequest. Calls that come all the same are refused, at the latest a moment later: UNAVAILABLE
+        (SHUTTING_DOWN), with the metadata `begun` of "false".
         """
 
         DESCRIPTOR: _descriptor.Descriptor

@@ -84,7 +84,7 @@ class Calls:
         self.elsewhere: Elsewhere | None = None
         """Makes calls of servers that other members of a fleet have; None for a hub that has all."""
         self.closing = anyio.Event()
-        """Set once new calls are refused, at shutdown."""
+        """Set once new calls are refused, at shutdown; those at other members of a fleet go on."""
         self.stopped = anyio.Event()
         """Set once all calls have been told to end, at shutdown."""
 
@@ -284,7 +284,7 @@ class Calls:
 
     @contextmanager
     def heard_out(self) -> Generator[None]:
-        """Have `drain` wait for the end of the block, in which a caller waits for what does not end with a queue."""
+        """Have `drain` wait for the end of the block, in which a caller waits for something that no queue here has."""
         over = asyncio.Event()
         self._heard_out.add(over)
         try:

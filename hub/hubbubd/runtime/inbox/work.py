@@ -96,7 +96,7 @@ class Work:
         table.follow(self._follow)
 
     def close(self) -> None:
-        """End all streams."""
+        """End all streams. Whoever answers for a call that may still end goes on."""
         self._closed = True
         for worker in self._workers:
             worker.pulse.close()
@@ -186,14 +186,17 @@ class Work:
 
     def _able(self, request: PendingRequest) -> list[Worker]:
         """Return the workers that may have a request."""
-        return [] if self._closed else self._workers.able(request)
+        return [worker for worker in self._workers.able(request) if self._serves(worker)]
+
+    def _serves(self, worker: Worker) -> bool:
+        return worker.hear is not None or not self._closed
 
     def _idlest(self, workers: Sequence[Worker]) -> Worker | None:
         """Return the worker with room that holds the fewest requests; of equals the one that has waited longest."""
         return min((each for each in workers if each.room), key=lambda each: (len(each.held), each.turn), default=None)
 
     def _hand_out(self, worker: Worker) -> None:
-        while not self._closed and worker in self._workers and worker.room and worker.candidates:
+        while self._serves(worker) and worker in self._workers and worker.room and worker.candidates:
             self._give(worker, next(iter(worker.candidates)))
 
     def _give(self, worker: Worker, request_id: str) -> None:
