@@ -331,6 +331,31 @@ async def test_a_call_that_was_not_sent_when_the_stream_broke_may_be_sent_in_ano
     assert ended == {"sent": Unavailable, "unsent": NotSent}
 
 
+class Closing(Stuck):
+    """An RPC on which the hub says that it shuts down while a call is being written, and then stands still."""
+
+    async def read(self) -> Any:
+        if self.over.is_set():
+            await anyio.sleep_forever()
+        await self.over.wait()
+        return said(closing=call_pb2.StreamCallsResponse.Closing())
+
+
+async def test_a_call_that_was_not_sent_when_the_hub_shuts_down_is_not_sent_to_it() -> None:
+    rpc: Any = Closing()
+    stream = CallStream(rpc, LIMITS, 1000)
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(stream.call, call_pb2.CallMethodRequest())
+            await rpc.writing.wait()
+            rpc.over.set()
+            with pytest.raises(NotSent):
+                await stream.call(call_pb2.CallMethodRequest())
+            assert stream.busy
+            group.cancel_scope.cancel()
+        stream.end(HubbubError("the test is over"))
+
+
 class Answering(Stuck):
     """An RPC on which the first call is completed when the test says so."""
 

@@ -89,6 +89,20 @@ async def test_a_call_that_is_refused_as_not_begun_is_made_in_another_way(
     assert hub.requests("CallMethod")[-1].spec.call_id == "mine"
 
 
+async def test_a_call_that_had_begun_when_its_hub_shut_down_fails(hub: Any, came: list[Any], refusal: Any) -> None:
+    def aborted(_: Any) -> Any:
+        raise refusal("UNAVAILABLE", "SHUTTING_DOWN", metadata={"call_id": "mine"})
+
+    with anyio.fail_after(LIMIT_S):
+        async with connect(data_dir=hub.data_dir) as client:
+            await carried(client, came)
+            alone, hub.replies["CallMethod"] = len(hub.requests("CallMethod")), aborted
+            with pytest.raises(Unavailable) as caught:
+                await client.call("s", "m", call_id="mine")
+    assert caught.value.reason == "SHUTTING_DOWN"
+    assert (len(came), len(hub.requests("CallMethod"))) == (1, alone)
+
+
 async def test_an_idle_stream_is_ended_by_its_caller_when_the_hub_shuts_down(hub: Any, came: list[Any]) -> None:
     idle, left = anyio.Event(), anyio.Event()
 

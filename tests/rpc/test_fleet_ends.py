@@ -162,7 +162,8 @@ async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_an
         await stream.closing()
         assert (await idle.broken()).reason == "SHUTTING_DOWN"
         await stream.start(2, call().spec)
-        assert (await stream.failed(2)).reason == "SHUTTING_DOWN"
+        late = await stream.failed(2)
+        assert (late.reason, late.metadata) == ("SHUTTING_DOWN", {"begun": "false"})
         assert not drained.done()
         go_on.set()
         await stream.completed(1)
