@@ -235,19 +235,20 @@ async def _told_late(hub: Hub, happens: Callable[[], Awaitable[None]]) -> list[c
     amend(principal=local_principal())
     await hub.calls.start(CallSpec(server=SERVER, method="tools/list", params=b"", call_id="mine"), "local")
     written: list[call_pb2.StreamCallsResponse.Step] = []
-    slow, read = anyio.Event(), anyio.Event()
+    slow, happened, read = anyio.Event(), anyio.Event(), anyio.Event()
 
     async def serve(request: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
         if request.spec.call_id == "mine":
             await slow.wait()
             await happens()
+            happened.set()
         return call_pb2.CallMethodResponse()
 
     async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:
         mine = begin(1, waiting(call_id="mine"), answers=[FORM], max_response_bytes=1000)
         yield call_pb2.StreamCallsRequest(steps=[begin(2), mine])
-        await slow.wait()
-        await anyio.wait_all_tasks_blocked()
+        await happened.wait()
+        await anyio.wait_all_tasks_blocked()  # not before: what waits for the store's thread counts as blocked
         read.set()
 
     async def write(message: bytes) -> None:
