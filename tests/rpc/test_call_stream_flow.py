@@ -42,7 +42,6 @@ async def test_a_hub_that_stops_waits_for_a_stream_that_is_just_being_accepted(h
     accepting, go_on, drained = anyio.Event(), anyio.Event(), anyio.Event()
 
     async def serve_one(_: call_pb2.CallMethodRequest) -> call_pb2.CallMethodResponse:
-        assert not drained.is_set()
         return call_pb2.CallMethodResponse()
 
     async def steps() -> AsyncIterator[call_pb2.StreamCallsRequest]:

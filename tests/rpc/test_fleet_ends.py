@@ -147,9 +147,10 @@ async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_an
 ) -> None:
     monkeypatch.setattr(call_stream, "NOTICE_S", 0.0)
     ingress, owner = two
-    call_there, go_on = owner.hub.calls.call, anyio.Event()
+    call_there, asked, go_on = owner.hub.calls.call, anyio.Event(), anyio.Event()
 
     async def slowly(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        asked.set()
         await go_on.wait()
         return await call_there(spec, principal, detached=detached)
 
@@ -157,7 +158,8 @@ async def test_a_member_that_ends_waits_a_moment_for_callers_who_do_not_leave_an
     api = ingress.api
     async with streamed(api.channel, api.metadata) as stream, streamed(api.channel, api.metadata) as idle:
         await stream.start(1, call().spec)
-        await asyncio.sleep(0.05)
+        with anyio.fail_after(LIMIT_S):
+            await asked.wait()
         drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
         await stream.closing()
         assert (await idle.broken()).reason == "SHUTTING_DOWN"
