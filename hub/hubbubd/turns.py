@@ -3,11 +3,11 @@
 Whatever would block the loop for more than about a millisecond is done in pieces: validating a long document, parsing a
 long line, reading an event stream of very many lines. All servers together get one piece at a time. While the loop has
 other work, the pause before each piece is SHARE times as long as the piece before it. On an idle hub there are no
-pauses.
+pauses. Work is measured by the processor's time, so that a busy machine does not look like a busy hub.
 """
 
 import asyncio
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
 
 import anyio
@@ -15,13 +15,16 @@ import anyio.lowlevel
 from anyio.lowlevel import RunVar
 
 IDLE_S: Final = 0.0003
-"""A round of the event loop that took no longer had nothing else to do."""
+"""A round of the event loop that took no more of the processor's time had nothing else to do."""
 
 SHARE: Final = 20
 """How many times as long as a piece of long work the pause before the next one is."""
 
+BUSY: Final = 50
+"""How many times as long as a busy round the loop counts as busy after it: a short call has idle rounds in between."""
+
 BUSY_S: Final = 0.5
-"""Seconds for which the loop counts as busy after a busy round: a short call has idle rounds in between."""
+"""The same in seconds, at most."""
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Seconds; shorter ones would not let anybody else get much done."""
@@ -38,18 +41,19 @@ class _Turns:
 
     async def wait(self) -> None:
         async with self._lock:
-            before = perf_counter()
+            before = thread_time()
             await anyio.lowlevel.checkpoint()
-            if (now := perf_counter()) - before > IDLE_S:
-                self._busy_until = now + BUSY_S
+            took_s, now = thread_time() - before, perf_counter()
+            if took_s > IDLE_S:
+                self._busy_until = max(self._busy_until, now + min(BUSY * took_s, BUSY_S))
             if now < self._busy_until:
                 await anyio.sleep(min(max(SHARE * self._taken_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
-        self._begun = perf_counter()
+        self._begun = thread_time()
         asyncio.get_running_loop().call_soon(self._ended)
 
     def _ended(self) -> None:
         # Other work of this round is measured too, which errs towards longer pauses.
-        self._taken_s = perf_counter() - self._begun
+        self._taken_s = thread_time() - self._begun
 
 
 _turns: Final = RunVar[_Turns]("turns")

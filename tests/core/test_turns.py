@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import anyio
 import anyio.lowlevel
 import pytest
 
+from hubbubd import turns
 from hubbubd.turns import LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
 
 PIECE_S = 0.005
@@ -16,15 +17,13 @@ LIMIT_S = 60
 
 
 @contextmanager
-def somebody_busy() -> Iterator[None]:
+def somebody_busy(does: Callable[[], object] = lambda: piece(0.001)) -> Iterator[None]:
     """Somebody else has something to do in each round of the loop."""
     loop = asyncio.get_running_loop()
     going = True
 
     def work() -> None:
-        end = time.perf_counter() + 0.001
-        while time.perf_counter() < end:
-            pass
+        does()
         if going:
             loop.call_soon(work)
 
@@ -49,9 +48,9 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def piece(seconds: float = PIECE_S) -> None:
-    """Holds the loop up."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    """Holds the loop up, and needs so much of the processor's time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
         pass
 
 
@@ -74,6 +73,27 @@ async def test_a_pause_is_bounded_from_both_sides(pauses: list[float]) -> None:
         await anyio.lowlevel.checkpoint()
         await turn()
         assert pauses.pop() == LONGEST_PAUSE_S
+
+
+async def test_others_count_as_busy_in_proportion_to_what_they_do(
+    pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(turns, "perf_counter", lambda: now)
+    with somebody_busy():
+        await turn()
+    now = 0.02
+    await turn()
+    assert len(pauses) == 2
+    now = 0.4
+    await turn()
+    assert len(pauses) == 2
+
+
+async def test_a_round_that_only_took_long_is_not_a_busy_one(pauses: list[float]) -> None:
+    with somebody_busy(lambda: time.sleep(0.001)):  # as when other processes have the processor
+        await turn()
+    assert not pauses
 
 
 async def test_no_two_pieces_are_done_in_the_same_round_of_the_loop() -> None:
