@@ -1,20 +1,26 @@
 """Forwards to members, and of members, that end: each call is made once, and none is refused for it."""
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import grpc
+import httpx2
 import pytest
 
 import hubbub_client
 from hubbub_client import discovery
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition, HubError
-from hubbubd.rpc import call_stream
+from hubbubd.rpc import call_stream, server
+from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.fleet import forwarding
 from hubbubd.rpc.fleet.peers import Peers
 from hubbubd.runtime.calls import CallSpec
@@ -23,7 +29,7 @@ from hubbubd.telemetry import metrics
 
 from ..runtime.test_measures import Seen
 from .call_stream import streamed
-from .conftest import LIMIT_S, TOKEN, Until
+from .conftest import LIMIT_S, TOKEN, Caller, Until, gate
 from .fleet import Fleet, Member, fleet, one
 from .test_fleet import CALL, call
 
@@ -205,6 +211,125 @@ async def test_a_client_with_several_addresses_has_no_call_refused_as_its_member
             await some_more()
             over = True
     assert len(owner.peer.sent) == made
+
+
+@dataclass
+class Ending:
+    """An ingress that ends, and a call for another member that came too late for it to be drained.
+
+    Until `over` it serves at `address`; the call goes on when `go_on` is set.
+    """
+
+    over: asyncio.Task[None]
+    address: str
+    call: asyncio.Task[Any]
+    go_on: anyio.Event
+
+    async def closed(self) -> None:
+        """Until nobody can connect any more."""
+        host, _, port = self.address.removeprefix("http://").rpartition(":")
+        with anyio.fail_after(LIMIT_S), suppress(OSError):
+            while True:
+                await (await anyio.connect_tcp(host, int(port))).aclose()
+
+
+Serve = Callable[[Member], AbstractAsyncContextManager[str]]
+
+
+@pytest.fixture
+async def end(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Serve, Callable[[str], Any]], Awaitable[Ending]]:
+    """`await end(serve, call)` ends an ingress that is served so, and makes the call once it has drained."""
+    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    ingress, owner = two
+    asked, go_on = anyio.Event(), anyio.Event()
+    call_there, drain = owner.hub.calls.call, ingress.hub.drain
+
+    async def slowly(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        asked.set()
+        await go_on.wait()
+        return await call_there(spec, principal, detached=detached)
+
+    async def end(serve: Serve, call: Callable[[str], Any]) -> Ending:
+        address, calls = "", list[asyncio.Task[Any]]()
+
+        async def drain_and_call(grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
+            await drain(grace_s, hurry)
+            if not calls:
+                calls.append(asyncio.create_task(call(address)))
+                await asked.wait()
+
+        async def leave() -> None:
+            nonlocal address
+            async with serve(ingress) as address:
+                pass
+
+        monkeypatch.setattr(ingress.hub, "drain", drain_and_call)
+        over = asyncio.create_task(leave())
+        with anyio.fail_after(LIMIT_S):
+            await asked.wait()
+        return Ending(over, address, calls[0], go_on)
+
+    monkeypatch.setattr(owner.hub.calls, "call", slowly)
+    return end
+
+
+def over_grpc(ingress: Member, hurry: anyio.Event | None = None) -> AbstractAsyncContextManager[str]:
+    within, hub = (ingress.forwarding.over,), ingress.hub
+    return server.serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=10 * LIMIT_S, hurry=hurry, within=within)
+
+
+async def call_over_grpc(address: str) -> Any:
+    async with grpc.aio.insecure_channel(address) as channel:
+        return (await Caller(channel)(CALL, call())).call.result
+
+
+async def test_the_port_of_a_member_that_ends_closes_before_the_last_calls_for_others_are_over(end: Any) -> None:
+    ending = await end(over_grpc, call_over_grpc)
+    await ending.closed()
+    assert not ending.over.done()
+    ending.go_on.set()
+    with anyio.fail_after(LIMIT_S):
+        assert await ending.call
+        await ending.over
+
+
+async def test_who_is_in_a_hurry_does_not_wait_for_them(end: Any) -> None:
+    hurry = anyio.Event()
+    ending = await end(partial(over_grpc, hurry=hurry), call_over_grpc)
+    await ending.closed()
+    hurry.set()
+    with anyio.fail_after(LIMIT_S):
+        await ending.over
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ending.call
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+@asynccontextmanager
+async def over_connect(ingress: Member) -> AsyncIterator[str]:
+    within, hub = (ingress.forwarding.over,), ingress.hub
+    async with serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub), within=within) as address:
+        yield address
+        await hub.drain(10 * LIMIT_S)
+
+
+async def call_over_connect(address: str) -> Any:
+    headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/proto"}
+    async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=LIMIT_S) as http:
+        return await http.post("/hubbub.v1.CallService/CallMethod", content=call().SerializeToString(), headers=headers)
+
+
+async def test_those_over_connect_are_waited_for_too(end: Any, caplog: pytest.LogCaptureFixture, until: Until) -> None:
+    caplog.set_level(logging.INFO, "uvicorn.error")
+    ending = await end(over_connect, call_over_connect)
+    await until(lambda: "Waiting for connections to close" in caplog.text)
+    assert not ending.over.done()
+    ending.go_on.set()
+    with anyio.fail_after(LIMIT_S):
+        assert (await ending.call).status_code == 200
+        await ending.over
 
 
 async def test_a_call_that_its_owner_breaks_off_is_lost_and_not_made_again(

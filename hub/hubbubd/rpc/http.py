@@ -5,6 +5,7 @@ ones, and not for long, unless a request of theirs is being answered (against sl
 """
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
@@ -163,10 +164,13 @@ def connection() -> type[Connection]:
 
 
 @asynccontextmanager
-async def serving(config: uvicorn.Config, listen: str, *, secure: bool = False) -> AsyncGenerator[str, None]:
+async def serving(
+    config: uvicorn.Config, listen: str, *, secure: bool = False, last_words_s: Callable[[], float] | None = None
+) -> AsyncGenerator[str, None]:
     """Serve an application for the block and yield its base URL; `secure` says that it speaks TLS.
 
-    Raises as `listen.bound_socket`.
+    On leaving, open requests have the seconds that `last_words_s` says then, instead of those in `config`. Raises as
+    `listen.bound_socket`.
     """
     server = _Server(config)
     listener, address = listening.bound_socket(listen, secure=secure)
@@ -176,6 +180,8 @@ async def serving(config: uvicorn.Config, listen: str, *, secure: bool = False) 
             try:
                 yield f"{'https' if secure else 'http'}://{address}"
             finally:
+                if last_words_s is not None:
+                    config.timeout_graceful_shutdown = math.ceil(last_words_s())
                 server.should_exit = True
 
 

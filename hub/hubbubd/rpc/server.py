@@ -32,7 +32,7 @@ from hubbubd.rpc.servers import ServerService
 from hubbubd.rpc.tasks import TaskService
 from hubbubd.rpc.tls import grpc_credentials
 from hubbubd.rpc.tracing import tracing
-from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.hub import Hub, unless
 
 _FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
 SERVICES: dict[str, ServiceDescriptor] = {
@@ -91,7 +91,7 @@ async def serve(
     That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS. `within`
     goes around each RPC, within its span, its audit entry and its quotas.
 
-    On leaving, the hub is drained (`Hub.drain`, with `grace_s` and `hurry`) before the last connection closes. Raises
+    On leaving, the hub is drained (`Hub.drain`, with `grace_s` and `hurry`) before the port closes. Raises
     ConfigError for an address beyond loopback without TLS and for unusable TLS files, OSError for an address that
     cannot be bound.
     """
@@ -120,8 +120,19 @@ async def serve(
     finally:
         with anyio.CancelScope(shield=True):
             await hub.drain(grace_s, hurry)
-            lost = hub.fleet is not None and hub.fleet.lost.is_set()
-            await server.stop(LOST_S if lost else LAST_WORDS_S)
+            async with unless(hurry):
+                await server.stop(last_words_s(hub))
+            await server.stop(last_words_s(hub))
+
+
+def last_words_s(hub: Hub) -> float:
+    """Return the seconds that RPCs have once the port of a drained hub closes.
+
+    A member of a fleet takes calls for others until then, so these have what is left of the grace.
+    """
+    if hub.fleet is not None and hub.fleet.lost.is_set():
+        return LOST_S
+    return max(LAST_WORDS_S, hub.grace_left_s() if hub.calls.elsewhere is not None else 0.0)
 
 
 def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:

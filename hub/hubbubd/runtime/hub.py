@@ -108,6 +108,8 @@ class Hub:
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
+        self._hurry: anyio.Event | None = None
+        self._grace_ends = 0.0
         configuration.on_adopted(self._adopt)
 
     @classmethod
@@ -280,25 +282,25 @@ class Hub:
         Calls under way have `grace_s` seconds (by default the current setting) or until `hurry` is set. Meanwhile what
         they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told.
         """
-        if self.fleet is not None:
-            await self._hand_on(self.fleet, hurry)
+        self._hurry = hurry
+        if self.fleet is not None:  # hand all servers on, so that no call is refused
+            async with unless(hurry):
+                with suppress(Unavailable, StoreUnavailable):
+                    await self.fleet.drain()
         self.end_watches()
-        async with anyio.create_task_group() as draining:
-            if hurry is not None:
-                draining.start_soon(_cut_short, hurry, draining.cancel_scope)
-            with anyio.move_on_after(self.configuration.settings.shutdown_grace_s if grace_s is None else grace_s):
+        if grace_s is None:
+            grace_s = self.configuration.settings.shutdown_grace_s
+        self._grace_ends = self.clock.steady() + grace_s
+        async with unless(hurry):
+            with anyio.move_on_after(grace_s):
                 await self.calls.drain()
-            draining.cancel_scope.cancel()
         self.calls.shut_down()
 
-    async def _hand_on(self, fleet: "Fleet", hurry: anyio.Event | None) -> None:
-        """Hand all servers on to others, so that no call is refused, until `hurry` is set."""
-        async with anyio.create_task_group() as handing_on:
-            if hurry is not None:
-                handing_on.start_soon(_cut_short, hurry, handing_on.cancel_scope)
-            with suppress(Unavailable, StoreUnavailable):
-                await fleet.drain()
-            handing_on.cancel_scope.cancel()
+    def grace_left_s(self) -> float:
+        """Return the seconds left of `drain`'s grace."""
+        if self._hurry is not None and self._hurry.is_set():
+            return 0.0
+        return max(0.0, self._grace_ends - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
@@ -368,6 +370,16 @@ class Hub:
         self.committed_at = self.clock.now()
 
 
-async def _cut_short(hurry: anyio.Event, waiting: anyio.CancelScope) -> None:
-    await hurry.wait()
-    waiting.cancel()
+@asynccontextmanager
+async def unless(hurry: anyio.Event | None) -> AsyncGenerator[None]:
+    """Cancel the block when `hurry` is set."""
+
+    async def cut_short(hurry: anyio.Event) -> None:
+        await hurry.wait()
+        block.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as block:
+        if hurry is not None:
+            block.start_soon(cut_short, hurry)
+        yield
+        block.cancel_scope.cancel()
