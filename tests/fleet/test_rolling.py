@@ -1,19 +1,23 @@
 """Members are ended in order and started again, one after the other, while people call: no call is refused."""
 
-from contextlib import AsyncExitStack
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import anyio
+import grpc
 import pytest
 
 import hubbub_client
+from hubbub.v1 import call_pb2, call_pb2_grpc
 from hubbub_client import HubbubError
 
 from .databases import databases
-from .members import NAMES, members
+from .members import NAMES, Members, members
 from .storm import Storm
 from .torment import PROBES
 
@@ -23,11 +27,15 @@ CALMLY_S = 0.02
 SERVERS = tuple(f"{kind}{number}" for kind in PROBES for number in (1, 2))
 
 
+Call = Callable[[str, str, dict[str, Any]], Awaitable[object]]
+"""Calls a tool of a server with these arguments."""
+
+
 @dataclass
 class Caller:
     """Calls a server again and again; `longest_s` is how long it waited for a response at most."""
 
-    client: hubbub_client.Hub
+    call: Call
     server: str
     answered: int = 0
     longest_s: float = 0.0
@@ -38,12 +46,33 @@ class Caller:
         while True:
             begun = monotonic()
             try:
-                await self.client.call_tool(self.server, tool, arguments)
+                await self.call(self.server, tool, arguments)
                 self.answered += 1
             except HubbubError as error:
                 self.refused.append(f"{error.reason}: {error}")
+            except grpc.aio.AioRpcError as error:
+                self.refused.append(f"{error.code()}: {error.details()}")
             self.longest_s = max(self.longest_s, monotonic() - begun)
             await anyio.sleep(CALMLY_S)
+
+
+FOLLOWS_THEIR_HEALTH = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}
+
+
+@asynccontextmanager
+async def without_a_stream(fleet: Members) -> AsyncGenerator[Call]:
+    """Calls as RPCs of their own, by gRPC alone (https://github.com/grpc/proposal/blob/master/A17-client-side-health-checking.md)."""
+    options = [("grpc.service_config", json.dumps(FOLLOWS_THEIR_HEALTH)), ("grpc.max_reconnect_backoff_ms", 100)]
+    async with grpc.aio.insecure_channel(f"ipv4:{fleet.address()}", options=options) as channel:
+        stub = call_pb2_grpc.CallServiceStub(channel)
+
+        async def call(server: str, tool: str, arguments: dict[str, Any]) -> object:
+            params = json.dumps({"name": tool, "arguments": arguments}).encode()
+            spec = call_pb2.CallSpec(server=server, method="tools/call", params=params)
+            request = call_pb2.CallMethodRequest(spec=spec)
+            return await stub.CallMethod(request, metadata=[("authorization", f"Bearer {fleet.token}")])
+
+        yield call
 
 
 async def all_taken(client: hubbub_client.Hub) -> None:
@@ -77,7 +106,8 @@ async def test_no_call_is_refused_while_members_are_restarted_in_order(
             await stack.enter_async_context(hubbub_client.connect(fleet.address(*order), fleet.token))
             for order in (NAMES, NAMES[::-1])
         ]
-        callers = [Caller(client, server) for client in clients for server in SERVERS]
+        ways = [*(client.call_tool for client in clients), await stack.enter_async_context(without_a_stream(fleet))]
+        callers = [Caller(call, server) for call in ways for server in SERVERS]
         with anyio.fail_after(LIMIT_S):
             await all_taken(clients[0])
             async with anyio.create_task_group() as calling:

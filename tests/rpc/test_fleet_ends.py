@@ -23,6 +23,7 @@ from hubbubd.rpc import call_stream, server
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.fleet import forwarding
 from hubbubd.rpc.fleet.peers import Peers
+from hubbubd.runtime import hub
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry import metrics
@@ -39,6 +40,7 @@ CALLS = 20
 @pytest.fixture
 async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
     monkeypatch.setattr(forwarding, "CHANGE_S", LIMIT_S)
+    monkeypatch.setattr(hub, "NOTICE_S", 0.0)
     async with fleet(tmp_path) as made:
         yield made
 
@@ -130,6 +132,20 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
         await drained
     assert not later.done()
     later.cancel()
+
+
+async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, until: Until
+) -> None:
+    monkeypatch.setattr(hub, "NOTICE_S", 10 * LIMIT_S)
+    ingress, hurry = two[0], anyio.Event()
+    drained = asyncio.create_task(ingress.hub.drain(20 * LIMIT_S, hurry))
+    await until(lambda: not ingress.hub.health.well)
+    assert (await ingress.api(CALL, call())).call.result
+    assert not drained.done()
+    hurry.set()
+    with anyio.fail_after(LIMIT_S):
+        await drained
 
 
 async def test_a_member_that_ends_takes_calls_on_a_stream_until_their_caller_has_left_it(
@@ -276,8 +292,10 @@ async def end(
 
 
 def over_grpc(ingress: Member, hurry: anyio.Event | None = None) -> AbstractAsyncContextManager[str]:
-    within, hub = (ingress.forwarding.over,), ingress.hub
-    return server.serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=10 * LIMIT_S, hurry=hurry, within=within)
+    within = (ingress.forwarding.over,)
+    return server.serve(
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, hurry=hurry, within=within
+    )
 
 
 async def call_over_grpc(address: str) -> Any:
@@ -309,10 +327,10 @@ async def test_who_is_in_a_hurry_does_not_wait_for_them(end: Any) -> None:
 
 @asynccontextmanager
 async def over_connect(ingress: Member) -> AsyncIterator[str]:
-    within, hub = (ingress.forwarding.over,), ingress.hub
-    async with serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub), within=within) as address:
+    within = (ingress.forwarding.over,)
+    async with serve_connect(ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), within=within) as address:
         yield address
-        await hub.drain(10 * LIMIT_S)
+        await ingress.hub.drain(10 * LIMIT_S)
 
 
 async def call_over_connect(address: str) -> Any:

@@ -50,6 +50,10 @@ log = structlog.get_logger(__name__)
 SHUTDOWN_S = 15.0
 """Seconds connections get to close at shutdown; a stdio server gets about 5 s of it."""
 
+NOTICE_S = 1.0
+"""Seconds for which a member of a fleet that ends says that it takes no new work, and takes it: callers who follow its
+health go to others."""
+
 
 class Hub:
     """All that the API serves: servers, inbox, calls, tasks, catalog, and the oversight of who may use them."""
@@ -293,7 +297,10 @@ class Hub:
         self._grace_ends = self.clock.steady() + grace_s
         async with unless(hurry):
             with anyio.move_on_after(grace_s):
-                await self.calls.drain()
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(self.calls.drain)
+                    if self.calls.elsewhere is not None:
+                        waiting.start_soon(anyio.sleep, NOTICE_S)
         self.calls.shut_down()
 
     def grace_left_s(self) -> float:
