@@ -56,7 +56,12 @@ class Caller:
             await anyio.sleep(CALMLY_S)
 
 
-FOLLOWS_THEIR_HEALTH = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}
+FOLLOWS_THEIR_HEALTH = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "healthCheckConfig": {"serviceName": ""},
+    "methodConfig": [{"name": [{}], "waitForReady": True}],
+}
+"""The service config of docs/fleet.md."""
 
 
 @asynccontextmanager
