@@ -44,8 +44,10 @@ PEOPLE = 4
 """Who call, and answer what all are asked."""
 ALONE = ("restarts", "failovers")
 """What befalls all at once."""
-LONG_PACE = 10.0
-"""How much slower people are in the long form: what they make is kept, and read by each member that starts."""
+LONG_PEOPLE = 32
+LONG_OPEN_CALLS = 2
+LONG_PACE = 60.0
+"""How much slower they are in the long form: what they make is kept, and read by each member that starts."""
 LIMIT_S = 120
 ROUND_S = 120
 """Of one kill, stop, partition, restart or failover, until all members are well again; more is a fault.
@@ -261,8 +263,8 @@ async def main() -> int:
         parser.add_argument(f"--{each.name}", type=int, default=0)
     parser.add_argument("--ttl", type=float, default=6.0, help="lease_ttl_s of the members, in seconds")
     parser.add_argument("--together", type=int, choices=(1, 2), default=1, help="members that suffer at a time")
-    parser.add_argument("--people", type=int, default=PEOPLE, help="who call and answer")
-    parser.add_argument("--calls", type=int, default=OPEN_CALLS, help="that each of them has under way")
+    parser.add_argument("--people", type=int, default=LONG_PEOPLE, help="who call and answer")
+    parser.add_argument("--calls", type=int, default=LONG_OPEN_CALLS, help="that each of them has under way")
     parser.add_argument("--pace", type=float, default=LONG_PACE, help="how many times as long they wait between calls")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--keep", type=Path, help="a directory for logs, which is made, and stays")
