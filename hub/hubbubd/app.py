@@ -273,7 +273,6 @@ async def _serve_api(
     token = client_file.token(settings.data_dir)
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
-    hurry = anyio.Event()
     if joining is None:
         keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
     else:
@@ -292,7 +291,6 @@ async def _serve_api(
                 tls=settings.tls,
                 local=local,
                 max_message_bytes=settings.max_message_bytes,
-                hurry=hurry,
                 handles=handles,
                 within=within,
             ) as address,
@@ -308,9 +306,9 @@ async def _serve_api(
                 await joining.publish(address)
             _say_ready({"grpc": address, "connect": connect, "mcp": mcp, "metrics": around.metrics}, hub, path)
             if await _over(around.signals, hub):
-                ending.start_soon(_hear, around.signals, hurry)
+                ending.start_soon(_hear, around.signals, hub.hurry)
             else:
-                hurry.set()
+                hub.hurry.set()
         ending.cancel_scope.cancel()
 
 

@@ -1,9 +1,10 @@
 """Cooperative scheduling of long CPU work on the event loop, so that short work never waits long for it.
 
 Whatever would block the loop for more than about a millisecond is done in pieces: validating a long document, parsing a
-long line, reading an event stream of very many lines. All servers together get one piece at a time. While the loop has
-other work, the pause before each piece is SHARE times as long as the piece before it. On an idle hub there are no
-pauses. Work is measured by the processor's time, so that a busy machine does not look like a busy hub.
+long line, reading an event stream of very many lines. All servers together get one piece at a time. While the loop is
+busy with other work, the pause before each piece is SHARE times as long as the piece before it. The loop counts as busy
+for a time after each round that had other work, in proportion to that. On an idle hub there are no pauses. Work is
+measured by the processor's time, so that a busy machine does not look like a busy hub.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ BUSY: Final = 50
 """How many times as long as a busy round the loop counts as busy after it: a short call has idle rounds in between."""
 
 BUSY_S: Final = 0.5
-"""The same in seconds, at most."""
+"""The most seconds for which it counts as busy."""
 
 SHORTEST_PAUSE_S: Final = 0.01
 """Seconds; shorter ones would not let anybody else get much done."""

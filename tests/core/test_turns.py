@@ -10,7 +10,7 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd import turns
-from hubbubd.turns import LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
+from hubbubd.turns import BUSY_S, LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
 
 PIECE_S = 0.005
 LIMIT_S = 60
@@ -88,6 +88,30 @@ async def test_others_count_as_busy_in_proportion_to_what_they_do(
     now = 0.4
     await turn()
     assert len(pauses) == 2
+
+
+async def test_but_for_half_a_second_at_most(pauses: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(turns, "perf_counter", lambda: now)
+    with somebody_busy(lambda: piece(0.02)):
+        await turn()
+    with somebody_busy():
+        await turn()
+    now = BUSY_S - 0.01
+    await turn()
+    assert len(pauses) == 3
+    now = BUSY_S + 0.01
+    await turn()
+    assert len(pauses) == 3
+
+
+async def test_a_piece_counts_by_what_it_needs_and_not_by_how_long_it_took(pauses: list[float]) -> None:
+    with somebody_busy():
+        await turn()
+        time.sleep(0.05)
+        await anyio.lowlevel.checkpoint()
+        await turn()
+    assert pauses[-1] < SHARE * 0.05
 
 
 async def test_a_round_that_only_took_long_is_not_a_busy_one(pauses: list[float]) -> None:

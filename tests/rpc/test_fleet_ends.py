@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ import anyio
 import grpc
 import httpx2
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import hubbub_client
+from hubbub.v1 import event_pb2, event_pb2_grpc
 from hubbub_client import discovery
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition, HubError
@@ -23,8 +24,9 @@ from hubbubd.rpc import call_stream, server
 from hubbubd.rpc.connect import serve_connect
 from hubbubd.rpc.fleet import forwarding
 from hubbubd.rpc.fleet.peers import Peers
-from hubbubd.runtime import hub
+from hubbubd.runtime import hub as running
 from hubbubd.runtime.calls import CallSpec
+from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry import metrics
 
@@ -40,7 +42,7 @@ CALLS = 20
 @pytest.fixture
 async def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
     monkeypatch.setattr(forwarding, "CHANGE_S", LIMIT_S)
-    monkeypatch.setattr(hub, "NOTICE_S", 0.0)
+    monkeypatch.setattr(running, "NOTICE_S", 0.0)
     async with fleet(tmp_path) as made:
         yield made
 
@@ -135,17 +137,23 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
 
 
 async def test_a_member_that_ends_takes_calls_for_a_while_after_it_has_said_so(
-    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, until: Until
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "NOTICE_S", 10 * LIMIT_S)
-    ingress, hurry = two[0], anyio.Event()
-    drained = asyncio.create_task(ingress.hub.drain(20 * LIMIT_S, hurry))
-    await until(lambda: not ingress.hub.health.well)
-    assert (await ingress.api(CALL, call())).call.result
-    assert not drained.done()
-    hurry.set()
+    monkeypatch.setattr(running, "NOTICE_S", 10 * LIMIT_S)
+    ingress = two[0]
+    health = health_pb2_grpc.HealthStub(ingress.api.channel).Watch(health_pb2.HealthCheckRequest())
     with anyio.fail_after(LIMIT_S):
+        assert (await health.read()).status == health_pb2.HealthCheckResponse.SERVING
+        drained = asyncio.create_task(ingress.hub.drain(20 * LIMIT_S))
+        assert (await health.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        more = asyncio.create_task(health.read())  # gRPC's own clients watch again at once when it ends
+        assert (await ingress.api(CALL, call())).call.result
+        assert not drained.done()
+        assert not more.done()
+        ingress.hub.hurry.set()
         await drained
+        with pytest.raises(grpc.aio.AioRpcError):
+            await more
 
 
 async def test_a_member_that_ends_takes_calls_on_a_stream_until_their_caller_has_left_it(
@@ -236,6 +244,7 @@ class Ending:
     Until `over` it serves at `address`; the call goes on when `go_on` is set.
     """
 
+    hub: Hub
     over: asyncio.Task[None]
     address: str
     call: asyncio.Task[Any]
@@ -255,7 +264,7 @@ Serve = Callable[[Member], AbstractAsyncContextManager[str]]
 @pytest.fixture
 async def end(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Serve, Callable[[str], Any]], Awaitable[Ending]]:
+) -> AsyncIterator[Callable[[Serve, Callable[[str], Any]], Awaitable[Ending]]]:
     """`await end(serve, call)` ends an ingress that is served so, and makes the call once it has drained."""
     monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
     ingress, owner = two
@@ -270,8 +279,8 @@ async def end(
     async def end(serve: Serve, call: Callable[[str], Any]) -> Ending:
         address, calls = "", list[asyncio.Task[Any]]()
 
-        async def drain_and_call(grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
-            await drain(grace_s, hurry)
+        async def drain_and_call(grace_s: float | None = None) -> None:
+            await drain(grace_s)
             if not calls:
                 calls.append(asyncio.create_task(call(address)))
                 await asked.wait()
@@ -285,17 +294,16 @@ async def end(
         over = asyncio.create_task(leave())
         with anyio.fail_after(LIMIT_S):
             await asked.wait()
-        return Ending(over, address, calls[0], go_on)
+        return Ending(ingress.hub, over, address, calls[0], go_on)
 
     monkeypatch.setattr(owner.hub.calls, "call", slowly)
-    return end
+    yield end
+    go_on.set()
 
 
-def over_grpc(ingress: Member, hurry: anyio.Event | None = None) -> AbstractAsyncContextManager[str]:
+def over_grpc(ingress: Member) -> AbstractAsyncContextManager[str]:
     within = (ingress.forwarding.over,)
-    return server.serve(
-        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, hurry=hurry, within=within
-    )
+    return server.serve(ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, within=within)
 
 
 async def call_over_grpc(address: str) -> Any:
@@ -314,15 +322,67 @@ async def test_the_port_of_a_member_that_ends_closes_before_the_last_calls_for_o
 
 
 async def test_who_is_in_a_hurry_does_not_wait_for_them(end: Any) -> None:
-    hurry = anyio.Event()
-    ending = await end(partial(over_grpc, hurry=hurry), call_over_grpc)
+    ending = await end(over_grpc, call_over_grpc)
     await ending.closed()
-    hurry.set()
+    ending.hub.hurry.set()
     with anyio.fail_after(LIMIT_S):
         await ending.over
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ending.call
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+class Membership:
+    """What a hub knows of its fleet as it ends."""
+
+    def __init__(self) -> None:
+        self.lost = anyio.Event()
+
+    async def drain(self) -> None: ...
+    async def quit(self) -> None: ...
+
+
+async def test_a_member_that_is_declared_gone_does_not_wait_for_them_either(
+    end: Any, two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(two[0].hub, "fleet", Membership())
+    monkeypatch.setattr(server, "LAST_WORDS_S", 10 * LIMIT_S)
+    ending = await end(over_grpc, call_over_grpc)
+    await ending.closed()
+    assert not ending.over.done()
+    ending.hub.fleet.lost.set()
+    with anyio.fail_after(LIMIT_S):
+        await ending.over
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ending.call
+
+
+@pytest.mark.parametrize("turns", range(10))
+async def test_a_hub_that_is_in_a_hurry_from_the_beginning_ends_all_the_same(hub: Hub, turns: int) -> None:
+    async def some_turns_later() -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        hub.hurry.set()
+
+    with anyio.fail_after(LIMIT_S):
+        async with server.serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address:
+            async with grpc.aio.insecure_channel(address) as channel:
+                await channel.channel_ready()
+            hurrying = asyncio.create_task(some_turns_later())
+        await hurrying
+    assert hub.calls.stopped.is_set()
+
+
+async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(
+    two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that another member serves is not ended by this one's drain."""
+    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
+    with anyio.fail_after(LIMIT_S):
+        async with over_grpc(two[0]) as address, grpc.aio.insecure_channel(address) as channel:
+            watch = event_pb2_grpc.EventServiceStub(channel).WatchEvents(request, metadata=two[0].api.metadata)
+            assert await watch.read()
 
 
 @asynccontextmanager
@@ -337,6 +397,16 @@ async def call_over_connect(address: str) -> Any:
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/proto"}
     async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=LIMIT_S) as http:
         return await http.post("/hubbub.v1.CallService/CallMethod", content=call().SerializeToString(), headers=headers)
+
+
+async def test_who_is_in_a_hurry_does_not_wait_for_those_over_connect_either(end: Any) -> None:
+    ending = await end(over_connect, call_over_connect)
+    await ending.closed()
+    ending.hub.hurry.set()
+    with anyio.fail_after(LIMIT_S):
+        await ending.over
+        with suppress(httpx2.HTTPError):
+            assert (await ending.call).status_code != 200
 
 
 async def test_those_over_connect_are_waited_for_too(end: Any, caplog: pytest.LogCaptureFixture, until: Until) -> None:

@@ -48,7 +48,7 @@ from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, rpcs
 from hubbubd.rpc.permissions import RULES, Reach
-from hubbubd.rpc.server import MAX_RPCS, last_words_s, servicers
+from hubbubd.rpc.server import MAX_RPCS, last_words, servicers
 from hubbubd.rpc.strangers import REQUEST_BYTES
 from hubbubd.rpc.tls import ssl_context
 from hubbubd.rpc.tracing import tracing
@@ -109,7 +109,7 @@ async def serve_connect(
 ) -> AsyncGenerator[str, None]:
     """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS).
 
-    On leaving, open RPCs have the seconds of `server.last_words_s`; whoever stops a hub must have drained it. `within`
+    On leaving, open RPCs have the time of `server.last_words`; whoever stops a hub must have drained it. `within`
     and what is raised: as in `server.serve`.
     """
     context = ssl_context(tls) if tls else None
@@ -125,7 +125,7 @@ async def serve_connect(
         proxy_headers=False,  # the caller's address is that of the connection, not what X-Forwarded-For claims
         limit_concurrency=MAX_RPCS,
     )
-    async with serving(config, listen, secure=tls is not None, last_words_s=partial(last_words_s, hub)) as url:
+    async with serving(config, listen, secure=tls is not None, closing=partial(last_words, hub)) as url:
         yield url
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import Any, cast
 
+import anyio
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
@@ -27,8 +28,10 @@ MAX_WATCHES = 100
 class HealthService:
     """The health of each service and, under the empty name, of all."""
 
-    def __init__(self, health: Health, services: Collection[str]) -> None:
+    def __init__(self, health: Health, services: Collection[str], stopped: anyio.Event) -> None:
+        """`stopped` is set just before the ports close."""
         self._health = health
+        self._stopped = stopped
         self._known = {"", *services}
         self._watches = Counter[Crowd]()
 
@@ -69,6 +72,7 @@ class HealthService:
             if request.service in self._known and well != told:
                 yield _response(well).SerializeToString()
                 told = well
+        await self._stopped.wait()  # gRPC's own clients watch again at once
         raise Unavailable("the hub is stopping", reason="SHUTTING_DOWN")
 
 

@@ -5,9 +5,9 @@ ones, and not for long, unless a request of theirs is being answered (against sl
 """
 
 import asyncio
-import math
+import socket
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, cast
 
@@ -165,12 +165,16 @@ def connection() -> type[Connection]:
 
 @asynccontextmanager
 async def serving(
-    config: uvicorn.Config, listen: str, *, secure: bool = False, last_words_s: Callable[[], float] | None = None
+    config: uvicorn.Config,
+    listen: str,
+    *,
+    secure: bool = False,
+    closing: Callable[[asyncio.Future[None]], Awaitable[None]] | None = None,
 ) -> AsyncGenerator[str, None]:
     """Serve an application for the block and yield its base URL; `secure` says that it speaks TLS.
 
-    On leaving, open requests have the seconds that `last_words_s` says then, instead of those in `config`. Raises as
-    `listen.bound_socket`.
+    On leaving, open requests have the seconds that `config` says. With `closing`, which is given a future of their end,
+    they have until it returns. Raises as `listen.bound_socket`.
     """
     server = _Server(config)
     listener, address = listening.bound_socket(listen, secure=secure)
@@ -180,13 +184,31 @@ async def serving(
             try:
                 yield f"{'https' if secure else 'http'}://{address}"
             finally:
-                if last_words_s is not None:
-                    config.timeout_graceful_shutdown = math.ceil(last_words_s())
                 server.should_exit = True
+                if closing is not None:
+                    await closing(server.ended)
+                    server.cut()
 
 
 class _Server(uvicorn.Server):
     """A uvicorn server that leaves signals to the hub."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until `should_exit` is set and all requests have ended."""
+        try:
+            await super().serve(sockets)
+        finally:
+            self.ended.set_result(None)
+
+    def cut(self) -> None:
+        """Cancel the requests that have not ended."""
+        self.force_exit = True
+        for task in self.server_state.tasks:
+            task.cancel()
 
     def capture_signals(self) -> nullcontext[None]:  # pyright: ignore[reportIncompatibleMethodOverride] - any context
         return nullcontext()

@@ -1,5 +1,6 @@
 """The gRPC server: all services, health and reflection on one address, and on a Unix socket for local clients."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -52,7 +53,7 @@ HANDSHAKE_MS = 20_000
 """Milliseconds a new connection may take until it speaks HTTP/2."""
 
 LAST_WORDS_S = 2.0
-"""Seconds after the drain for callers to receive their errors, and for other RPCs to end."""
+"""Seconds from the closing of the port for callers to receive their errors, and for RPCs other than calls to end."""
 
 LOST_S = 0.2
 """The same for a member that was found to be gone: it is needed in its next life."""
@@ -82,7 +83,6 @@ async def serve(
     local: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float | None = None,
-    hurry: anyio.Event | None = None,
     handles: Handles | None = None,
     within: tuple[Around, ...] = (),
 ) -> AsyncGenerator[str, None]:
@@ -91,9 +91,8 @@ async def serve(
     That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS. `within`
     goes around each RPC, within its span, its audit entry and its quotas.
 
-    On leaving, the hub is drained (`Hub.drain`, with `grace_s` and `hurry`) before the port closes. Raises
-    ConfigError for an address beyond loopback without TLS and for unusable TLS files, OSError for an address that
-    cannot be bound.
+    On leaving, the hub is drained (`Hub.drain`, with `grace_s`) before the port closes. Raises ConfigError for an
+    address beyond loopback without TLS and for unusable TLS files, OSError for an address that cannot be bound.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
     oversight = Oversight(hub.audit, hub.quotas)
@@ -119,20 +118,30 @@ async def serve(
         yield address
     finally:
         with anyio.CancelScope(shield=True):
-            await hub.drain(grace_s, hurry)
-            async with unless(hurry):
-                await server.stop(last_words_s(hub))
-            await server.stop(last_words_s(hub))
+            await hub.drain(grace_s)
+            # Cancelled, gRPC would end its own tasks, too. A second stop is what ends the first one early.
+            closed = asyncio.create_task(server.stop(hub.grace_left_s() + LAST_WORDS_S))
+            await last_words(hub, closed)
+            await server.stop(0)
+            await closed
 
 
-def last_words_s(hub: Hub) -> float:
-    """Return the seconds that RPCs have once the port of a drained hub closes.
+async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
+    """Wait until all RPCs of a port that closes have ended (`closed`), or have had their time.
 
-    A member of a fleet takes calls for others until then, so these have what is left of the grace.
+    Calls have what is left of the grace: a member of a fleet takes some for others until its port closes. Other RPCs
+    have LAST_WORDS_S.
     """
-    if hub.fleet is not None and hub.fleet.lost.is_set():
-        return LOST_S
-    return max(LAST_WORDS_S, hub.grace_left_s() if hub.calls.elsewhere is not None else 0.0)
+    begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
+    async with unless(hub.hurry), unless(lost):
+        with anyio.move_on_after(hub.grace_left_s()):
+            await hub.calls.all_heard()
+            while not closed.done():  # one that has just come may not have begun
+                await asyncio.wait([closed], timeout=LAST_WORDS_S)
+                if not await hub.calls.all_heard():
+                    break
+    ends = begun + (LOST_S if lost.is_set() else LAST_WORDS_S)
+    await asyncio.wait([closed], timeout=max(0.0, ends - hub.clock.steady()))
 
 
 def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:
@@ -153,7 +162,7 @@ def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) ->
     names = [service.full_name for service in SERVICES.values()]
     return [
         *((SERVICES[name], servicer) for name, servicer in served.items()),
-        (health.SERVICE, HealthService(hub.health, names)),
+        (health.SERVICE, HealthService(hub.health, names, hub.calls.stopped)),
     ]
 
 

@@ -112,7 +112,8 @@ class Hub:
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
-        self._hurry: anyio.Event | None = None
+        self.hurry = anyio.Event()
+        """Set to cut the grace of `drain` short."""
         self._grace_ends = 0.0
         configuration.on_adopted(self._adopt)
 
@@ -280,22 +281,22 @@ class Hub:
         self.subscriptions.close()
         self.work.close()
 
-    async def drain(self, grace_s: float | None = None, hurry: anyio.Event | None = None) -> None:
+    async def drain(self, grace_s: float | None = None) -> None:
         """Shut the API down in order: end the watches, refuse new calls, let calls finish, then end the rest.
 
         Calls under way have `grace_s` seconds (by default the current setting) or until `hurry` is set. Meanwhile what
-        they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told.
+        they need, such as an answer, is still accepted. A call that takes longer is ended, and its caller is told. A
+        member of a fleet first hands its servers on, and takes calls for others until its ports close.
         """
-        self._hurry = hurry
-        if self.fleet is not None:  # hand all servers on, so that no call is refused
-            async with unless(hurry):
+        if self.fleet is not None:
+            async with unless(self.hurry):
                 with suppress(Unavailable, StoreUnavailable):
                     await self.fleet.drain()
         self.end_watches()
         if grace_s is None:
             grace_s = self.configuration.settings.shutdown_grace_s
         self._grace_ends = self.clock.steady() + grace_s
-        async with unless(hurry):
+        async with unless(self.hurry):
             with anyio.move_on_after(grace_s):
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(self.calls.drain)
@@ -304,9 +305,7 @@ class Hub:
         self.calls.shut_down()
 
     def grace_left_s(self) -> float:
-        """Return the seconds left of `drain`'s grace."""
-        if self._hurry is not None and self._hurry.is_set():
-            return 0.0
+        """Return the seconds left of the grace of `drain`."""
         return max(0.0, self._grace_ends - self.clock.steady())
 
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
@@ -378,15 +377,14 @@ class Hub:
 
 
 @asynccontextmanager
-async def unless(hurry: anyio.Event | None) -> AsyncGenerator[None]:
-    """Cancel the block when `hurry` is set."""
+async def unless(event: anyio.Event) -> AsyncGenerator[None]:
+    """Cancel the block when an event is set."""
 
-    async def cut_short(hurry: anyio.Event) -> None:
-        await hurry.wait()
+    async def cut_short() -> None:
+        await event.wait()
         block.cancel_scope.cancel()
 
     async with anyio.create_task_group() as block:
-        if hurry is not None:
-            block.start_soon(cut_short, hurry)
+        block.start_soon(cut_short)
         yield
         block.cancel_scope.cancel()

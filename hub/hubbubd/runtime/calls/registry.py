@@ -303,6 +303,13 @@ class Calls:
         for over in list(self._heard_out):
             await over.wait()
 
+    async def all_heard(self) -> bool:
+        """Wait until nobody is to be heard out; return False if nobody was."""
+        any_heard = bool(self._heard_out)
+        while self._heard_out:
+            await next(iter(self._heard_out)).wait()
+        return any_heard
+
     @contextmanager
     def refused(self, server: str) -> Generator[None]:
         """Refuse new calls of a server during the block (MOVED)."""
