@@ -395,7 +395,7 @@ async def over_connect(ingress: Member) -> AsyncIterator[str]:
 
 async def call_over_connect(address: str) -> Any:
     headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/proto"}
-    async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=LIMIT_S) as http:
+    async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=None) as http:
         return await http.post("/hubbub.v1.CallService/CallMethod", content=call().SerializeToString(), headers=headers)
 
 
