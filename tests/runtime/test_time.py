@@ -232,7 +232,7 @@ ALLOWED = {
     "telemetry/sdk.py": {"time.monotonic"},
     "telemetry/sdk_logs.py": {"time.time_ns"},  # when a line was written
     "telemetry/tracer.py": {"time.time"},  # before there is a clock
-    "turns.py": {"perf_counter"},  # whether a round of the loop took long
+    "turns.py": {"perf_counter", "thread_time"},  # when, and how much, the loop was busy
     "upstream/faults.py": {"time"},  # a date of `Retry-After`
     "upstream/http/oauth.py": {"time"},  # the SDK compares the end of a token with it
     "upstream/stdio/reaper.py": {"time.monotonic"},  # a process of its own
