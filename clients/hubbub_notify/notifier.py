@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from hubbub_client.hub import Hub
 from hubbub_client.records import PendingRequest
 from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
-from hubbub_notify.plan import Plan, remembered_s
+from hubbub_notify.plan import GATHER_S, Plan, remembered_s
 from hubbub_notify.rules import Rules
 from hubbub_notify.state import State
 from hubbub_notify.target import Target
@@ -96,7 +96,9 @@ class Notifier:
                     if not once:
                         deciding.start_soon(self._decide, sending)
                     await self._watch(hub, once=once)
-                    await self._tell(sending, ())  # a watch ends only with `once`
+                    await self._tell(
+                        sending, (), gather_s=0.0
+                    )  # only with `once`: it waits for no others
                     deciding.cancel_scope.cancel()
                 if once and not self._stopping.is_set():
                     return
@@ -165,9 +167,9 @@ class Notifier:
             with anyio.move_on_after(pause_s):
                 await changed.wait()
 
-    async def _tell(self, sending: TaskGroup, pauses: Sequence[float]) -> None:
+    async def _tell(self, sending: TaskGroup, pauses: Sequence[float], gather_s: float = GATHER_S) -> None:
         targets = self.targets()
-        if not targets or not (due := self._plan.tell(self.clock())):
+        if not targets or not (due := self._plan.tell(self.clock(), gather_s)):
             return
         await self._on_file(self.state.noticed, self.clock())
         for target in targets:

@@ -62,9 +62,9 @@ class Plan:
         self._open[id_] = request
         return True
 
-    def tell(self, now: float) -> tuple[PendingRequest, ...]:
+    def tell(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
         """Return what people are to be told of now, oldest first, and count it as told; empty if nothing is due."""
-        moment = self.moment()
+        moment = self.moment(gather_s)
         if moment is None or moment > now:
             return ()
         ready = sorted((each for each in self._waiting() if self._due(each) <= now), key=lambda each: each.created_at)
@@ -72,12 +72,12 @@ class Plan:
         self._sent.append(now)
         return tuple(ready)
 
-    def moment(self) -> float | None:
+    def moment(self, gather_s: float = GATHER_S) -> float | None:
         """Return when `tell` will have something, if nothing changes; None if nothing waits."""
         first = min((self._due(each) for each in self._waiting()), default=None)
         if first is None:
             return None
-        moment = first + GATHER_S
+        moment = first + gather_s
         if self._sent:
             moment = max(moment, self._sent[-1] + self._rules.digest_s)
         if len(self._sent) == self._rules.per_hour:

@@ -32,6 +32,13 @@ def test_nothing_is_told_before_a_question_has_been_open_for_long_enough() -> No
     assert made.moment() is None
 
 
+def test_who_waits_for_no_others_is_told_what_is_due_at_that_moment() -> None:
+    made = plan()
+    made.see(pending())
+    assert made.tell(START + 9.9, 0.0) == ()
+    assert [each.id for each in made.tell(START + 10, 0.0)] == ["req_1"]
+
+
 @pytest.mark.parametrize("after_it", ["gone", "answered", "withdrawn", "expired"])
 def test_what_is_answered_before_it_is_due_is_never_told(after_it: str) -> None:
     made = plan()
