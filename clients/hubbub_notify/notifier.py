@@ -96,9 +96,8 @@ class Notifier:
                     if not once:
                         deciding.start_soon(self._decide, sending)
                     await self._watch(hub, once=once)
-                    await self._tell(
-                        sending, (), gather_s=0.0
-                    )  # only with `once`: it waits for no others
+                    # A watch ends only with `once`, which waits for no others.
+                    await self._tell(sending, (), gather_s=0.0)
                     deciding.cancel_scope.cancel()
                 if once and not self._stopping.is_set():
                     return

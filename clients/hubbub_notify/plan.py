@@ -63,7 +63,10 @@ class Plan:
         return True
 
     def tell(self, now: float, gather_s: float = GATHER_S) -> tuple[PendingRequest, ...]:
-        """Return what people are to be told of now, oldest first, and count it as told; empty if nothing is due."""
+        """Return what people are to be told of now, oldest first, and count it as told; empty if nothing is due.
+
+        The first that is due waits for others for `gather_s` seconds.
+        """
         moment = self.moment(gather_s)
         if moment is None or moment > now:
             return ()
