@@ -2,6 +2,8 @@
 
 import gc
 import math
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -73,3 +75,18 @@ def test_the_search_for_garbage_goes_on_after_what_is_no_document() -> None:
     with pytest.raises(ValueError, match=r"."):
         payload.loads(b"[[]," * 1000)
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("serialize", [payload.dumps, payload.canonical])
+@pytest.mark.parametrize("length", [1, 1_000, 100_000])
+def test_a_document_that_is_kept_takes_no_more_memory_than_it_is_long(
+    serialize: Callable[[object], bytes], length: int
+) -> None:
+    value = {"content": [{"type": "text", "text": "x" * length}]}
+    tracemalloc.start()
+    try:
+        document = serialize(value)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < len(document) + 200

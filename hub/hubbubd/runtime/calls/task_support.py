@@ -93,7 +93,9 @@ def _declared(hello: Hello) -> bool:
     path = ("extensions", EXTENSION) if hello.era is Era.STATELESS else ("tasks", "requests", "tools", "call")
     step: Any = hello.capabilities
     for key in path:
-        step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
+        if not isinstance(step, dict):
+            return False
+        step = cast("dict[str, Any]", step).get(key)
     return step is not None
 
 
