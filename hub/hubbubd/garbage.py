@@ -3,7 +3,8 @@
 Reference counts free nearly all that the hub makes. A collection stops the process while it looks at every object that
 may be part of a cycle: a second for some million of them, as many as a long history has, and nearly all of them stay.
 So what a long collection has left is taken for permanent (`gc.freeze`), as is what imports have made. Cycles among that
-are looked for once it has grown by a quarter, and so seldom that it takes a small share of the time.
+are looked for once it has grown by a quarter, so seldom that it takes a small share of the time, and no longer once it
+would take more than about a second.
 """
 
 import gc
@@ -17,6 +18,12 @@ REST: Final = 5000
 
 GROWTH: Final = 1.25
 """Cycles among the permanent objects are looked for once there are so many times as many as after the last time."""
+
+MOST: Final = 1_000_000
+"""Cycles among more permanent objects are left alone: to look for them would stop the hub for longer than a second.
+
+They take memory until the hub ends. A hub with so many objects keeps some 300,000 records, in which there are none.
+"""
 
 SHORT_S: Final = 0.1
 """What a shorter full collection has left, in seconds, is looked at again by the next one."""
@@ -66,7 +73,7 @@ class Garbage:
             return
         if phase == "start":
             self._began = self._now()
-            self._whole = self._began >= self._rests_until and self._has_grown()
+            self._whole = self._began >= self._rests_until and self._is_worthwhile()
             if self._whole:
                 self._collector.unfreeze()
             return
@@ -78,12 +85,12 @@ class Garbage:
             self._kept = self._collector.get_freeze_count()
             self._rest()
 
-    def _has_grown(self) -> bool:
+    def _is_worthwhile(self) -> bool:
         self._permanent = self._collector.get_freeze_count()
-        grown = self._permanent >= self._kept * GROWTH
-        if not grown:
+        worthwhile = self._kept * GROWTH <= self._permanent <= MOST
+        if not worthwhile:
             self._rest()  # counting goes through all of them as well
-        return grown
+        return worthwhile
 
     def _rest(self) -> None:
         ended = self._now()

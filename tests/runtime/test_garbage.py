@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from hubbubd import garbage
-from hubbubd.garbage import GROWTH, REST, Garbage
+from hubbubd.garbage import GROWTH, MOST, REST, Garbage
 
 FULL = 2
 COUNTED_PER_S = 100_000_000
@@ -58,10 +58,10 @@ def test_what_a_short_one_has_left_is_looked_at_again_since_it_may_become_garbag
 
 
 def test_what_was_permanent_before_is_not_looked_at_until_there_is_a_quarter_more() -> None:
-    heap = Heap(permanent=1_000_000, new=250_000)
-    assert heap.collect() == 250_000
+    heap = Heap(permanent=400_000, new=100_000)
+    assert heap.collect() == 100_000
     heap.now += REST
-    assert heap.collect() == 1_250_000
+    assert heap.collect() == 500_000
 
 
 def test_what_was_permanent_is_so_again_after_a_short_look_at_everything() -> None:
@@ -95,19 +95,31 @@ def test_a_short_one_that_waited_for_a_processor_is_still_short(monkeypatch: pyt
 
 
 def test_everything_is_looked_at_again_after_a_rest_and_once_it_has_grown() -> None:
-    heap = Heap(new=1_000_000)
+    heap = Heap(new=600_000)
     heap.collect()
-    heap.new = int(1_000_000 * (GROWTH - 1))
+    heap.new = int(600_000 * (GROWTH - 1))
     heap.collect()
     assert heap.collect() == 0  # it has grown, and rests
     heap.now += 2 * REST
-    assert heap.collect() == 1_000_000 * GROWTH
+    assert heap.collect() == 600_000 * GROWTH
     heap.now += 2 * REST
     assert heap.collect() == 0  # it has rested, and has not grown
 
 
+def test_no_look_at_everything_takes_longer_than_about_a_second() -> None:
+    heap = Heap(new=MOST // 2)
+    heap.collect()
+    heap.permanent = MOST + 1
+    heap.now += 2 * REST
+    heap.new = 100
+    assert heap.collect() == 100
+    heap.permanent, heap.new = MOST, 0
+    heap.now += 2 * REST
+    assert heap.collect() == MOST
+
+
 def test_it_rests_for_longer_the_longer_it_takes() -> None:
-    for size in (500_000, 1_000_000):
+    for size in (250_000, 500_000):
         heap = Heap(new=size)
         heap.collect()
         heap.permanent *= 2
