@@ -14,6 +14,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.frozen import carried_over
+from hubbubd.runtime.records.ledger import BATCH
 from hubbubd.runtime.records.steps import FEW, STEPS
 from hubbubd.store import Guard, Write
 from hubbubd.store.sqlite import SqliteStore
@@ -155,6 +156,26 @@ async def test_more_additions_than_wait_one_by_one_change_the_same_fields_of_wha
     assert notes.table.get("a") == Note("a", "blue", "x" * MANY)
     await settle()
     assert "blue" in await stored(notes)
+
+
+async def test_however_much_waits_no_commit_takes_the_loop_for_long(world: World, notes: Notes) -> None:
+    for number in range(2 * BATCH + 1):
+        notes.later(Note(f"{number:04}"))
+    await settle(0.2)
+    written = [[write.key for write in commit] for commit in world.store.commits]
+    assert [len(keys) for keys in written] == [BATCH, BATCH, 1]
+    assert [key for keys in written for key in keys] == [f"note/{number:04}" for number in range(2 * BATCH + 1)]
+    assert not notes.table.behind
+
+
+async def test_what_was_not_written_of_much_is_written_when_the_store_has_recovered(world: World, notes: Notes) -> None:
+    world.store.failures = 2
+    for number in range(2 * BATCH + 1):
+        notes.later(Note(f"{number}"))
+    await settle(5)
+    assert len((await world.store.snapshot("note/")).entries) == 2 * BATCH + 1
+    assert notes.ledger.health.well
+    assert not notes.table.behind
 
 
 class Busy(FailingStore):

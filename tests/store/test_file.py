@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -230,6 +231,32 @@ async def test_commits_that_run_together_share_the_disk(path: Path):
     assert set(await commit_together(store, 50)) == set(range(51, 101))
     together = journal_size(path) - start - alone
     assert together * 5 < alone
+    await store.close()
+
+
+async def test_a_commit_of_many_records_takes_few_statements(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """After each one a thread waits for the interpreter's lock, which a busy event loop holds for milliseconds."""
+    said: list[str] = []
+    connect = sqlite3.connect
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*args, **options)
+        db.set_trace_callback(said.append)
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    store = await SqliteStore.open(path)
+    keys = [f"key/{number}" for number in range(500)]
+    first = await store.commit([Write(key, b"1") for key in keys], [Guard(key, 0) for key in keys])
+    said.clear()
+    changes = [Write(key, b"2" if number % 2 else None) for number, key in enumerate(keys)]
+    await store.commit(changes, [Guard(key, first) for key in keys])
+    assert len(said) <= 6  # begin, read, put, delete, number the revision, commit
+    said.clear()
+    async with anyio.create_task_group() as at_once:
+        for number, key in enumerate(keys):
+            at_once.start_soon(store.commit, [Write(key, b"3")], [Guard(key, first + 1 if number % 2 else 0)])
+    assert len(said) <= 2 * 6  # the first of them may be on its way before the others
     await store.close()
 
 

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, StoreUnavailable, Write
+from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, StoreUnavailable, Write, engine
 from hubbubd.store.sqlite import SqliteStore
 
 from .faulty import Disk, Fault
@@ -26,6 +26,9 @@ WRITES = st.lists(st.builds(Write, KEYS, st.none() | st.binary(max_size=3)), max
 GUARDS = st.lists(st.tuples(KEYS, st.sampled_from([0, 0, 0, 1, -1])), max_size=2)
 CODES = st.sampled_from([sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR])
 DISK = Disk()
+SIZES = engine.ROWS, engine.BOUND
+STATEMENTS = st.sampled_from([SIZES, (1, SIZES[1]), (2, SIZES[1]), (SIZES[0], 3)])
+"""The most rows of one statement, and the bytes from which on it gets no further ones."""
 
 
 class Model:
@@ -74,8 +77,9 @@ class InMemory(RuleBasedStateMachine):
         self.model = Model()
         self.heard: list[Commit] = []
 
-    @initialize()
-    def create(self) -> None:
+    @initialize(sizes=STATEMENTS)
+    def create(self, sizes: tuple[int, int]) -> None:
+        engine.ROWS, engine.BOUND = sizes
         self.open(":memory:")
 
     def open(self, path: Path | str) -> None:
@@ -149,6 +153,7 @@ class InMemory(RuleBasedStateMachine):
         assert self.heard == self.model.history
 
     def teardown(self) -> None:
+        engine.ROWS, engine.BOUND = SIZES
         if hasattr(self, "store"):
             self.runner.run(self.store.close())
         self.runner.close()
@@ -157,8 +162,9 @@ class InMemory(RuleBasedStateMachine):
 class InAFile(InMemory):
     """The same with restarts, on a disk that fails at times."""
 
-    @initialize()
-    def create(self) -> None:
+    @initialize(sizes=STATEMENTS)
+    def create(self, sizes: tuple[int, int]) -> None:
+        engine.ROWS, engine.BOUND = sizes
         DISK.install()
         self.directory = Path(tempfile.mkdtemp())
         self.open(self.directory / "store.db")

@@ -3,12 +3,12 @@
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, TypeVar
 
 from hubbubd.store import (
     Commit,
@@ -27,14 +27,57 @@ from hubbubd.store import copy as copying
 from hubbubd.store.errors import PRIMARY, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, number, rename
 
+T = TypeVar("T")
+
 RECLAIMED_PAGES = 256
 """Free pages cut off the file per step (1 MiB); a commit waits for one step at most."""
 
 ROOM = 1024 * 1024
 """Bytes that must be free on the disk before a failed store counts as healthy again."""
 
+ROWS = 1000
+"""The most rows of one statement.
+
+SQLite runs without the interpreter's lock. A busy event loop gives it back up to 5 ms later, after each step of each
+statement: with a statement for each row, a commit of a thousand would take seconds.
+"""
+
+BOUND = 1024 * 1024
+"""Bytes of values from which on a statement gets no further rows: SQLite copies them."""
+
 # 0xff never occurs in UTF-8, so a prefix followed by it ends the range of the keys that start with the prefix.
 IN_RANGE = "key >= ? AND key < CAST(? AS TEXT)"
+
+
+def _places(rows: int, columns: int) -> str:
+    """Return the placeholders of so many rows."""
+    row = f"({', '.join('?' * columns)})"
+    return ", ".join([row] * rows)
+
+
+def _batches(items: Iterable[T], size_of: Callable[[T], int]) -> Generator[list[T]]:
+    """Divide what goes into one statement each: at most ROWS, and no more once they have BOUND bytes."""
+    batch, size = list[T](), 0
+    for item in items:
+        batch.append(item)
+        size += size_of(item)
+        if len(batch) == ROWS or size >= BOUND:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _outcome(
+    known: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Guard]
+) -> Commit | Conflict:
+    """Return what becomes of a commit after a revision. `known` has the revisions of the keys, 0 or none if missing."""
+    for guard in guards:
+        if known.get(guard.key, 0) != guard.revision:
+            return Conflict(guard.key)
+    newest = {write.key: write for write in writes}
+    changes = tuple(each for each in newest.values() if each.value is not None or known.get(each.key))
+    return Commit(revision + 1 if changes else revision, changes)
 
 
 def _range(prefix: str) -> tuple[str, bytes]:
@@ -130,44 +173,52 @@ class Engine:
         group has happened.
         """
         outcomes: list[Commit | Conflict] = []
-        revision = self.revision
+        revision, rows = self.revision, dict[str, tuple[str, int, bytes | None]]()
         with self._transaction():
+            known = self._revisions(group)
             for writes, guards in group:
-                outcome = self._apply_one(revision, writes, guards)
+                outcome = _outcome(known, revision, writes, guards)
                 outcomes.append(outcome)
-                if isinstance(outcome, Commit):
+                if isinstance(outcome, Commit) and outcome.writes:
                     revision = outcome.revision
-            if revision != self.revision:
+                    known.update((each.key, 0 if each.value is None else revision) for each in outcome.writes)
+                    rows.update((each.key, (each.key, revision, each.value)) for each in outcome.writes)
+            if rows:
+                self._put(rows.values())
                 self._db.execute("UPDATE meta SET revision = ?", (revision,))
         self.revision = revision
         return outcomes
 
-    def _apply_one(self, revision: int, writes: Sequence[Write], guards: Sequence[Guard]) -> Commit | Conflict:
-        # All guards are checked before the first write, so a conflict needs no rollback.
-        for guard in guards:
-            if self._modified(guard.key) != guard.revision:
-                return Conflict(guard.key)
-        newest = {write.key: write for write in writes}
-        changes = tuple(w for w in newest.values() if w.value is not None or self._modified(w.key))
-        if not changes:
-            return Commit(revision, ())
-        revision += 1
-        self._db.executemany(
-            "INSERT INTO entries (key, revision, value) VALUES (?, ?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
-            [(write.key, revision, write.value) for write in changes if write.value is not None],
-        )
-        # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
-        self._db.executemany(
-            "REPLACE INTO entries (key, revision, value) VALUES (?, ?, NULL)",
-            [(write.key, revision) for write in changes if write.value is None],
-        )
-        return Commit(revision, changes)
+    def _revisions(self, group: Sequence[tuple[Sequence[Write], Sequence[Guard]]]) -> dict[str, int]:
+        """Return the revisions that last wrote the keys on which a group depends, of those that exist."""
+        needed = {guard.key for _, guards in group for guard in guards}
+        needed.update(write.key for writes, _ in group for write in writes if write.value is None)
+        found: dict[str, int] = {}
+        for keys in _batches(needed, len):
+            # As one row: each row of a result is a step.
+            question = (
+                f"WITH wanted (n, key) AS (VALUES {_places(len(keys), 2)})"  # noqa: S608  # question marks
+                " SELECT group_concat(n || ' ' || revision) FROM wanted CROSS JOIN entries USING (key)"
+                " WHERE value IS NOT NULL"
+            )
+            (text,) = self._db.execute(question, [*chain.from_iterable(enumerate(keys))]).fetchone()
+            pairs = (each.split() for each in (text or "").split(",") if each)
+            found.update((keys[int(n)], int(revision)) for n, revision in pairs)
+        return found
 
-    def _modified(self, key: str) -> int:
-        """Return the revision that last wrote the key; 0 if it does not exist."""
-        row = self._db.execute("SELECT revision FROM entries WHERE key = ? AND value IS NOT NULL", (key,)).fetchone()
-        return row[0] if row else 0
+    def _put(self, rows: Collection[tuple[str, int, bytes | None]]) -> None:
+        for batch in _batches((row for row in rows if row[2] is not None), lambda row: len(row[2] or b"")):
+            self._db.execute(
+                f"INSERT INTO entries (key, revision, value) VALUES {_places(len(batch), 3)}"  # noqa: S608  # as above
+                " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
+                [*chain.from_iterable(batch)],
+            )
+        # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
+        for batch in _batches((row for row in rows if row[2] is None), lambda row: len(row[0])):
+            self._db.execute(
+                f"REPLACE INTO entries (key, revision, value) VALUES {_places(len(batch), 3)}",  # noqa: S608
+                [*chain.from_iterable(batch)],
+            )
 
     def snapshot(self, prefix: str) -> Snapshot:
         """Read everything under a prefix, with its tombstones."""
