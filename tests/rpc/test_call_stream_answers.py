@@ -103,6 +103,7 @@ async def test_what_a_call_is_asked_comes_with_it_and_is_answered_there(
     await stream.say(answering(2, "req_1", request.claim.id))
     over = await revoked(stream, 1)
     assert (over.id, over.state) == ("req_1", ANSWERED)
+    assert len(stream.unread) == 1, "one message has both"
     answered = (await ended(stream, 2)).answered.pending_request
     assert (answered.id, answered.state, answered.answered_by) == ("req_1", ANSWERED, "local")
     await stream.cancel(1)
@@ -266,6 +267,18 @@ async def give_back(hub: Hub, id_: str) -> None:
     claim = hub.inbox.get(id_).claim
     assert claim is not None
     await hub.inbox.release(id_, claim.id)
+
+
+async def test_an_assignment_that_ends_otherwise_while_an_answer_waits_is_told_with_what_became_of_that(
+    hub: Hub, stream: CallStream, until: Until
+) -> None:
+    await begun(hub, stream, until)
+    await ask(hub, "req_1")
+    request = await assigned(stream, 1)
+    await give_back(hub, "req_1")
+    await stream.say(answering(2, "req_1", request.claim.id))
+    told = [await stream.next(), await stream.next()]
+    assert [(step.id, step.WhichOneof("step")) for step in told] == [(1, "revoked"), (2, "failed")]
 
 
 async def test_what_is_over_before_its_caller_has_read_of_it_is_not_told(hub: Hub) -> None:

@@ -22,6 +22,7 @@ from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import Principal
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
+from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, Fault, InvalidArgument, NotFound, ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.rpc import access, convert, requests, status
 from hubbubd.rpc.context import current, principal
@@ -106,6 +107,8 @@ class _CallStream:
         self._answers: dict[int, asyncio.Task[None] | None] = {}
         self._workers: dict[int, Worker] = {}
         """By the id of a call, the worker that its caller is."""
+        self._being_answered = Tally()
+        """Ids of pending requests with an answer of this stream under way."""
         self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -218,7 +221,11 @@ class _CallStream:
 
         async def answered() -> bytes:
             limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
-            response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
+            self._being_answered.add(answer.request.id)
+            try:
+                response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
+            finally:
+                self._being_answered.take(answer.request.id)
             said = _step(id=answer.id, answered=response)
             return _within(limit, said, "the answer is accepted; GetPendingRequest", request=answer.request.id)
 
@@ -286,7 +293,9 @@ class _CallStream:
                     told.discard(id_)
                     if not self._untold(start.id, id_):
                         over = inbox_pb2.WorkResponse.Revoked(id=id_, state=convert.REQUEST_STATES[state])
-                        self._tell(start.id, ("revoked", id_), _step(id=start.id, revoked=over), limit)
+                        # Whoever has answered it hears so in a moment: one message has both.
+                        at_once = not self._being_answered[id_]
+                        self._tell(start.id, ("revoked", id_), _step(id=start.id, revoked=over), limit, at_once)
                 case Over():
                     pass
 
@@ -309,16 +318,19 @@ class _CallStream:
         """
         return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
 
-    def _tell(self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES) -> bool:
+    def _tell(
+        self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES, at_once: bool = True
+    ) -> bool:
         """Put a step of a call into the outbox, and return whether its caller takes one of this length.
 
-        It replaces an unwritten one of its kind.
+        It replaces an unwritten one of its kind. Unless it is to be written `at_once`, it goes with the next one.
         """
         if len(step) > limit:
             return False
         self._outbox.pop((call_id, kind), None)
         self._outbox[call_id, kind] = 0, step
-        self._news.set()
+        if at_once:
+            self._news.set()
         return True
 
     def _cancelled(self, call_id: int) -> None:
