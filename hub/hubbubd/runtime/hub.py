@@ -185,7 +185,7 @@ class Hub:
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)
-        inbox = inbox_of(ground, quotas, lambda name: servers.get(name).config)
+        inbox = inbox_of(ground, quotas, lambda name: servers.config(name))
         catalog = catalog_of(ground, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
         rounds = Rounds(inbox, tables.calls, clock)

@@ -105,6 +105,11 @@ class Servers:
             return replace(kept.record, counts=kept.queue.counts())
         return self._table.record(name) if self._ownership.me else None
 
+    def config(self, name: str) -> ServerConfig:
+        """Return a server's configuration. Raises NotFound."""
+        kept = self._running.get(name)
+        return self.get(name).config if kept is None else kept.record.config  # its calls need not be counted for it
+
     def protocol_version(self, name: str) -> str | None:
         """Return the revision that a server spoke last; None if that is not known."""
         if (kept := self._running.get(name)) is not None:
