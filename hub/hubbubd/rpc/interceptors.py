@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import aclosing, contextmanager, nullcontext
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -179,6 +180,7 @@ def _address(where: str) -> str:
     return host.strip("[]")
 
 
+@lru_cache(maxsize=1024)
 def _kind(where: str) -> str:
     address = _address(where)
     try:
