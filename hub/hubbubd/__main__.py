@@ -7,6 +7,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import cast
 
+FORBIDDEN = ("greenlet", "rich")
+"""What structlog imports if it can: rich to colour tracebacks, which the hub prints as text, takes 4 MB and 30 ms."""
+
 
 def main() -> None:
     """Run the daemon with the process's arguments and exit with its status."""
@@ -18,10 +21,11 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - pathlib is not needed yet; to the end of the process
-    # structlog imports rich if it can, to colour tracebacks that the hub prints as text: 4 MB and 30 ms.
-    sys.modules["rich"] = cast("ModuleType", None)  # forbids the import
+    for name in FORBIDDEN:
+        sys.modules[name] = cast("ModuleType", None)
     import_module("structlog")
-    del sys.modules["rich"]
+    for name in FORBIDDEN:
+        del sys.modules[name]
     from hubbubd.app import run
 
     gc.freeze()

@@ -40,6 +40,7 @@ def test_each_program_starts_as_a_module_too(module: str, program: str) -> None:
 
 NOT_AT_START = {
     "cryptography": "certificates and tokens of an identity provider",
+    "httpx2": "servers over HTTP",
     "jwt": "tokens of an identity provider",
     "mcp": "servers",
     "mcp_types": "servers",

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-import httpx2
-
 from hubbubd.config.advice import allowing
 from hubbubd.config.allowances import problems
 from hubbubd.config.commands import Commands
@@ -46,7 +44,7 @@ class Confinement:
         """Return the rules for the hosts that a server may lead to."""
         if not self.trusted or resolved.url is None:
             return self.hosts
-        return self.hosts.with_private(httpx2.URL(resolved.url).host)
+        return self.hosts.with_private(_host(resolved.url))
 
     def check(self, config: ServerConfig, environ: Mapping[str, str]) -> None:
         """Check whether a server may be added. A server with unset variables passes, and is checked when it connects.
@@ -93,8 +91,14 @@ class Confinement:
         for field, problem in problems(resolved, self.hub):
             raise ConfigError(f"servers.{config.name}.{field}", problem)
         if resolved.url is not None:
-            self.hosts_for(resolved).check_host(httpx2.URL(resolved.url).host)
+            self.hosts_for(resolved).check_host(_host(resolved.url))
             return resolved
         if self.trusted:
             return resolved
         return resolved.model_copy(update={"command": self.commands.admit(resolved)})
+
+
+def _host(url: str) -> str:
+    import httpx2  # lazy: as in `server.py`
+
+    return httpx2.URL(url).host

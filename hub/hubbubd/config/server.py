@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
-import httpx2
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_serializer, model_validator
 
 from hubbubd.redaction import PIECES
@@ -221,6 +220,8 @@ def _check_url(url: str, *, resolved: bool) -> None:
         if _USER.match(url):
             raise ValueError(_NO_USER)
         return
+    import httpx2  # lazy: few need it in their first second, and it takes a tenth of the start
+
     try:
         parsed = httpx2.URL(url)
         parts = urlsplit(url)
