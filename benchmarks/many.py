@@ -162,14 +162,15 @@ async def _storm(directory: Path, count: int, idle_s: float) -> AsyncGenerator[F
         late_s: list[float] = json.loads(probe.read_text())["late_s"]
         yield Figure("loop late meanwhile, p99", percentile(late_s, 0.99) * 1000, "ms", 100)
         yield Figure("loop late for a hundredth of that time", _for_one_hundredth(late_s) * 1000, "ms", 100)
-        async with _hub(played, directory / "idle") as running:
-            await played.wait_open()
-            await anyio.sleep(SETTLE_S)
-            before_s = running.cpu_s()
-            await anyio.sleep(idle_s)
-            yield Figure(f"processor for {count} idle servers", (running.cpu_s() - before_s) / idle_s * 100, "%", 5)
-            async for figure in _listed(running, count):
-                yield figure
+    # Others, that have no streams of the hub before.
+    async with _playing(count) as played, _hub(played, directory / "idle") as running:
+        await played.wait_open()
+        await anyio.sleep(SETTLE_S)
+        before_s = running.cpu_s()
+        await anyio.sleep(idle_s)
+        yield Figure(f"processor for {count} idle servers", (running.cpu_s() - before_s) / idle_s * 100, "%", 5)
+        async for figure in _listed(running, count):
+            yield figure
 
 
 async def _listed(running: HubProcess, count: int) -> AsyncGenerator[Figure]:
