@@ -260,6 +260,25 @@ async def test_a_commit_of_many_records_takes_few_statements(path: Path, monkeyp
     await store.close()
 
 
+async def test_a_commit_of_many_records_fits_a_sqlite_that_takes_few_values(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    connect = sqlite3.connect
+
+    def older(*args: Any, **options: Any) -> sqlite3.Connection:
+        db = connect(*args, **options)
+        db.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 999)  # the default before 3.32
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", older)
+    store = await SqliteStore.open(path)
+    keys = [f"key/{number}" for number in range(1000)]
+    first = await store.commit([Write(key, b"1") for key in keys], [Guard(key, 0) for key in keys])
+    await store.commit([Write(key, None) for key in keys], [Guard(key, first) for key in keys])
+    assert len((await store.snapshot()).deleted) == 1000
+    await store.close()
+
+
 async def test_a_commit_the_disk_refuses_changes_nothing_and_the_next_can_succeed(path: Path):
     store = await SqliteStore.open(path)
     await store.commit([Write("key/0", b"kept")])

@@ -35,8 +35,11 @@ RECLAIMED_PAGES = 256
 ROOM = 1024 * 1024
 """Bytes that must be free on the disk before a failed store counts as healthy again."""
 
+COLUMNS = 3
+"""The most values of a row in a statement."""
+
 ROWS = 1000
-"""The most rows of one statement.
+"""The most rows of one statement; fewer where SQLite takes fewer values.
 
 SQLite runs without the interpreter's lock. A busy event loop gives it back up to 5 ms later, after each step of each
 statement: with a statement for each row, a commit of a thousand would take seconds.
@@ -55,13 +58,13 @@ def _places(rows: int, columns: int) -> str:
     return ", ".join([row] * rows)
 
 
-def _batches(items: Iterable[T], size_of: Callable[[T], int]) -> Generator[list[T]]:
-    """Divide what goes into one statement each: at most ROWS, and no more once they have BOUND bytes."""
+def _batches(items: Iterable[T], most: int, size_of: Callable[[T], int]) -> Generator[list[T]]:
+    """Divide what goes into one statement each: at most so many, and no more once they have BOUND bytes."""
     batch, size = list[T](), 0
     for item in items:
         batch.append(item)
         size += size_of(item)
-        if len(batch) == ROWS or size >= BOUND:
+        if len(batch) == most or size >= BOUND:
             yield batch
             batch, size = [], 0
     if batch:
@@ -92,6 +95,7 @@ class Engine:
         self._directory = directory
         self._db = db
         self._held = held
+        self._rows = min(ROWS, db.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // COLUMNS)
         self._schema = number(db, "PRAGMA user_version")
         self._damage: StoreDamaged | None = None
         self.id: str
@@ -194,7 +198,7 @@ class Engine:
         needed = {guard.key for _, guards in group for guard in guards}
         needed.update(write.key for writes, _ in group for write in writes if write.value is None)
         found: dict[str, int] = {}
-        for keys in _batches(needed, len):
+        for keys in _batches(needed, self._rows, len):
             # As one row: each row of a result is a step.
             question = (
                 f"WITH wanted (n, key) AS (VALUES {_places(len(keys), 2)})"  # noqa: S608  # question marks
@@ -207,16 +211,17 @@ class Engine:
         return found
 
     def _put(self, rows: Collection[tuple[str, int, bytes | None]]) -> None:
-        for batch in _batches((row for row in rows if row[2] is not None), lambda row: len(row[2] or b"")):
+        kept, gone = [row for row in rows if row[2] is not None], [row for row in rows if row[2] is None]
+        for batch in _batches(kept, self._rows, lambda row: len(row[2] or b"")):
             self._db.execute(
-                f"INSERT INTO entries (key, revision, value) VALUES {_places(len(batch), 3)}"  # noqa: S608  # as above
+                f"INSERT INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}"  # noqa: S608  # as above
                 " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
                 [*chain.from_iterable(batch)],
             )
         # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
-        for batch in _batches((row for row in rows if row[2] is None), lambda row: len(row[0])):
+        for batch in _batches(gone, self._rows, lambda row: len(row[0])):
             self._db.execute(
-                f"REPLACE INTO entries (key, revision, value) VALUES {_places(len(batch), 3)}",  # noqa: S608
+                f"REPLACE INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}",  # noqa: S608
                 [*chain.from_iterable(batch)],
             )
 
