@@ -24,6 +24,7 @@ EXCEPTIONS = {
     "hub/hubbubd/runtime/servers/measures.py": {"int": "of a boolean"},
     "hub/hubbubd/runtime/diagnostics.py": {"timedelta": "a constant"},
     "hub/hubbubd/runtime/calls/task_support.py": {"int": "of settings, which have bounds"},
+    "hub/hubbubd/store/engine.py": {"int": "what SQLite has cast to one"},
     "hub/hubbubd/telemetry/trace.py": {"int": "of a boolean, and of hexadecimal digits that a pattern has counted"},
     "hub/hubbubd/telemetry/process.py": {"int": "what the kernel says of this process"},
     "hub/hubbubd/telemetry/sdk.py": {"int": "ids that the hub has made, or that a pattern has counted"},

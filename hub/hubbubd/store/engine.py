@@ -202,7 +202,7 @@ class Engine:
             # As one row: each row of a result is a step.
             question = (
                 f"WITH wanted (n, key) AS (VALUES {_places(len(keys), 2)})"  # noqa: S608  # question marks
-                " SELECT group_concat(n || ' ' || revision) FROM wanted CROSS JOIN entries USING (key)"
+                " SELECT group_concat(n || ' ' || CAST(revision AS INTEGER)) FROM wanted CROSS JOIN entries USING (key)"
                 " WHERE value IS NOT NULL"
             )
             (text,) = self._db.execute(question, [*chain.from_iterable(enumerate(keys))]).fetchone()
