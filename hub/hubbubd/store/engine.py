@@ -58,7 +58,7 @@ def _places(rows: int, columns: int) -> str:
     return ", ".join([row] * rows)
 
 
-def _batches(items: Iterable[T], most: int, size_of: Callable[[T], int]) -> Generator[list[T]]:
+def _batches(items: Iterable[T], most: int, size_of: Callable[[T], int] = lambda _: 0) -> Generator[list[T]]:
     """Divide what goes into one statement each: at most so many, and no more once they have BOUND bytes."""
     batch, size = list[T](), 0
     for item in items:
@@ -198,7 +198,7 @@ class Engine:
         needed = {guard.key for _, guards in group for guard in guards}
         needed.update(write.key for writes, _ in group for write in writes if write.value is None)
         found: dict[str, int] = {}
-        for keys in _batches(needed, self._rows, len):
+        for keys in _batches(needed, self._rows):
             # As one row: each row of a result is a step.
             question = (
                 f"WITH wanted (n, key) AS (VALUES {_places(len(keys), 2)})"  # noqa: S608  # question marks
@@ -219,7 +219,7 @@ class Engine:
                 [*chain.from_iterable(batch)],
             )
         # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
-        for batch in _batches(gone, self._rows, lambda row: len(row[0])):
+        for batch in _batches(gone, self._rows):
             self._db.execute(
                 f"REPLACE INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}",  # noqa: S608
                 [*chain.from_iterable(batch)],
