@@ -14,6 +14,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.frozen import carried_over
+from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
 from hubbubd.runtime.records.ledger import BATCH
 from hubbubd.runtime.records.steps import FEW, STEPS
 from hubbubd.store import Guard, Write
@@ -178,6 +179,21 @@ async def test_what_was_not_written_of_much_is_written_when_the_store_has_recove
     assert not notes.table.behind
 
 
+async def test_records_of_one_id_in_two_tables_are_in_one_commit(world: World) -> None:
+    stored = await Stored.read(world.store, WatcherLimit(1))
+    tables = [Table(stored, noun, Note) for noun in ("list", "entries")]
+    ledger = Ledger(world.store, tables, stored)
+    for number in range(BATCH):
+        for table in tables:
+            ledger.later(table, f"{number}", lambda _, number=number: Note(f"{number}"))
+    assert await ledger.flush()
+    for commit in world.store.commits:
+        ids = [{write.key.partition("/")[2] for write in commit if write.key.startswith(noun)} for noun in ("l", "e")]
+        assert ids[0] == ids[1]
+    assert len(world.store.commits) == 2
+    await ledger.aclose()
+
+
 class Busy(FailingStore):
     """Somebody else changes the note `hot` before each commit about it, while `busy`."""
 
@@ -207,6 +223,35 @@ async def test_a_record_that_others_never_let_stand_still_keeps_no_other_waiting
         (hot,) = (await inner.snapshot("note/hot")).entries
         assert b"green" in hot.value
     await inner.close()
+
+
+async def test_all_but_what_others_never_let_stand_still_is_written_at_once_and_that_is_told() -> None:
+    inner = await SqliteStore.open(":memory:")
+    store = Busy(inner)
+    stored = await Stored.read(store, WatcherLimit(1))
+    table = Table(stored, "note", Note)
+    ledger = Ledger(store, [table], stored)
+    for note_id in ("hot", *map(str, range(2 * BATCH))):
+        ledger.later(table, note_id, lambda _, note_id=note_id: Note(note_id))
+    assert not await ledger.flush()
+    assert table.waiting() == ["hot"]
+    store.busy = False
+    assert await ledger.flush()
+    await ledger.aclose()
+    await inner.close()
+
+
+async def test_what_somebody_commits_while_a_batch_waits_for_its_turn_fails_nothing(world: World, notes: Notes) -> None:
+    world.store.delay_s = 1
+    for number in range(2 * BATCH):
+        notes.later(Note(f"{number:04}"))
+    await settle(0.5)  # the first half is on its way
+    overtaking = asyncio.create_task(notes.put(Note(f"{2 * BATCH - 1:04}", "blue")))
+    await settle(0.8)  # the second half sets out beside it
+    await overtaking
+    await settle(5)
+    assert [len(commit) for commit in world.store.commits] == [BATCH, 1, BATCH - 1]
+    assert notes.table.get(f"{2 * BATCH - 1:04}").colour == "blue"
 
 
 async def test_what_can_never_be_written_is_dropped_and_keeps_nothing_else_waiting(world: World, notes: Notes) -> None:

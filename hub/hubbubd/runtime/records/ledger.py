@@ -12,7 +12,7 @@ another commit is made again from what is there then.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
 from itertools import chain
 from typing import Any, Protocol, TypeVar
@@ -35,7 +35,7 @@ LATER_S = 0.05
 """Seconds for which write-behind collects changes."""
 
 BATCH = 512
-"""The most records that write-behind writes in one commit: to encode and to apply them takes the loop some 10 ms."""
+"""How many records write-behind writes in one commit: to encode and to apply them takes the loop some 10 ms."""
 
 ATTEMPTS = 100
 """How often what lost to another commit is made again."""
@@ -212,16 +212,30 @@ class Ledger:
     async def flush(self) -> bool:
         """Write what waits now; return False if some of it failed and still waits.
 
-        BATCH records are one commit. When that loses to others twice, or something in it cannot be written at all, each
-        half is written by itself, so that one record keeps no others waiting.
+        About BATCH records are one commit, and those of one id are never apart. When that loses to others twice, or
+        something in it cannot be written at all, each half is written by itself, so that one record keeps no others
+        waiting.
         """
         async with self._flushing:
-            waiting = [(table, record_id) for table in self._tables for record_id in table.waiting()]
             try:
-                return all([await self._flush(waiting[at : at + BATCH]) for at in range(0, len(waiting), BATCH)])
+                return all([await self._flush(batch) for batch in self._batches()])
             except Exception as exc:  # noqa: BLE001  # any failure is retried: `run` must not end
                 self.health.failed(exc)
                 return False
+
+    def _batches(self) -> Iterator[list[tuple[Table[Any], str]]]:
+        waiting: dict[str, list[Table[Any]]] = {}
+        for table in self._tables:
+            for record_id in table.waiting():
+                waiting.setdefault(record_id, []).append(table)
+        batch: list[tuple[Table[Any], str]] = []
+        for record_id, tables in waiting.items():
+            # Somebody may have begun to commit it meanwhile.
+            batch += [(table, record_id) for table in tables if table.waits(record_id)]
+            if len(batch) >= BATCH:
+                yield batch
+                batch = []
+        yield batch
 
     async def _flush(self, waiting: Sequence[tuple[Table[Any], str]]) -> bool:
         for _ in range(TOGETHER if len(waiting) > 1 else ATTEMPTS):

@@ -369,6 +369,10 @@ class Table(Generic[T]):
         """Return the ids of the records with steps that wait, but not of those whose newer state a commit carries."""
         return [record_id for record_id in self._later if record_id not in self._committing]
 
+    def waits(self, record_id: str) -> bool:
+        """Return whether a record is one of those `waiting`."""
+        return record_id in self._later and record_id not in self._committing
+
     def begin(self, change: Change[T]) -> None:
         """Register a commit's change."""
         self._committing[change.id] = self._committing.get(change.id, 0) + 1
