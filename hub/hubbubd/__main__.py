@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import cast
 
 FORBIDDEN = ("greenlet", "rich")
-"""What structlog imports if it can: rich to colour tracebacks, which the hub prints as text, takes 4 MB and 30 ms."""
+"""What structlog imports if it can, and the hub does not use: rich would take 4 MB and 30 ms, greenlet 1 MB."""
 
 
 def main() -> None:

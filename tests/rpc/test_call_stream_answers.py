@@ -269,6 +269,20 @@ async def give_back(hub: Hub, id_: str) -> None:
     await hub.inbox.release(id_, claim.id)
 
 
+async def test_an_assignment_that_ends_after_a_refused_answer_is_revoked(
+    hub: Hub, stream: CallStream, until: Until
+) -> None:
+    await begun(hub, stream, until)
+    await ask(hub, "req_1")
+    request = await assigned(stream, 1)
+    wrong = answering(2, "req_1", request.claim.id)
+    wrong.answer.request.accept.content = b"[]"
+    await stream.say(wrong)
+    await refused(stream, 2)
+    await give_back(hub, "req_1")
+    assert (await revoked(stream, 1)).id == "req_1"
+
+
 async def test_an_assignment_that_ends_otherwise_while_an_answer_waits_is_told_with_what_became_of_that(
     hub: Hub, stream: CallStream, until: Until
 ) -> None:

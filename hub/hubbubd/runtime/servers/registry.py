@@ -107,8 +107,9 @@ class Servers:
 
     def config(self, name: str) -> ServerConfig:
         """Return a server's configuration. Raises NotFound."""
-        kept = self._running.get(name)
-        return self.get(name).config if kept is None else kept.record.config  # its calls need not be counted for it
+        if (kept := self._running.get(name)) is not None:
+            return kept.record.config  # without counting its calls
+        return self.get(name).config
 
     def protocol_version(self, name: str) -> str | None:
         """Return the revision that a server spoke last; None if that is not known."""
