@@ -283,18 +283,6 @@ async def test_an_assignment_that_ends_after_a_refused_answer_is_revoked(
     assert (await revoked(stream, 1)).id == "req_1"
 
 
-async def test_an_assignment_that_ends_otherwise_while_an_answer_waits_is_told_with_what_became_of_that(
-    hub: Hub, stream: CallStream, until: Until
-) -> None:
-    await begun(hub, stream, until)
-    await ask(hub, "req_1")
-    request = await assigned(stream, 1)
-    await give_back(hub, "req_1")
-    await stream.say(answering(2, "req_1", request.claim.id))
-    told = [await stream.next(), await stream.next()]
-    assert [(step.id, step.WhichOneof("step")) for step in told] == [(1, "revoked"), (2, "failed")]
-
-
 async def test_what_is_over_before_its_caller_has_read_of_it_is_not_told(hub: Hub) -> None:
     """So a caller that reads nothing takes no memory, whatever its server asks and withdraws."""
 
