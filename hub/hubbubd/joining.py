@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -88,6 +88,8 @@ class Joining:
 
     async def publish(self, address: str) -> None:
         """Tell the others where clients reach this member, and where they do."""
-        with suppress(StoreUnavailable):  # who was expelled meanwhile starts anew
+        try:
             await self.membership.publish(self.settings.address or address, self.port.address)
+        except StoreUnavailable as exc:  # the next beat says it; who was expelled meanwhile starts anew
+            log.warning("the fleet was not told yet where this member is reached; it will be", error=str(exc))
         log.info("joined the fleet", member=self.membership.name, life=self.membership.life, forward=self.port.address)

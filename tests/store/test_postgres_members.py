@@ -199,6 +199,20 @@ async def test_a_new_life_is_reached_nowhere_until_it_says_where(enter: Open):
     assert (again.address, again.forward, again.standing) == ("", "", Standing.LIVE)
 
 
+async def test_a_member_whose_word_where_it_is_was_lost_says_it_with_its_next_beat(enter: Open, postgres: Postgres):
+    async with Proxy(postgres) as way:
+        a, b = await enter("a", url=way.url, ttl_s=1), await enter("b")
+        way.silent = True
+        with pytest.raises(StoreUnavailable):
+            await a.members.publish("a.example:7878", "10.0.0.5:7879")
+        way.silent = False
+        assert (await told(b, "a")).forward == ""
+        await a.members.beat(0)
+        there = await told(b, "a")
+        assert (there.address, there.forward) == ("a.example:7878", "10.0.0.5:7879")
+        await a.members.close()
+
+
 async def test_who_is_gone_is_forgotten_after_a_day_and_nobody_else(enter: Open, ask: Open):
     for name in ("late", "gone", "lately"):
         await enter(name)

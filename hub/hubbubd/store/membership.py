@@ -97,5 +97,8 @@ class Membership(Protocol):
         ...
 
     async def publish(self, address: str, forward: str) -> None:
-        """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
+        """Say where clients and other members reach this one, HOST:PORT each, now and with every beat.
+
+        Raises Expelled and StoreUnavailable; then the next beat says it.
+        """
         ...

@@ -35,6 +35,7 @@ class PostgresMembers:
         """Of the store, when the members were last asked for."""
         self._link: Link | None = None
         self._asking = anyio.Lock()
+        self._reached: tuple[str, str] | tuple[None, None] = None, None
         # A beat that takes longer is better tried anew: others wait for it.
         self._patience_s = min(CONNECT_S, entrant.lease_ttl_s / 2)
 
@@ -65,7 +66,8 @@ class PostgresMembers:
             nonlocal begun
             begun = self._now()
 
-        there = await self._own(sql.BEAT, for_s or self.lease_ttl_s, position, self.lease_ttl_s, before=begin)
+        words = for_s or self.lease_ttl_s, position, self.lease_ttl_s, *self._reached
+        there = await self._own(sql.BEAT, *words, before=begin)
         return there - (begun + self._now()) / 2
 
     async def members(self) -> list[Member]:
@@ -133,7 +135,11 @@ class PostgresMembers:
         return Schema(*await self._own(sql.FINISH_UPGRADE))
 
     async def publish(self, address: str, forward: str) -> None:
-        """Say where clients and other members reach this one, HOST:PORT each. Raises Expelled and StoreUnavailable."""
+        """Say where clients and other members reach this one, HOST:PORT each, now and with every beat.
+
+        Raises Expelled and StoreUnavailable.
+        """
+        self._reached = address, forward
         await self._own(sql.PUBLISH, address, forward)
 
     async def _own(self, query: str, *words: Any, before: Callable[[], None] = lambda: None) -> Any:
