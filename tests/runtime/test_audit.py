@@ -6,12 +6,13 @@ import anyio
 import pytest
 
 from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind, Kept
-from hubbubd.errors import HubError, Unavailable
+from hubbubd.errors import HubError, Unavailable, UnknownOutcome
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
 from hubbubd.runtime.oversight.audit import REFUSALS_PER_MINUTE
 
 from .conftest import World, server, settle
+from .foreign import Late
 
 ATTEMPT = Attempt(principal="ada", credential="token:1", peer="loopback", action="DisconnectServer", target="one")
 EVERYTHING = AuditFilter()
@@ -82,6 +83,23 @@ async def test_a_change_that_goes_on_without_its_caller_has_its_entry(world: Wor
         assert not hub.servers.get("one").wanted
         assert [(entry.kind, entry.outcome) for entry in entries(hub, AuditKind.CHANGE)] == [(AuditKind.CHANGE, "OK")]
         assert entries(hub, AuditKind.REFUSAL) == []
+
+
+@pytest.mark.parametrize("happens", ["at once", "later", "never"])
+async def test_what_goes_on_after_a_commit_of_unknown_outcome_has_one_entry(world: World, happens: str) -> None:
+    world.store = store = Late(world.store.inner)
+    async with world.hub(server()) as hub:
+        await settle()
+        store.unsure, store.happens = True, happens == "at once"
+        with hub.audit.change(ATTEMPT):
+            with pytest.raises(UnknownOutcome):
+                await hub.servers.disconnect("one")
+            if happens == "later":
+                await store.soon()
+            await hub.servers.connect("one")
+        await settle()
+        assert [(entry.kind, entry.outcome) for entry in entries(hub)] == [(AuditKind.CHANGE, "OK")]
+        assert len((await store.snapshot("audit/")).entries) == 1
 
 
 async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> None:
