@@ -96,6 +96,14 @@ class History:
         """Which member has each server now."""
         return {each.server: each.member for each in await self.held()}
 
+    async def members(self) -> list[str]:
+        """What the database has of each member."""
+        rows = await self.ask(
+            "SELECT name, life, standing, forward, position, clock_timestamp() - beat_at AS silent,"
+            " expires_at < clock_timestamp() AS overdue FROM hubbub.members ORDER BY name"
+        )
+        return [", ".join(f"{key} {value}" for key, value in row.items()) for row in rows]
+
     async def lives(self, member: str) -> int | None:
         """The life of a member that takes part; None if it does not."""
         rows = await self.ask(

@@ -135,7 +135,9 @@ class Storm:
                 with anyio.fail_after(ROUND_S):
                     took = await getattr(torment, what)()
             except TimeoutError:
-                raise AssertionError(f"{what}: not well after {ROUND_S} s: {torment.refused}") from None
+                raise AssertionError(
+                    f"{what}: not well after {ROUND_S} s: {torment.refused}\n{await torment.state()}"
+                ) from None
             self.memory.counts[what] += 1
             say(f"{what}: {took}")
             places.release()
