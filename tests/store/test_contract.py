@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
+from contextvars import ContextVar
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import pytest
 from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, Store, StoreUnavailable, Write
 from hubbubd.store.feeds import UNREAD_COMMITS
 from hubbubd.store.sqlite import SqliteStore
+
+DOING: ContextVar[str] = ContextVar("doing", default="nothing")
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -51,6 +54,15 @@ def seen(commits: Sequence[Commit]) -> dict[str, bytes]:
 
 async def contents(store: Store, prefix: str = "") -> dict[str, bytes]:
     return {entry.key: entry.value for entry in (await store.snapshot(prefix)).entries}
+
+
+async def test_what_listeners_begin_is_no_part_of_what_whoever_commits_is_doing(store: Store):
+    told: list[str] = []
+    store.listen(lambda _: told.append(DOING.get()))
+    DOING.set("an RPC")
+    await asyncio.gather(*(store.commit([Write(f"{number}", b"")]) for number in range(9)))
+    await store.commit([Write("alone", b"")])
+    assert told == ["nothing"] * 10
 
 
 async def test_a_new_store_is_empty_at_revision_zero(store: Store):

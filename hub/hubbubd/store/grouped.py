@@ -9,6 +9,7 @@ An engine has the transaction, and reads.
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 
 import anyio
@@ -48,6 +49,8 @@ class GroupedStore(ABC):
         self.reconnects = 0
         """How often the connection for commits was made again; an engine that has none leaves it."""
         self._loop = asyncio.get_running_loop()
+        # Listeners begin work of their own, which is not part of whatever RPC happens to begin a group.
+        self._context = copy_context()
         self._revision = revision
         self._space = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
         self._queue: list[Begun] = []
@@ -97,7 +100,8 @@ class GroupedStore(ABC):
         self._queue.append(begun)
         if self._idle.is_set():
             self._idle.clear()
-            self._loop.call_soon(self._flush)  # not at once: all commits of this turn of the loop share a sync
+            # Not at once: all commits of this turn of the loop share a sync.
+            self._loop.call_soon(self._flush, context=self._context)
         return await begun.done
 
     def _flush(self) -> None:
