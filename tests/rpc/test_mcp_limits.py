@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from select import select
 
@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 import structlog.testing
 from anyio.abc import SocketAttribute, SocketStream
+from structlog.typing import EventDict
 
 from hubbubd.rpc import http, mcp_wire
 from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
@@ -193,13 +194,19 @@ async def test_an_id_that_is_in_use_is_refused_and_the_first_request_goes_on(sma
     assert small.peers["one"].sent[0].cancelled
 
 
-async def cut(stream: SocketStream) -> int:
+@pytest.fixture
+def logged() -> Iterator[list[EventDict]]:
+    """What the hub logs."""
+    with structlog.testing.capture_logs() as events:
+        yield events
+
+
+async def cut(stream: SocketStream, logged: list[EventDict]) -> int:
     """Waits until the hub has given up on it; how many bytes were still on their way then."""
     count = 0
     with anyio.fail_after(LIMIT_S):
-        with structlog.testing.capture_logs() as logged:
-            while not any("read nothing" in each["event"] for each in logged):
-                await anyio.sleep(0.01)
+        while not any("read nothing" in each["event"] for each in logged):
+            await anyio.sleep(0.01)
         try:
             while True:
                 count += len(await stream.receive())
@@ -208,7 +215,7 @@ async def cut(stream: SocketStream) -> int:
 
 
 async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_notices(
-    small: Stage, monkeypatch: pytest.MonkeyPatch
+    small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
     monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
@@ -227,12 +234,14 @@ async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_noti
             sent.progress(number, message="x" * 100_000)
             await anyio.sleep(0)
         assert (await other.post(request(1, "ping"))).json()["result"] == {}
-        await cut(stream)
+        await cut(stream, logged)
     assert not sent.cancelled
     assert (await host.post({"jsonrpc": "2.0", "method": "notifications/initialized"})).status_code == 202
 
 
-async def test_a_long_response_that_is_not_read_is_not_kept(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_response_that_is_not_read_is_not_kept(
+    small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
 
     async def long(_: Sent) -> Outcome:
@@ -246,7 +255,7 @@ async def test_a_long_response_that_is_not_read_is_not_kept(small: Stage, monkey
         head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
         await stream.send(head.encode() + body)
         await small.arrived()
-        assert await cut(stream) < 16_000_000
+        assert await cut(stream, logged) < 16_000_000
 
 
 async def test_a_session_has_so_many_requests_at_a_time(small: Stage) -> None:
