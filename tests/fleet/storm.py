@@ -275,6 +275,8 @@ async def main() -> int:
     began = monotonic()
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
+        if any(options.keep.iterdir()):
+            parser.error(f"{options.keep} is not empty; name another directory for logs")
     with tempfile.TemporaryDirectory(prefix="hubbub-fleet-") as directory:
         storm = Storm(
             options.keep or Path(directory),
