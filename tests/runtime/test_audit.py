@@ -1,6 +1,7 @@
 """The audit log: durable with what it tells of, bounded whatever is refused, and kept over a restart."""
 
 from collections import Counter
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -100,6 +101,51 @@ async def test_what_goes_on_after_a_commit_of_unknown_outcome_has_one_entry(worl
         await settle()
         assert [(entry.kind, entry.outcome) for entry in entries(hub)] == [(AuditKind.CHANGE, "OK")]
         assert len((await store.snapshot("audit/")).entries) == 1
+
+
+async def test_a_refusal_stays_when_what_had_begun_goes_on(world: World) -> None:
+    async with world.hub(server()) as hub:
+
+        async def goes_on() -> None:
+            with hub.audit.change(ATTEMPT):
+                tasks.start_soon(later)
+                raise HubError("no", reason="TOO_LATE")
+
+        async def later() -> None:
+            await anyio.sleep(1)
+            await hub.servers.disconnect("one")
+
+        async with anyio.create_task_group() as tasks:
+            with pytest.raises(HubError):
+                await goes_on()
+        await settle()
+        assert [(entry.kind, entry.outcome) for entry in entries(hub)] == [(AuditKind.REFUSAL, "TOO_LATE")]
+
+
+@pytest.mark.parametrize("unsure", [False, True], ids=["known", "unknown"])
+async def test_a_caller_who_hung_up_is_taken_back_once_however_many_commits_follow(world: World, unsure: bool) -> None:
+    world.store = store = Late(world.store.inner)
+
+    async def many(hub: Hub) -> None:
+        await anyio.sleep(1)
+        store.unsure = store.happens = unsure
+        with suppress(UnknownOutcome):
+            await hub.servers.disconnect("one")
+        await hub.servers.connect("one")
+        await hub.servers.disconnect("one")
+
+    async with world.hub(server()) as hub:
+        for _ in range(3):
+            with anyio.CancelScope() as scope, hub.audit.change(ATTEMPT):
+                scope.cancel()
+                await anyio.sleep_forever()
+        async with anyio.create_task_group() as tasks:
+            with anyio.move_on_after(0.1), hub.audit.change(ATTEMPT):
+                tasks.start_soon(many, hub)
+                await anyio.sleep_forever()
+        await settle()
+        assert [entry.count for entry in entries(hub, AuditKind.REFUSAL)] == [3]
+        assert [entry.outcome for entry in entries(hub, AuditKind.CHANGE)] == ["OK"]
 
 
 async def test_what_the_hub_commits_after_an_rpc_has_no_entry(world: World) -> None:

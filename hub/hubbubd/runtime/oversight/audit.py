@@ -48,9 +48,8 @@ class Attempt:
 class _EntryHook:
     """An entry that rides with a commit; implements `ledger.CommitHook`."""
 
-    def __init__(self, table: Table[AuditEntry], entry: AuditEntry) -> None:
-        self._table = table
-        self._entry = entry
+    def __init__(self, change: Change[AuditEntry]) -> None:
+        self._change = change
         self.over = False
         self.mistaken: Callable[[], None] | None = None
         self._durable = False
@@ -58,17 +57,17 @@ class _EntryHook:
     @property
     def durable(self) -> bool:
         """Whether the entry is in the store. A commit may have held of which that was not known in time."""
-        if not self._durable and self._table.record(self._entry.id) is not None:
+        if not self._durable and self._change.table.record(self._change.id) is not None:
             self.committed()
         return self._durable
 
     def change(self) -> Change[AuditEntry] | None:
-        return None if self.over or self.durable else self._table.new(self._entry.id, self._entry)
+        return None if self.over or self.durable else self._change
 
     def committed(self) -> None:
-        self._durable = True
-        if self.mistaken is not None:
+        if not self._durable and self.mistaken is not None:
             self.mistaken()
+        self._durable = True
 
 
 class Audit:
@@ -105,7 +104,7 @@ class Audit:
     def change(self, attempt: Attempt, kind: AuditKind = AuditKind.CHANGE) -> Generator[None]:
         """Record what the block changes, or that it is refused."""
         entry = self._entry(kind, attempt)
-        hook = _EntryHook(self._table, entry)
+        hook = _EntryHook(self._table.new(entry.id, entry))
         before = COMMIT_HOOK.set(hook)
         outcome = OK
         try:

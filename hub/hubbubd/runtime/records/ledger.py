@@ -93,7 +93,10 @@ class Ledger:
         hook = COMMIT_HOOK.get()
         also = hook.change() if hook is not None else None
         try:
-            await self._carry(changes if also is None else [*changes, also], hook)
+            if also is None:
+                await self._carry(changes)
+            else:
+                await self._carry([*changes, also], hook)
         except OutcomeUnknown as exc:
             self.health.failed(exc)
             raise UnknownOutcome(str(exc)) from exc
