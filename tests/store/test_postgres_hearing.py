@@ -3,10 +3,12 @@
 import asyncio
 import random
 from contextlib import aclosing
+from typing import Any
 
+import asyncpg
 import pytest
 
-from hubbubd.store import Commit, Conflict, Guard, Write
+from hubbubd.store import Commit, Conflict, Guard, Write, postgres_hearing
 from hubbubd.store.postgres_hearing import Cut, look
 from hubbubd.store.postgres_link import Link
 from hubbubd.store.postgres_place import Place
@@ -25,6 +27,32 @@ async def test_each_hears_what_the_others_commit_once_and_in_order(enter: Open):
     assert a.commits == [Commit(1, (Write("x", b"1", record),)), Commit(2, (Write("x", b"2"),))]
     assert b.commits == [Commit(1, (Write("x", b"1"),)), Commit(2, (Write("x", b"2"),))]
     assert b.commits[0].writes[0].ref is None
+
+
+async def test_a_connection_that_falls_silent_as_it_begins_to_listen_is_made_again(
+    enter: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgres_hearing, "ANSWERED_S", 0.5)
+    a = await enter("a")
+    silent: list[Any] = []
+
+    async def listen(link: Any, *args: Any) -> None:
+        if not silent:
+            silent.append(link)
+            link._transport.pause_reading()
+        await direct(link, *args)
+
+    async with Proxy(postgres) as way:
+        b = await enter("b", url=way.url)
+        await a.store.commit([Write("x", b"1")])
+        await b.reaches(1)
+        direct = asyncpg.Connection.add_listener
+        monkeypatch.setattr(asyncpg.Connection, "add_listener", listen)
+        way.end()
+        await a.store.commit([Write("x", b"2")])
+        await b.reaches(2)
+        assert silent
+        await b.store.close()
 
 
 async def test_what_one_lost_to_is_told_before_the_conflict(enter: Open):

@@ -252,7 +252,7 @@ class PostgresStore(GroupedStore):
 
     def _hear(self) -> None:
         if self._hearing is not None and self._hears is None and not self._closing:
-            self._hears = self._loop.create_task(self._hearing.run())
+            self._hears = self._loop.create_task(self._hearing.run(), context=self._context)
             self._hears.add_done_callback(self._heard_enough)
 
     def _heard_enough(self, hears: "asyncio.Task[None]") -> None:

@@ -88,7 +88,8 @@ class Hearing:
                 await self._place.hold(
                     link
                 )  # commits take it again when there is one; until then this keeps others out
-                await link.add_listener(self._place.database.schema, self._notified)
+                async with asyncio.timeout(ANSWERED_S):
+                    await link.add_listener(self._place.database.schema, self._notified)
                 await self._follow(link)
             except Expelled:
                 return
