@@ -18,7 +18,7 @@ from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
-from hubbubd.store.membership import HistoryLost, Membership
+from hubbubd.store.membership import Expelled, HistoryLost, Membership
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.vault_keys import VaultKeys
 from hubbubd.upstream.ports import Vault
@@ -90,6 +90,8 @@ class Joining:
         """Tell the others where clients reach this member, and where they do."""
         try:
             await self.membership.publish(self.settings.address or address, self.port.address)
-        except StoreUnavailable as exc:  # the next beat says it; who was expelled meanwhile starts anew
-            log.warning("the fleet was not told yet where this member is reached; it will be", error=str(exc))
+        except Expelled:  # it starts anew
+            return
+        except StoreUnavailable as exc:
+            log.warning("the fleet was not told where this member is reached; the next beat tells it", error=str(exc))
         log.info("joined the fleet", member=self.membership.name, life=self.membership.life, forward=self.port.address)

@@ -99,6 +99,6 @@ class Membership(Protocol):
     async def publish(self, address: str, forward: str) -> None:
         """Say where clients and other members reach this one, HOST:PORT each, now and with every beat.
 
-        Raises Expelled and StoreUnavailable; then the next beat says it.
+        Raises Expelled, and StoreUnavailable; after that the next beat says it.
         """
         ...

@@ -352,8 +352,8 @@ ON CONFLICT (name) DO UPDATE SET life = excluded.life, proof = excluded.proof, s
 
 # A member that starts says beforehand that it is busy for longer than its leases last. It is not steady for that. Nor
 # is whoever has missed a beat: half of a lease's time is two of them. The database may have been away, and then others
-# have been silent for longer than this one, which sent its last beat a moment after theirs. Where the member is reached
-# was said before; but a word that is said once may be lost, and nobody would reach it for all its life.
+# have been silent for longer than this one, which sent its last beat a moment after theirs. It also says where the
+# member is reached, once that is known: said once, it might be lost, and nobody would reach the member.
 BEAT: Final = """
 UPDATE {schema}.members SET beat_at = clock.now, expires_at = clock.now + $3::float8 * interval '1 second',
   position = greatest(position, $4), address = coalesce($6, address), forward = coalesce($7, forward),
