@@ -72,6 +72,24 @@ async def test_two_who_believe_that_the_other_has_the_server_ask_each_other_noth
     assert not owner.peer.sent
 
 
+async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not_help(
+    two: tuple[Member, Member],
+) -> None:
+    ingress, owner = two
+    owner.believed.hear("one", ingress.owner)
+    said: list[str] = []
+    for believed in (owner.owner, NOWHERE, None):
+        ingress.believed.hear("one", believed)
+        refusal = await ingress.api.refused(CALL, call())
+        assert is_changing(refusal)
+        said.append(refusal.message.partition(";")[0])
+    assert said == [
+        "one is with the member b of the fleet, which does not act on it at the moment",
+        "one is with the member b of the fleet, which is not reached at the moment",
+        "one has no owner in the fleet at the moment",
+    ]
+
+
 async def test_a_member_that_hears_of_the_owner_too_late_finds_it_in_the_second_attempt(
     made: Fleet, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:

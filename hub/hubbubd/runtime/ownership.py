@@ -39,12 +39,13 @@ NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
 """Reasons of errors which say that nothing was carried out: whoever hears one may ask again."""
 
 
-def changing(server: str) -> Unavailable:
-    """Return the refusal of what needs a server that has no owner at the moment."""
+def changing(server: str, member: str = "", why: str = "") -> Unavailable:
+    """Return the refusal of what needs a server that has no owner at the moment, or one, `member`, that is no help."""
+    what = f"is with the member {member} of the fleet, {why}" if member else "has no owner in the fleet at the moment"
     return Unavailable(
-        f"{server} has no owner in the fleet at the moment; try again, and see `hubbub fleet status` if that goes on",
+        f"{server} {what}; try again, and see `hubbub fleet status` if that goes on",
         reason="OWNER_CHANGING",
-        metadata={"server": server},
+        metadata={"server": server, **({"member": member} if member else {})},
         retry_after_s=1.0,
     )
 
@@ -132,6 +133,10 @@ class Candidates(Protocol):
 
     def home(self, server: str) -> str:
         """Return the only member that may have a server; empty if it may be had by others."""
+        ...
+
+    def at_work(self, server: str) -> bool:
+        """Return whether a server was put to work here, or is being changed."""
         ...
 
     def idle(self, server: str) -> bool:

@@ -84,12 +84,14 @@ class Elsewhere(Unreached):
     """Another member has the server, or nobody; nothing was carried out."""
 
     reason = "NOT_OWNER"
+    why = "which does not act on it at the moment"
 
 
 class NotTaken(Elsewhere):
     """A member's port closed, and no handler had taken the RPC; nothing was carried out."""
 
     reason = "NOT_TAKEN"
+    why = "which has just ended"
 
 
 class Forwarding:
@@ -164,12 +166,15 @@ class Forwarding:
                 try:
                     return await send(owner)
                 except Unreached as exc:
+                    member, why = owner.member, exc.why
                     if not isinstance(exc, Elsewhere):  # that was counted where it was said
                         self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
             elif self._ownership.owns(server):
                 return await here()
+            else:
+                member = why = ""
             if left_s <= 0:
-                raise changing(server)
+                raise changing(server, member, why)
             with anyio.move_on_after(min(pause_s, left_s)):
                 await self._has_another(server, owner)
             pause_s *= 2

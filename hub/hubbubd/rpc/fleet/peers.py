@@ -36,7 +36,9 @@ _SILENT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEE
 
 
 class Unreached(Exception):
-    """A member cannot be reached; it was sent nothing."""
+    """A member cannot be reached; it was sent nothing. `why` says so of it to people."""
+
+    why = "which is not reached at the moment"
 
 
 @dataclass(frozen=True, slots=True)
