@@ -21,7 +21,8 @@ from hubbubd.members import Expulsion, Member, Standing
 from hubbubd.runtime.fleet_life import Life
 from hubbubd.runtime.fleet_measures import FleetMeasures, Lag
 from hubbubd.runtime.fleet_moves import HandedOn, Moves
-from hubbubd.runtime.ownership import UPKEEP, Candidates, Hands, Owner, Taking
+from hubbubd.runtime.fleet_taking import Work
+from hubbubd.runtime.ownership import UPKEEP, Candidates, Hands, Owner
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
 from hubbubd.store.membership import HistoryLost, Membership
@@ -90,7 +91,6 @@ class Fleet:
         self._valid_until = now() + membership.lease_ttl_s * (1 - MARGIN)
         self._members: dict[str, Member] = {}
         self._own: set[str] = set()
-        self._taken: set[str] = set()
         self._moves = Moves(self.lost)
         self._free_since: dict[str, float] = {}
         self._handed_on = HandedOn(now)
@@ -101,7 +101,6 @@ class Fleet:
         self._listeners: list[Callable[[str], None]] = []
         self._ending = False
         self._stirred = anyio.Event()
-        self._taking = anyio.Lock()
 
     def join(
         self,
@@ -121,6 +120,7 @@ class Fleet:
         self._leases = leases
         self._servers = servers
         self._hands = hands
+        self._work = Work(self.me, servers, hands, self._due)
         self._note = note
         leases.follow(self._follow)
         self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
@@ -239,10 +239,9 @@ class Fleet:
 
     async def _moved(self, server: str, to: str, done: anyio.Event) -> None:
         async def left() -> None:
-            async with self._taking:  # one that is just being taken is left afterwards
-                pass
+            await self._work.settled()  # one that is just being taken is left afterwards
             await self._hands.leave(server, self._drain_timeout_s)
-            self._taken.discard(server)
+            self._work.left(server)
 
         try:
             await self._moves.make(server, lambda: server in self._own, left, lambda: self._give_up(server, to))
@@ -279,6 +278,7 @@ class Fleet:
         self._life.note_losses(self._note)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
+            self._tasks.start_soon(self._work.run, self._life.certain)
             await self.lost.wait()
             self._measures.lost()
             self._tasks.cancel_scope.cancel()
@@ -354,14 +354,9 @@ class Fleet:
         async with anyio.create_task_group() as together:
             for server in [] if self._ending else self.view().to_take(self.names(), self._waits):
                 together.start_soon(self._claim, server)
-        new = frozenset(self._own - self._taken - self._moves.servers)
-        if not new:
-            return
-        log.info("servers taken", member=self.me, servers=sorted(new))
-        happened = "the member of the fleet that had its server has ended"
-        async with self._taking:
-            await self._hands.take(Taking(new.__contains__, code="OWNER_LOST", happened=happened, alone=False))
-            self._taken |= new
+
+    def _due(self) -> set[str]:
+        return (self._own & self.names()) - self._moves.servers
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
@@ -382,7 +377,7 @@ class Fleet:
     async def _hand_on(self) -> None:
         def may_go(server: str) -> bool:
             settled = (
-                server in self._taken
+                self._work.has(server)
                 and server not in self._moves.servers
                 and server != UPKEEP
                 and not self.home(server)
@@ -408,7 +403,7 @@ class Fleet:
                 await self._delete(server)
         me = self._members.get(self.me)
         draining = me is not None and me.life == self.membership.life and me.standing is Standing.DRAINING
-        for server in list(self._taken - self._moves.servers):
+        for server in list(self._own - self._moves.servers):
             if draining or (server != UPKEEP and self._servers.waits(server) is None):
                 self._tasks.start_soon(self.move, server)
 
@@ -417,9 +412,9 @@ class Fleet:
             await self._ledger.commit([self._leases.change(server, None)])
         except Conflict:
             return
-        self._taken.discard(server)
+        self._work.left(server)
         if server in self.names():  # it was added again meanwhile, and may have been put to work here
-            await self._hands.leave(server, 0)
+            self._tasks.start_soon(self._life.certain, partial(self._hands.leave, server, 0))
 
     async def _give_up(self, server: str, to: str) -> None:
         if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now
@@ -434,6 +429,7 @@ class Fleet:
         mine = self._ledger.store.id, self.me, self.membership.life
         if after is not None and (after.store, after.member, after.life) == mine:
             self._own.add(server)
+            self._work.wake()
         else:
             self._own.discard(server)
         if after is None or after.member == NOBODY:

@@ -330,6 +330,7 @@ class Hub:
 
         Raises Unavailable; then it may be tried again.
         """
+        await self.servers.refresh(taking)
         # What is asked from now on is not left over, and a call that goes on may ask at once.
         taking = replace(taking, requests=self.inbox.ids(taking.owns))
         self.tasks.take(taking)

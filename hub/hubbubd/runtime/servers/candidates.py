@@ -25,13 +25,15 @@ class Candidates:
         confining: Confining,
         configured: Callable[[], Mapping[str, ServerConfig]],
         ownership: Ownership,
+        changing: Callable[[str], bool],
     ) -> None:
-        """`configured` returns the servers of this member's files."""
+        """`configured` returns the servers of this member's files; `changing`, whether one is being changed."""
         self._table = table
         self._running = running
         self._confining = confining
         self._configured = configured
         self._ownership = ownership
+        self._changing = changing
 
     def waits(self, server: str) -> float | None:
         """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
@@ -55,6 +57,10 @@ class Candidates:
         if record is None or record.source == "file":
             return ""
         return record.home if record.config.transport == "stdio" or self._confining.needs_trust(record) else ""
+
+    def at_work(self, server: str) -> bool:
+        """Return whether a server was put to work here, or is being changed: then it may be away for a moment."""
+        return server in self._running or self._changing(server)
 
     def idle(self, server: str) -> bool:
         """Return whether no call of a server is under way."""

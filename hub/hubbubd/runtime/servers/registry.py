@@ -149,15 +149,21 @@ class Servers:
             confining=self._confining,
             configured=lambda: self._configured,
             ownership=self._ownership,
+            changing=lambda name: (turn := self._turns.get(name)) is not None and turn.locked(),
         )
+
+    async def refresh(self, taking: Taking) -> None:
+        """Read anew the secrets of servers that another member has had. Raises Unavailable."""
+        if not taking.alone:
+            await self._secrets.refresh(self._of(taking))
+
+    def _of(self, taking: Taking) -> list[str]:
+        added = [record.name for record in self._table if record.name not in self._configured]
+        return list(filter(taking.owns, (*added, *self._configured)))
 
     async def take(self, taking: Taking) -> None:
         """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
-        added = [record.name for record in self._table if record.name not in self._configured]
-        names = list(filter(taking.owns, (*added, *self._configured)))
-        if not taking.alone:
-            await self._secrets.refresh(names)
-        for name in names:
+        for name in self._of(taking):
             async with self._turn(name):  # at once: calls that go on read their answers before any may be deleted
                 await self._take(name)
         await self._ledger.flush()  # so that the first snapshot of a watch is whole

@@ -1,0 +1,183 @@
+"""Whoever has a server serves it: what is not at work is put to work again, whatever the reason, and each by itself."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+import anyio
+import pytest
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import HubError, Unavailable, UnknownOutcome
+from hubbubd.runtime.ownership import Taking
+from hubbubd.store import Guard, OutcomeUnknown, Write
+
+from .conftest import server, settle, until
+from .fleet import Members, Running, members
+from .test_fleet import another, http, live_links, of, owner
+from .test_fleet_moves import Commit, about, commits_by, in_one_place, remote
+
+
+@pytest.fixture
+async def fleet() -> AsyncGenerator[Members]:
+    async with members() as fleet:
+        yield fleet
+
+
+async def added(fleet: Members, *names: str) -> Running:
+    """Members, with a server that was added over the API; the one that has it."""
+    await of(fleet, *names, servers=())
+    await fleet.running["a"].hub.servers.add(remote())
+    await until(lambda: live_links(fleet) == 1)
+    await settle(5)
+    return owner(fleet)
+
+
+def unsure_once(one: Running, key: str) -> list[bool]:
+    """Has a member not hear in time that its next commit about a key has held; filled when that has happened."""
+    happened: list[bool] = []
+
+    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        revision = await direct(writes, guards)
+        if about(writes, key) and not happened:
+            happened.append(True)
+            raise OutcomeUnknown("no answer")
+        return revision
+
+    commits_by(one, commit)
+    return happened
+
+
+def fails_once(monkeypatch: pytest.MonkeyPatch, of: object, method: str, error: Exception) -> None:
+    """Has an asynchronous method fail once."""
+    direct, failures = getattr(of, method), [error]
+
+    async def once(*args: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await direct(*args)
+
+    monkeypatch.setattr(of, method, once)
+
+
+async def test_a_server_whose_removal_the_store_has_refused_serves_again(fleet: Members) -> None:
+    has = await added(fleet, "a", "b")
+    fleet.database.away = True
+    with pytest.raises(Unavailable, match="nothing was changed"):
+        await has.hub.servers.remove("one")
+    await settle(1)
+    fleet.database.away = False
+    await until(lambda: live_links(fleet) == 1)
+    await has.hub.servers.remove("one")
+    await settle(5)
+    assert live_links(fleet) == 0
+    assert has.fleet.lease("one") is None
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["here", "elsewhere"])
+async def test_a_server_that_is_removed_and_added_again_within_a_moment_is_served(fleet: Members, here: bool) -> None:
+    has = await added(fleet, "a", "b")
+    where = has if here else another(fleet, has)
+    await has.hub.servers.remove("one")
+    await where.hub.servers.add(remote())
+    await settle(60)
+    await in_one_place(fleet, owner(fleet))
+
+
+async def test_a_server_that_is_removed_and_found_in_a_file_within_a_moment_is_served(fleet: Members) -> None:
+    has = await added(fleet, "a", "b")
+    await has.hub.servers.remove("one")
+    await has.hub.servers.adopt({"one": http()}, has.hub.configuration.settings)
+    await settle(60)
+    await in_one_place(fleet, owner(fleet))
+
+
+async def test_a_server_is_served_whose_former_lease_went_by_a_commit_of_unknown_outcome(fleet: Members) -> None:
+    has = await added(fleet, "a")
+    unsure = unsure_once(has, "lease/one")
+    await has.hub.servers.remove("one")
+    await until(lambda: unsure)
+    await settle(5)
+    await has.hub.servers.add(remote())
+    await settle(60)
+    await in_one_place(fleet, has)
+
+
+async def test_a_server_is_served_whose_adding_had_an_unknown_outcome(fleet: Members) -> None:
+    has = await added(fleet, "a", "b")
+    await has.hub.servers.remove("one")
+    unsure_once(has, "server/one")
+    with pytest.raises(UnknownOutcome):
+        await has.hub.servers.add(remote())
+    await settle(60)
+    await in_one_place(fleet, owner(fleet))
+
+
+async def test_a_server_whose_leaving_fails_within_the_hub_is_served(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = await added(fleet, "a", "b")
+    fails_once(monkeypatch, has.hub.calls, "close_queue", RuntimeError("a bug"))
+    await has.fleet.move("one")
+    await settle(60)
+    await in_one_place(fleet, owner(fleet))
+
+
+async def test_a_server_that_is_replaced_half_way_is_served(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    has = await added(fleet, "a", "b")
+    fails_once(monkeypatch, has.hub.tasks, "clear", Unavailable("away", reason="STORE_UNAVAILABLE"))
+
+    def elsewhere(_: ServerConfig) -> ServerConfig:
+        return server("one", command=None, url="https://other.example.org/mcp")
+
+    with pytest.raises(HubError):
+        await has.hub.servers.change("one", elsewhere)
+    await settle(60)
+    await in_one_place(fleet, owner(fleet))
+
+
+async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("one", "two", "three")
+    await of(fleet, "a", servers=())
+    for name in names:
+        await fleet.running["a"].hub.servers.add(remote(name))
+    await until(lambda: all(live_links(fleet, name) == 1 for name in names))
+    left = await fleet.start("b")
+    refresh = left.hub.servers.refresh
+
+    async def sealed(taking: Taking) -> None:
+        if taking.owns("one"):
+            raise Unavailable("its secrets are sealed with a key that is not here", reason="STORE_UNAVAILABLE")
+        await refresh(taking)
+
+    monkeypatch.setattr(left.hub.servers, "refresh", sealed)
+    fleet.running["a"].kill()
+    await until(lambda: live_links(fleet, "two") == live_links(fleet, "three") == 1)
+    await left.hub.servers.add(remote("four"))
+    await until(lambda: live_links(fleet, "four") == 1)
+    assert live_links(fleet) == 0
+    monkeypatch.setattr(left.hub.servers, "refresh", refresh)
+    await until(lambda: live_links(fleet) == 1)
+
+
+async def test_a_member_looks_at_the_others_while_a_server_takes_long_to_be_taken(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await of(fleet, "a", "b", servers=())
+    for name in ("one", "two", "three"):
+        await fleet.running["a"].hub.servers.add(remote(name))
+    await until(lambda: all(live_links(fleet, name) == 1 for name in ("one", "two", "three")))
+    busy = fleet.running["b"]
+    dead = fleet.running["a"]
+    assert {name for name in ("one", "two", "three") if dead.fleet.owns(name)}
+
+    async def for_ever(_: Taking) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(busy.hub.inbox, "take", for_ever)
+    dead.kill()
+    await settle(30)
+    again = await fleet.start("a")
+    await settle(5)
+    there = next(each for each in busy.fleet.members() if each.name == "a")
+    assert there.life == again.store.life
