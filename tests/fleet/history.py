@@ -73,7 +73,7 @@ class History:
         """The rows of a query. Raises OSError and asyncpg.PostgresError."""
         link = await cast("Any", asyncpg).connect(self.url, timeout=5)
         try:
-            return await link.fetch(query, *words)
+            return await link.fetch(query, *words, timeout=30)
         finally:
             await link.close()
 

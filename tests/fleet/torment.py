@@ -38,7 +38,7 @@ GOALS = (
     ("until it serves again after a partition", 0.95, 10.0),
 )
 """How many seconds what may take, in which share of all cases."""
-LOG_LINES = 15
+LOG_LINES = 40
 """Of each member's log, what is shown of a fault."""
 AWAY_EVERY = 4
 """Which restarts of the database have it away for two leases' times; the others, for any part of one."""
@@ -176,14 +176,14 @@ class Torment:
         """Of members and servers, for who looks for a fault: as the database, and as each member has them."""
         try:
             seen = [*await self.history.members(), f"owners {await self.history.owners()}"]
-        except (OSError, asyncpg.PostgresError) as exc:
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as exc:
             seen = [f"the database does not answer: {exc}"]
         for name in NAMES:
-            with anyio.move_on_after(CALL_S):
-                try:
+            try:
+                with anyio.fail_after(CALL_S):
                     seen.append(f"{name} says {await self.clients[name].fleet.status()}")
-                except HubbubError as exc:
-                    seen.append(f"{name} says {exc}")
+            except (HubbubError, TimeoutError) as exc:
+                seen.append(f"{name} says nothing: {exc!r}")
             seen += [f"{name} logs {line}" for line in self.fleet.all[name].log().splitlines()[-LOG_LINES:]]
         return "\n".join(seen)
 
