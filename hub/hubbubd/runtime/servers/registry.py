@@ -297,8 +297,8 @@ class Servers:
             await self._ledger.commit([added])
         except Conflict:
             raise exists(config.name) from None
-        except HubError:
-            await self._secrets.drop(config.name)
+        except HubError as exc:
+            await self._secrets.undo(config.name, None, exc)
             raise
         if self._ownership.owns(config.name):  # otherwise whoever gets it puts it to work
             self._running.keep(record)
@@ -320,8 +320,8 @@ class Servers:
         try:
             changes = {"config": config, "fingerprint": config.fingerprint, "roots": roots, "trusted": trusted}
             await self._write(name, revision=revision, home=home, bound=False, **changes)
-        except HubError:
-            await self._secrets.keep(before.config)
+        except HubError as exc:
+            await self._secrets.undo(name, before.config, exc)
             raise
         record = new_record(config, "api", wanted=before.wanted, revision=revision, trusted=trusted, home=home)
         moved = trusted is not held and config.url is not None  # other hosts may be reached

@@ -6,7 +6,7 @@ import structlog
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.server import ServerRecord
-from hubbubd.errors import Aborted, Overtaken, Unavailable
+from hubbubd.errors import Aborted, HubError, Overtaken, Unavailable, UnknownOutcome
 from hubbubd.upstream.ports import Connector
 
 log = structlog.get_logger(__name__)
@@ -38,6 +38,15 @@ class SpecSecrets:
             await self._connector.keep_spec_secrets(name, None)
         except OSError as exc:
             log.warning("server secrets not deleted", server=name, error=str(exc))
+
+    async def undo(self, name: str, before: ServerConfig | None, failure: HubError) -> None:
+        """Store what was there before a change that has failed. If that may have held, its secrets stay."""
+        if isinstance(failure, UnknownOutcome):
+            return
+        if before is None:
+            await self.drop(name)
+        else:
+            await self.keep(before)
 
     async def refresh(self, names: Sequence[str]) -> None:
         """Read anew what other members of a fleet may have stored. Raises Unavailable."""
