@@ -82,9 +82,10 @@ async def test_whoever_is_refused_hears_who_has_the_server_and_why_that_does_not
         ingress.believed.hear("one", believed)
         refusal = await ingress.api.refused(CALL, call())
         assert is_changing(refusal)
+        assert refusal.metadata.get("member") == (None if believed is None else "b")
         said.append(refusal.message.partition(";")[0])
     assert said == [
-        "one is with the member b of the fleet, which does not act on it at the moment",
+        "one is with the member b of the fleet, which says that it does not have it",
         "one is with the member b of the fleet, which is not reached at the moment",
         "one has no owner in the fleet at the moment",
     ]

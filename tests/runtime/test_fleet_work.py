@@ -7,13 +7,14 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import HubError, Unavailable, UnknownOutcome
+from hubbubd.members import Standing
 from hubbubd.runtime.ownership import Taking
-from hubbubd.store import Guard, OutcomeUnknown, Write
+from hubbubd.store import Guard, OutcomeUnknown, StoreUnavailable, Write
 
-from .conftest import server, settle, until
+from .conftest import World, server, settle, until
 from .fleet import Members, Running, members
 from .test_fleet import another, http, live_links, of, owner
-from .test_fleet_moves import Commit, about, commits_by, in_one_place, remote
+from .test_fleet_moves import Commit, about, commits_by, in_one_place, remote, slow
 
 
 @pytest.fixture
@@ -134,8 +135,82 @@ async def test_a_server_that_is_replaced_half_way_is_served(fleet: Members, monk
     await in_one_place(fleet, owner(fleet))
 
 
-async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
+async def test_a_server_that_is_replaced_half_way_inherits_nothing(
     fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = await added(fleet, "a")
+    forgotten: list[str] = []
+
+    async def forget(name: str) -> None:
+        forgotten.append(name)
+
+    fails_once(monkeypatch, has.hub.tasks, "clear", Unavailable("away", reason="STORE_UNAVAILABLE"))
+    monkeypatch.setattr(fleet.peers, "forget", forget)
+    with pytest.raises(HubError):
+        await has.hub.servers.change("one", lambda _: server("one", command=None, url="https://other.example.org/mcp"))
+    await until(lambda: live_links(fleet) == 1)
+    assert forgotten == ["one"]
+
+
+async def test_a_server_that_comes_back_elsewhere_while_its_lease_is_deleted_is_in_one_place(fleet: Members) -> None:
+    has = await added(fleet, "a", "b")
+    other = another(fleet, has)
+    deleting, go_on = anyio.Event(), anyio.Event()
+
+    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if about(writes) and not deleting.is_set():
+            deleting.set()
+            await go_on.wait()
+        return await direct(writes, guards)
+
+    commits_by(has, commit)
+    await has.hub.servers.remove("one")
+    await deleting.wait()
+    slow(has, 3)
+    await other.hub.servers.add(remote())
+    await settle(2)  # it is being taken
+    go_on.set()
+    for _ in range(300):
+        await anyio.sleep(0.1)
+        assert live_links(fleet) <= 1
+    await in_one_place(fleet, owner(fleet))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "added again"])
+async def test_a_removal_that_holds_after_all_leaves_nothing_at_work(fleet: Members, again: bool) -> None:
+    has = await added(fleet, "a", "b")
+    happened: list[str] = []
+
+    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+        if not about(writes, "server/one"):
+            return await direct(writes, guards)
+        if happened == ["unknown"]:
+            raise StoreUnavailable("away")
+        if not happened:
+            happened.append("unknown")
+            later.append((writes, guards))
+            raise OutcomeUnknown("no answer")
+        return await direct(writes, guards)
+
+    later: list[tuple[Sequence[Write], Sequence[Guard]]] = []
+    direct = has.store.commit
+    commits_by(has, commit)
+    with pytest.raises(UnknownOutcome):
+        await has.hub.servers.remove("one")
+    await until(lambda: live_links(fleet) == 1)  # put to work anew, as its record is still there
+    await direct(*later[0])
+    happened.append("held")
+    await settle(40)
+    assert live_links(fleet) == 0
+    if again:
+        await another(fleet, has).hub.servers.add(remote())
+        await settle(40)
+        await in_one_place(fleet, owner(fleet))
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["refused", "a bug"])
+async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch, bug: bool
 ) -> None:
     names = ("one", "two", "three")
     await of(fleet, "a", servers=())
@@ -146,6 +221,8 @@ async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
     refresh = left.hub.servers.refresh
 
     async def sealed(taking: Taking) -> None:
+        if taking.owns("one") and bug:
+            raise RuntimeError("a bug")
         if taking.owns("one"):
             raise Unavailable("its secrets are sealed with a key that is not here", reason="STORE_UNAVAILABLE")
         await refresh(taking)
@@ -181,3 +258,71 @@ async def test_a_member_looks_at_the_others_while_a_server_takes_long_to_be_take
     await settle(5)
     there = next(each for each in busy.fleet.members() if each.name == "a")
     assert there.life == again.store.life
+
+
+async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = await added(fleet, "a", "b")
+    there = another(fleet, has)
+    await has.fleet.move("one", there.name)
+    await in_one_place(fleet, there)
+
+    async def sealed(_: Taking) -> None:
+        raise Unavailable("its secrets are sealed with a key that is not here", reason="STORE_UNAVAILABLE")
+
+    monkeypatch.setattr(has.hub.servers, "refresh", sealed)
+    await there.fleet.move("one", has.name)
+    await until(lambda: has.fleet.owns("one"))
+    await settle(5)
+    (me,) = [each for each in has.fleet.members() if each.name == has.name]
+    await has.fleet.appoint(me, Standing.DRAINING)
+    await until(lambda: live_links(fleet) == 1)
+    await in_one_place(fleet, there)
+
+
+async def test_what_is_at_work_is_not_taken_again(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    has = await added(fleet, "a")
+    taken: list[Taking] = []
+    take = has.hub.take
+
+    async def note(taking: Taking) -> None:
+        taken.append(taking)
+        await take(taking)
+
+    monkeypatch.setattr(has.hub, "take", note)
+    await settle(30)
+    fleet.peers["one"].closing_s = 5
+    update = server("one", command=None, url="https://example.org/mcp", headers={"X-New": "1"})
+    await has.hub.servers.change("one", lambda _: update)
+    await settle(30)
+    assert taken == []
+    assert live_links(fleet) == 1
+
+
+async def test_a_new_owner_reads_the_secrets_of_its_servers_anew(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has = await added(fleet, "a", "b")
+    read: list[str] = []
+
+    async def refresh(*servers: str) -> None:
+        read.extend(servers)
+
+    monkeypatch.setattr(fleet.peers, "refresh_secrets", refresh)
+    other = another(fleet, has)
+    await has.fleet.move("one", other.name)
+    await in_one_place(fleet, other)
+    assert read == ["one"]
+
+
+async def test_a_hub_alone_has_nothing_to_read_anew(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    async def refresh(*servers: str) -> None:
+        read.extend(servers)
+
+    monkeypatch.setattr(world.peers, "refresh_secrets", refresh)
+    async with world.hub(server()):
+        await settle()
+    assert read == []

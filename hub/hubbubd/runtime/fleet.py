@@ -21,7 +21,7 @@ from hubbubd.members import Expulsion, Member, Standing
 from hubbubd.runtime.fleet_life import Life
 from hubbubd.runtime.fleet_measures import FleetMeasures, Lag
 from hubbubd.runtime.fleet_moves import HandedOn, Moves
-from hubbubd.runtime.fleet_taking import Work
+from hubbubd.runtime.fleet_taking import Taken
 from hubbubd.runtime.ownership import UPKEEP, Candidates, Hands, Owner
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
@@ -120,7 +120,7 @@ class Fleet:
         self._leases = leases
         self._servers = servers
         self._hands = hands
-        self._work = Work(self.me, servers, hands, self._due)
+        self._taken = Taken(self.me, servers, hands, owns=self.owns, due=self._due, may_act=self.may_act)
         self._note = note
         leases.follow(self._follow)
         self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
@@ -239,9 +239,8 @@ class Fleet:
 
     async def _moved(self, server: str, to: str, done: anyio.Event) -> None:
         async def left() -> None:
-            await self._work.settled()  # one that is just being taken is left afterwards
+            await self._taken.settled()  # one that is just being taken is left afterwards
             await self._hands.leave(server, self._drain_timeout_s)
-            self._work.left(server)
 
         try:
             await self._moves.make(server, lambda: server in self._own, left, lambda: self._give_up(server, to))
@@ -278,7 +277,7 @@ class Fleet:
         self._life.note_losses(self._note)
         async with anyio.create_task_group() as self._tasks:
             self._tasks.start_soon(self._scan)
-            self._tasks.start_soon(self._work.run, self._life.certain)
+            self._tasks.start_soon(self._taken.run, self._life.certain)
             await self.lost.wait()
             self._measures.lost()
             self._tasks.cancel_scope.cancel()
@@ -356,7 +355,7 @@ class Fleet:
                 together.start_soon(self._claim, server)
 
     def _due(self) -> set[str]:
-        return (self._own & self.names()) - self._moves.servers
+        return set[str]() if self._ending else (self._own & self.names()) - self._moves.servers
 
     async def _claim(self, server: str) -> None:
         """Commit this member's lease, unless somebody was faster."""
@@ -377,7 +376,7 @@ class Fleet:
     async def _hand_on(self) -> None:
         def may_go(server: str) -> bool:
             settled = (
-                self._work.has(server)
+                server in self._taken
                 and server not in self._moves.servers
                 and server != UPKEEP
                 and not self.home(server)
@@ -411,10 +410,7 @@ class Fleet:
         try:
             await self._ledger.commit([self._leases.change(server, None)])
         except Conflict:
-            return
-        self._work.left(server)
-        if server in self.names():  # it was added again meanwhile, and may have been put to work here
-            self._tasks.start_soon(self._life.certain, partial(self._hands.leave, server, 0))
+            return  # if it was added again meanwhile, and put to work here, it is left
 
     async def _give_up(self, server: str, to: str) -> None:
         if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now
@@ -429,9 +425,9 @@ class Fleet:
         mine = self._ledger.store.id, self.me, self.membership.life
         if after is not None and (after.store, after.member, after.life) == mine:
             self._own.add(server)
-            self._work.wake()
         else:
             self._own.discard(server)
+        self._taken.changed()
         if after is None or after.member == NOBODY:
             self._free_since.setdefault(server, self._now())
             self.stir()

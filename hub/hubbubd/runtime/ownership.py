@@ -40,7 +40,7 @@ NOT_BEGUN: Final = frozenset({"MOVED", "OWNER_CHANGING"})
 
 
 def changing(server: str, member: str = "", why: str = "") -> Unavailable:
-    """Return the refusal of what needs a server that has no owner at the moment, or one, `member`, that is no help."""
+    """Return the refusal of what needs a server that has no owner, or whose owner, `member`, is no help, and why."""
     what = f"is with the member {member} of the fleet, {why}" if member else "has no owner in the fleet at the moment"
     return Unavailable(
         f"{server} {what}; try again, and see `hubbub fleet status` if that goes on",
@@ -135,8 +135,12 @@ class Candidates(Protocol):
         """Return the only member that may have a server; empty if it may be had by others."""
         ...
 
-    def at_work(self, server: str) -> bool:
-        """Return whether a server was put to work here, or is being changed."""
+    def is_at_work(self, server: str) -> bool:
+        """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
+        ...
+
+    def at_work(self) -> Collection[str]:
+        """Return the names of the servers that are at work here."""
         ...
 
     def idle(self, server: str) -> bool:

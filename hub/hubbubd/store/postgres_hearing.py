@@ -85,9 +85,8 @@ class Hearing:
             link: Link | None = None
             try:
                 link = await self._place.connected()
-                await self._place.hold(
-                    link
-                )  # commits take it again when there is one; until then this keeps others out
+                # Commits take it again when there is one; until then this keeps others out.
+                await self._place.hold(link)
                 async with asyncio.timeout(ANSWERED_S):
                     await link.add_listener(self._place.database.schema, self._notified)
                 await self._follow(link)

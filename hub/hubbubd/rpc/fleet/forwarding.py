@@ -84,7 +84,7 @@ class Elsewhere(Unreached):
     """Another member has the server, or nobody; nothing was carried out."""
 
     reason = "NOT_OWNER"
-    why = "which does not act on it at the moment"
+    why = "which says that it does not have it"
 
 
 class NotTaken(Elsewhere):

@@ -25,15 +25,15 @@ class Candidates:
         confining: Confining,
         configured: Callable[[], Mapping[str, ServerConfig]],
         ownership: Ownership,
-        changing: Callable[[str], bool],
+        is_at_work: Callable[[str], bool],
     ) -> None:
-        """`configured` returns the servers of this member's files; `changing`, whether one is being changed."""
+        """`configured` returns the servers of this member's files; `is_at_work`, whether one is at work here."""
         self._table = table
         self._running = running
         self._confining = confining
         self._configured = configured
         self._ownership = ownership
-        self._changing = changing
+        self._is_at_work = is_at_work
 
     def waits(self, server: str) -> float | None:
         """Return by how many seconds other members go first to take a server; None if this hub cannot have it.
@@ -58,9 +58,13 @@ class Candidates:
             return ""
         return record.home if record.config.transport == "stdio" or self._confining.needs_trust(record) else ""
 
-    def at_work(self, server: str) -> bool:
-        """Return whether a server was put to work here, or is being changed: then it may be away for a moment."""
-        return server in self._running or self._changing(server)
+    def is_at_work(self, server: str) -> bool:
+        """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
+        return self._is_at_work(server)
+
+    def at_work(self) -> list[str]:
+        """Return the names of the servers that are at work here."""
+        return list(self._running)
 
     def idle(self, server: str) -> bool:
         """Return whether no call of a server is under way."""

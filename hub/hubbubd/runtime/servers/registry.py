@@ -149,7 +149,7 @@ class Servers:
             confining=self._confining,
             configured=lambda: self._configured,
             ownership=self._ownership,
-            changing=lambda name: (turn := self._turns.get(name)) is not None and turn.locked(),
+            is_at_work=self.at_work,
         )
 
     async def refresh(self, taking: Taking) -> None:
@@ -165,7 +165,8 @@ class Servers:
         """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
         for name in self._of(taking):
             async with self._turn(name):  # at once: calls that go on read their answers before any may be deleted
-                await self._take(name)
+                if taking.owns(name):  # still, after it has waited
+                    await self._take(name)
         await self._ledger.flush()  # so that the first snapshot of a watch is whole
 
     async def _take(self, name: str) -> None:
@@ -179,11 +180,8 @@ class Servers:
                 await self._forget(record)
         elif record is not None:
             config = await self._secrets.complete(record)
-            self._running.keep(
-                replace(
-                    record, config=config, connection=Connection(), pid=None, home=record.home or self._ownership.me
-                )
-            )
+            home = record.home or self._ownership.me
+            await self._running.take(replace(record, config=config, connection=Connection(), pid=None, home=home))
 
     async def leave(self, name: str, fault: Fault) -> None:
         """Let go of a server that another member will have; its calls end, but for those that go on there."""
@@ -193,8 +191,8 @@ class Servers:
         await self._running.leave(*about)
 
     def at_work(self, server: str) -> bool:
-        """Return whether this hub has put a server to work."""
-        return server in self._running
+        """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
+        return server in self._running or ((turn := self._turns.get(server)) is not None and turn.locked())
 
     async def adopt(self, configured: Mapping[str, ServerConfig], settings: HubSettings) -> ServerDiff:
         """Apply the servers of reloaded files and the live settings. Unchanged servers are not touched.

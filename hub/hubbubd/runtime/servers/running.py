@@ -53,6 +53,8 @@ class Running:
         self._confined = confined
         self._kept: dict[str, ServerParts] = {}
         self._counting: set[str] = set()
+        self._unforgotten: set[str] = set()
+        """Names of servers that were replaced, of which something may be left that the new ones must not inherit."""
         calls.follow(self._follow_call)
         clock.follow(self._hasten)
 
@@ -83,6 +85,13 @@ class Running:
         if record.wanted:
             kept.shell.connect()
 
+    async def take(self, record: ServerRecord) -> None:
+        """Put a server to work. What is left of another one under its name is forgotten first; raises Unavailable."""
+        if record.name in self._unforgotten:
+            await self._assembly.forget_peer(record.name)
+            self._unforgotten.discard(record.name)
+        self.keep(record)
+
     async def become(self, record: ServerRecord, why: str, *, anew: bool = False) -> None:
         """Make a server match its record, and replace no more of it than necessary.
 
@@ -92,9 +101,9 @@ class Running:
         kept = self._kept.get(record.name)
         if kept is None or kept.shell.config.fingerprint != record.fingerprint:
             if kept is not None:
+                self._unforgotten.add(record.name)
                 await self.drop(record.name, why)
-                await self._assembly.forget_peer(record.name)
-            self.keep(record)
+            await self.take(record)
         elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
             del self._kept[record.name]
             fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
