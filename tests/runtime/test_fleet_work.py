@@ -229,6 +229,7 @@ async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
 
     monkeypatch.setattr(left.hub.servers, "refresh", sealed)
     fleet.running["a"].kill()
+    await until(lambda: not any(live_links(fleet, name) for name in names))
     await until(lambda: live_links(fleet, "two") == live_links(fleet, "three") == 1)
     await left.hub.servers.add(remote("four"))
     await until(lambda: live_links(fleet, "four") == 1)
