@@ -8,6 +8,7 @@ Both go on by themselves. Whoever is found to be gone ends, and starts anew as a
 
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -407,10 +408,9 @@ class Fleet:
                 self._tasks.start_soon(self.move, server)
 
     async def _delete(self, server: str) -> None:
-        try:
+        # If it was added again meanwhile, and put to work here, it is left, as is all that has no lease.
+        with suppress(Conflict):
             await self._ledger.commit([self._leases.change(server, None)])
-        except Conflict:
-            return  # if it was added again meanwhile, and put to work here, it is left
 
     async def _give_up(self, server: str, to: str) -> None:
         if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now

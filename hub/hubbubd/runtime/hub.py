@@ -334,7 +334,7 @@ class Hub:
         # What is asked from now on is not left over, and a call that goes on may ask at once.
         taking = replace(taking, requests=self.inbox.ids(taking.owns))
         self.tasks.take(taking)
-        idle = self.inbox.ids(lambda server: taking.owns(server) and not self.servers.at_work(server))
+        idle = self.inbox.ids(lambda server: taking.owns(server) and not self.servers.is_at_work(server))
         await self.inbox.take(replace(taking, requests=idle))  # what a connection of this hub has asked stays
         await self.servers.take(taking)
         await self.calls.take(taking)

@@ -149,7 +149,7 @@ class Servers:
             confining=self._confining,
             configured=lambda: self._configured,
             ownership=self._ownership,
-            is_at_work=self.at_work,
+            is_at_work=self.is_at_work,
         )
 
     async def refresh(self, taking: Taking) -> None:
@@ -190,7 +190,7 @@ class Servers:
     async def _leave(self, about: tuple[str, Fault]) -> None:
         await self._running.leave(*about)
 
-    def at_work(self, server: str) -> bool:
+    def is_at_work(self, server: str) -> bool:
         """Return whether a server is at work here, or is being changed: then it may be away for a moment."""
         return server in self._running or ((turn := self._turns.get(server)) is not None and turn.locked())
 
