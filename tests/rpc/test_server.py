@@ -1,16 +1,21 @@
 """Where the API is served, and how it stops."""
 
+import asyncio
 import socket
 import stat
+import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hubbub.v1 import admin_pb2, server_pb2
 from hubbubd.errors import ConfigError
+from hubbubd.rpc import server
 from hubbubd.rpc.listen import bound_socket
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
@@ -131,3 +136,32 @@ async def test_a_hub_that_stops_says_so_and_ends_watches_with_a_token_to_resume_
     refusal = explain(ended[0])
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "SHUTTING_DOWN")
     assert refusal.metadata["resume_token"]
+
+
+@pytest.mark.parametrize("again", range(4))  # the moment is hit four times in five
+async def test_a_port_closes_while_what_did_not_leave_in_time_is_cut_off(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """Told to stop twice, gRPC could use a server that it has freed, which ends the process."""
+    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    a_port: Any = type(grpc.aio.server())
+    stop, stops = a_port.stop, 0
+
+    async def late(self: Any, grace_s: float | None) -> None:
+        nonlocal stops
+        stops += 1
+        if stops == 1:
+            await stop(self, grace_s)
+            return
+        stopping = asyncio.create_task(stop(self, grace_s))
+        time.sleep(0.05)  # what is cut off ends in another thread, before the loop goes on
+        await stopping
+
+    monkeypatch.setattr(a_port, "stop", late)
+    async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address:
+        channel = grpc.aio.insecure_channel(address)
+        stays: Any = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(metadata=METADATA)
+        await stays.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        await stays.read()
+    await channel.close()
+    assert stops == 2

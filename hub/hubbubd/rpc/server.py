@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -119,10 +120,11 @@ async def serve(
     finally:
         with anyio.CancelScope(shield=True):
             await hub.drain(grace_s)
-            # Cancelled, gRPC would end its own tasks, too. A second stop is what ends the first one early.
-            closed = asyncio.create_task(server.stop(hub.grace_left_s() + LAST_WORDS_S))
+            # Cancelled, gRPC would end its own tasks, too. A second stop is what ends the first one early. Neither may
+            # have a grace that runs out: beside another stop, gRPC would then use a server that it has freed.
+            closed = asyncio.create_task(server.stop(math.inf))
             await last_words(hub, closed)
-            await server.stop(0)
+            await server.stop(None)
             await closed
 
 
