@@ -128,17 +128,20 @@ async def test_a_call_that_nobody_waits_for_any_more_is_given_up(two: Two, until
 
 async def test_whoever_follows_a_call_hears_of_its_progress(two: Two) -> None:
     caller, owner = two
-    told: list[object] = []
+    heard = asyncio.Event()
 
     async def tells(sent: Sent) -> Outcome:
         sent.progress(1)
-        await asyncio.sleep(0.3)
+        await heard.wait()
         return {}
 
+    def hears(_: object, live: object) -> None:
+        if live == ProgressEvent("x", 1, None, None):
+            heard.set()
+
     owner.peer.behaviour = tells
-    with caller.hub.calls.listen("x", lambda _, live: told.append(live)):
-        await caller.hub.calls.call(spec(), "ann")
-    assert ProgressEvent("x", 1, None, None) in told
+    with caller.hub.calls.listen("x", hears):
+        await asyncio.wait_for(caller.hub.calls.call(spec(), "ann"), LIMIT_S)
 
 
 async def test_whose_a_question_certainly_is_is_known_at_each_member(two: Two, until: Until) -> None:

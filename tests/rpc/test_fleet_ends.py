@@ -105,9 +105,10 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch, refused: list[HubError], by_host: bool
 ) -> None:
     ingress, owner = two
-    call_there, at_last, refusals = owner.hub.calls.call, anyio.Event(), list(refused)
+    call_there, asked, at_last, refusals = owner.hub.calls.call, anyio.Event(), anyio.Event(), list(refused)
 
     async def slowly(spec: CallSpec, principal: str, *, detached: bool = False) -> Call:
+        asked.set()
         if refusals:
             raise refusals.pop()
         await (at_last.wait() if spec.call_id == "first" else anyio.sleep_forever())
@@ -122,7 +123,8 @@ async def test_a_member_that_ends_waits_for_the_calls_that_its_callers_have_at_o
 
     monkeypatch.setattr(owner.hub.calls, "call", slowly)
     first = asyncio.create_task(call_first())
-    await anyio.sleep(0.05)
+    with anyio.fail_after(LIMIT_S):
+        await asked.wait()
     drained = asyncio.create_task(ingress.hub.drain(10 * LIMIT_S))
     await anyio.sleep(0.05)
     later = asyncio.create_task(ingress.api(CALL, call(call_id="later")))
