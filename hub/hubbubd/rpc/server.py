@@ -123,9 +123,11 @@ async def serve(
             # Cancelled, gRPC would end its own tasks, too. A second stop is what ends the first one early. Neither may
             # have a grace that runs out: beside another stop, gRPC would then use a server that it has freed.
             closed = asyncio.create_task(server.stop(math.inf))
-            await last_words(hub, closed)
-            await server.stop(None)
-            await closed
+            try:
+                await last_words(hub, closed)
+            finally:
+                await server.stop(None)
+                await closed
 
 
 async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
