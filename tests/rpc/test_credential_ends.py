@@ -188,7 +188,8 @@ async def requests(world: World) -> dict[str, bytes]:
 
 async def kept(hub: Hub) -> dict[str, bytes]:
     """All that the hub remembers, but for who was refused and how servers fare."""
-    await hub._ledger.flush()  # what is written behind
+    await anyio.wait_all_tasks_blocked()
+    assert await hub._ledger.flush()  # what is written behind
     found = (await hub.store.snapshot("")).entries
     entries = {entry.key: entry.value for entry in found if not entry.key.startswith(NOT_BY_RPC)}
     return entries | {each.name: f"{each.config} {each.wanted} {each.roots}".encode() for each in hub.servers.all()}
