@@ -281,7 +281,7 @@ class Authentication(grpc.aio.ServerInterceptor):
         behaviour = getattr(handler, _kind(handler))
 
         async def serve(requests: AsyncIterator[Any], context: status.Context) -> Any:
-            amend(address=context.peer)
+            amend(address=context.peer())
             try:
                 caller = known or await self._admitted(path, metadata, context)
                 with self._gate.inside(caller, path, self._oversight):
@@ -305,7 +305,7 @@ class Authentication(grpc.aio.ServerInterceptor):
     def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
         # gRPC calls the handlers of request streams before it has read a request.
         async def refuse(_requests: object, context: status.Context) -> None:
-            amend(address=context.peer)
+            amend(address=context.peer())
             await status.abort(context, self._oversight.refused(path, exc, principal()))
 
         return grpc.stream_stream_rpc_method_handler(refuse)

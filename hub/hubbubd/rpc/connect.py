@@ -280,7 +280,7 @@ class _Access(MetadataInterceptor[None]):
     async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
         """Authenticate the RPC. Raises ConnectError."""
         path = f"/{ctx.method.service_name}/{ctx.method.name}"
-        amend(address=lambda: ctx.client_address or "")
+        amend(address=ctx.client_address or "")
         here, headers = current(), ctx.request_headers.allitems()
         assert here.peer is not None, "noted when the request came"
         if RULES[path].reach is Reach.OPEN:

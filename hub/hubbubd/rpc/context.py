@@ -58,8 +58,8 @@ class RpcContext:
     standing: Callable[[], bool] = lambda: True
     """Whether the caller's credential is still valid; checked before each effect on a stream."""
 
-    address: Callable[[], str] = lambda: ""
-    """Returns the caller's address, as its transport writes it."""
+    address: str = ""
+    """The caller's address, as its transport writes it. gRPC may not be asked for it once the RPC has ended."""
 
     remaining: Callable[[], float | None] = lambda: None
     """Returns the seconds until the caller gives the RPC up; None if it never does, or its transport does not say."""

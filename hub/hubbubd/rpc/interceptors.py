@@ -78,7 +78,7 @@ class Oversight:
             self._audit.refused(_attempt(path, caller), exc.reason)
         if isinstance(exc, Unauthenticated):
             try:
-                self._quotas.attempts.charge(_address(current().address()))
+                self._quotas.attempts.charge(_address(current().address))
             except HubError as too_many:
                 return too_many
         return exc
@@ -156,7 +156,7 @@ def _attempt(path: str, caller: Principal, request: Message | None = None) -> At
     return Attempt(
         principal=caller.name,
         credential=caller.credential,
-        peer=_kind(current().address()),
+        peer=_kind(current().address),
         action=path.rpartition("/")[2] if path in RULES else "?",
         target=_target(request) if request is not None else "",
         trace_id=trace.trace_id if trace is not None else "",

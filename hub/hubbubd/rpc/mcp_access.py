@@ -100,7 +100,7 @@ class Admission:
         host, port = request.scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
         let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
-        amend(peer=peer, let_in=let_in, address=lambda: f"{host}:{port}")
+        amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
         shown = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in request.scope["headers"]]
         try:
             query: bytes = request.scope.get("query_string", b"")

@@ -161,7 +161,7 @@ def _parser(method: MethodDescriptor, max_bytes: int) -> Parse:
 
 def _unary(parse: Parse, serve: Unary) -> Callable[[bytes, Context], Awaitable[bytes]]:
     async def call(raw: bytes, context: Context) -> bytes:
-        amend(address=context.peer, remaining=context.time_remaining)
+        amend(address=context.peer(), remaining=context.time_remaining)
         try:
             return (await serve(parse(raw))).SerializeToString()
         except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
@@ -174,7 +174,7 @@ def _stream(
     parse: Parse, serve: Stream, response_type: type[Message], dropped: Callable[[], None]
 ) -> Callable[[bytes, Context], Awaitable[None]]:
     async def call(raw: bytes, context: Context) -> None:
-        amend(address=context.peer, remaining=context.time_remaining)
+        amend(address=context.peer(), remaining=context.time_remaining)
         stall, now, last = Deadline(), asyncio.get_running_loop().time, b""
 
         async def run() -> bool:
@@ -204,7 +204,7 @@ def _dialogue(
     parse: Parse, serve: Dialogue, dropped: Callable[[], None]
 ) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
     async def call(raw: AsyncIterator[bytes], context: Context) -> None:
-        amend(address=context.peer, remaining=context.time_remaining)
+        amend(address=context.peer(), remaining=context.time_remaining)
         stall, now = Deadline(), asyncio.get_running_loop().time
 
         async def parsed() -> AsyncIterator[Any]:

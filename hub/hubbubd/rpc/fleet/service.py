@@ -158,7 +158,7 @@ class FleetService:
         if opening.server or RULES[opening.method].at is At.OWNER:
             self._check_owner(opening.server)
         enter(opening)
-        amend(address=context.peer, remaining=context.time_remaining)
+        amend(address=context.peer(), remaining=context.time_remaining)
         return rpc
 
     def _check_owner(self, server: str) -> None:
