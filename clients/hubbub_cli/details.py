@@ -34,6 +34,7 @@ SERVER: Mapping[str, Callable[[Server], str | None]] = {
     "revision": lambda it: str(it.revision) if it.revision else None,
     "trusted": lambda it: "added by the owner of the hub's machine" if it.trusted else None,
     "defect": lambda it: it.defect,
+    "noted": lambda it: "\n".join(it.notes) or None,
 }
 CALL: Mapping[str, Callable[[Call], str | None]] = {
     "id": lambda it: it.id,

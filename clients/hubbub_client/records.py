@@ -112,6 +112,7 @@ class Server(Record):
     defect: str | None = None
     revision: int = 0
     trusted: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

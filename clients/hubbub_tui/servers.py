@@ -89,6 +89,10 @@ class ServersPane(ListPane):
             )
             if server.error.details:
                 page.json(server.error.details)
+        if server.notes:
+            page.heading("Noted")
+            for note in server.notes:
+                page.paragraph(note)
         counts = server.queue.to_json() if server.queue else {}
         if any(counts.values()):
             page.heading("Queue")

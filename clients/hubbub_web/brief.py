@@ -12,6 +12,9 @@ LONGEST = 300
 MOST_IDS = 100
 """Pending requests of a call that a list refers to."""
 
+MOST_NOTES = 20
+"""Notes about a server that a list refers to."""
+
 MOST_OPEN = 10
 """Open requests of a host that a list shows, and pending requests of each."""
 
@@ -43,6 +46,7 @@ def brief(record: Record) -> dict[str, Any]:
             info = _mapping(record.server_info)
             names = {name: info.get(name) for name in ("name", "title", "version")}
             short = _clipped(_without(record, "server_info", "capabilities", "error"))
+            short["notes"] = [clip(note) for note in record.notes[:MOST_NOTES]]
             return short | {"server_info": _clipped(names), "error": _fault(record.error)}
         case ConnectedHost():
             shape = whole_host(record)

@@ -230,6 +230,7 @@ def test_an_unset_server_has_every_field_and_null_where_nothing_is_known() -> No
         "defect": None,
         "revision": 0,
         "trusted": False,
+        "notes": [],
     }
 
 
@@ -278,6 +279,7 @@ def test_a_full_server_is_written_as_scripts_read_it() -> None:
         "defect": None,
         "revision": 0,
         "trusted": False,
+        "notes": [],
     }
 
 

@@ -1,13 +1,14 @@
 """The lists of a server: what becomes of them, when they are fetched again, and what is too much."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hubbubd.core import catalog
-from hubbubd.core.catalog import CatalogList, Freshness, Kind, ListRefused, Pages
+from hubbubd.core.catalog import CatalogList, Cut, Freshness, Kind, ListRefused, Pages
 from hubbubd.errors import Category, Fault
 
 NOW = 1000.0
@@ -141,39 +142,49 @@ def test_an_empty_cursor_is_the_end(cursor: Any) -> None:
     assert Pages("s", Kind.TOOL).add({"tools": [], "nextCursor": cursor}) is None
 
 
-def gather(pages: Pages, results: Any) -> None:
+def gathered(results: Iterable[dict[str, Any]]) -> Pages:
+    """The pages that are asked for, until there is no next one."""
+    pages = Pages("s", Kind.TOOL)
     for result in results:
-        pages.add(result)
+        if pages.add(result) is None:
+            break
+    return pages
 
 
-def refusal(pages: Pages, results: Any) -> Fault:
+def test_a_cursor_that_leads_back_is_the_end_of_the_list() -> None:
+    pages = gathered([page("a", cursor="x"), page("b", cursor="y"), page("c", cursor="x"), page("d")])
+    assert pages.entries == [b'{"name":"a"}', b'{"name":"b"}', b'{"name":"c"}']
+    assert pages.cut == Cut(circles=True, why="page 3")
+
+
+def test_of_pages_without_end_so_many_are_read() -> None:
+    pages = gathered(page("a", cursor=str(n)) for n in range(2 * catalog.MAX_PAGES))
+    assert (len(pages.entries), pages.cut) == (catalog.MAX_PAGES, Cut(circles=False, why="more than 1000 pages"))
+
+
+def test_of_too_many_entries_the_first_are_taken() -> None:
+    listed = {"tools": [{}] * 30_000, "nextCursor": None}
+    pages = gathered({**listed, "nextCursor": str(n)} for n in range(100))
+    assert (len(pages.entries), pages.cut) == (catalog.MAX_ENTRIES, Cut(circles=False, why="more than 100000 entries"))
+
+
+def test_of_too_many_bytes_the_first_are_taken() -> None:
+    pages = gathered(page("x" * 1024 * 1024, cursor=str(n)) for n in range(100))
+    assert (len(pages.entries), pages.cut) == (15, Cut(circles=False, why="more than 16777216 bytes"))
+
+
+def test_a_list_that_fills_its_bounds_is_whole() -> None:
+    pages = gathered([{"tools": [{}] * catalog.MAX_ENTRIES}])
+    assert (len(pages.entries), pages.cut) == (catalog.MAX_ENTRIES, None)
+
+
+def refusal(result: dict[str, Any]) -> Fault:
     with pytest.raises(ListRefused) as caught:
-        gather(pages, results)
+        gathered([result])
     return caught.value.fault
-
-
-def test_a_cursor_that_leads_back_is_refused() -> None:
-    fault = refusal(Pages("s", Kind.TOOL), [page("a", cursor="x"), page("b", cursor="y"), page("c", cursor="x")])
-    assert (fault.code, fault.category, fault.details["pages"]) == ("CURSOR_REPEATED", Category.PROTOCOL, 3)
-
-
-def test_pages_without_end_are_refused() -> None:
-    fault = refusal(Pages("s", Kind.TOOL), (page(cursor=str(n)) for n in range(2 * catalog.MAX_PAGES)))
-    assert (fault.code, fault.details["pages"]) == ("LIST_TOO_LARGE", catalog.MAX_PAGES)
-
-
-def test_too_many_entries_are_refused() -> None:
-    listed = {"tools": [{}] * 10_000, "nextCursor": None}
-    fault = refusal(Pages("s", Kind.TOOL), ({**listed, "nextCursor": str(n)} for n in range(100)))
-    assert (fault.code, fault.details["pages"]) == ("LIST_TOO_LARGE", 11)
-
-
-def test_too_many_bytes_are_refused() -> None:
-    fault = refusal(Pages("s", Kind.TOOL), (page("x" * 1024 * 1024, cursor=str(n)) for n in range(100)))
-    assert (fault.code, fault.details["pages"]) == ("LIST_TOO_LARGE", 16)
 
 
 @pytest.mark.parametrize("result", [{}, {"tools": None}, {"tools": {}}, {"resources": []}])
 def test_a_result_without_the_list_is_refused(result: dict[str, Any]) -> None:
-    fault = refusal(Pages("s", Kind.TOOL), [result])
+    fault = refusal(result)
     assert (fault.code, fault.retryable) == ("INVALID_RESPONSE", False)

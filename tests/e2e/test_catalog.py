@@ -138,16 +138,32 @@ async def test_what_was_offered_is_shown_before_the_server_is_back(start_hub: An
 
 
 BAD = {
-    "endless": ("LIST_TOO_LARGE", "more than 1000 pages"),
-    "repeated": ("CURSOR_REPEATED", "a page that was there before"),
-    "huge 200000": ("LIST_TOO_LARGE", "more than 100000 entries"),
-    "many 1000": ("LIST_TOO_LARGE", "more than 100000 entries"),
     "wrong_types": ("INVALID_RESPONSE", "not MCP"),
     "no_list": ("INVALID_RESPONSE", "not MCP"),
     "scalar": ("INVALID_RESPONSE", "not MCP"),
     "hang": ("CALL_TIMEOUT", "call_timeout_s"),
     "lying": ("SERVER_ERROR", "Method not found"),
 }
+
+
+CUT = {
+    "endless": (1000, "too long (tools/list, more than 1000 pages)"),
+    "repeated": (2, "a page that was there before (tools/list, page 2)"),
+    "huge 200000": (100_000, "too long (tools/list, more than 100000 entries)"),
+    "many 1000": (100_000, "too long (tools/list, more than 100000 entries)"),
+}
+
+
+async def test_of_lists_without_a_good_end_what_came_is_taken_and_noted(start_hub: Any, script: Script) -> None:
+    hub = await start_hub({mode.split()[0]: script("bad_lists.py", *mode.split()) for mode in CUT})
+    for mode, (count, says) in CUT.items():
+        name = mode.split()[0]
+        await listed(hub, name, "fresh", count=count)
+        assert (await hub.client.call_tool(name, "any")).text == "called"
+        (noted,) = await hub.watched(hub.client.servers.watch([name]), lambda record: record.notes)
+        assert says in noted.notes[0]
+    for command in (("servers", "get", "repeated"), ("doctor",)):
+        assert CUT["repeated"][1] in (await hub.hubbub(*command)).out
 
 
 async def test_wrong_lists_are_classified_and_disturb_nothing(start_hub: Any, script: Script) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from mcp_types import methods
 
+from hubbubd.upstream.deviations import HANDLING, Deviation
+
 from ..method_table import REVISIONS, TO_HOST, TO_HUB, WORDS
 from ..method_table import ROWS as METHODS
 from ..syntax import tree
@@ -93,3 +95,9 @@ def test_the_methods_are_those_of_the_specification(direction: str, of_sdk: Any,
 def test_what_belongs_to_servers_alone_is_nowhere_in_the_hub() -> None:
     for source in (ROOT / "hub").rglob("*.py"):
         assert "model-immediate-response" not in source.read_text(encoding="utf-8"), source
+
+
+def test_the_deviations_of_servers_are_those_of_the_table() -> None:
+    said = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", (ROOT / "docs/servers.md").read_text(), re.MULTILINE)[1:]
+    assert list(HANDLING) == list(Deviation)
+    assert said == [(met.does, met.makes, met.cost) for met in HANDLING.values()]

@@ -42,6 +42,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             revision=6,
             defect="defect",
             trusted=True,
+            notes=("noted",),
         ),
         {
             "name": "one",
@@ -60,6 +61,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "revision": 6,
             "trusted": True,
             "defect": "defect",
+            "notes": ["noted"],
         },
     ),
     (

@@ -103,3 +103,9 @@ async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Board
     detail = (await ServersPane().detail(row)).plain
     assert "hubbub servers connect ext" in detail
     assert "no such port" in detail
+
+
+async def test_what_was_noted_about_a_server_stands_in_its_detail(boards: Boards) -> None:
+    boards._server(reading.read(Server, server_pb2.Server(name="ext", notes=["a list leads in circles"])))
+    detail = (await ServersPane().detail(boards.servers.rows["ext"])).plain
+    assert "Noted\na list leads in circles" in detail

@@ -58,6 +58,7 @@ class Recorder:
         self.stderr: list[str] = []
         self.throttled: list[tuple[float, str]] = []
         self.sent: list[str | None] = []
+        self.notes: dict[str, str] = {}
         self.answer = answer or self.accept
         self._changed = anyio.Event()
 
@@ -84,6 +85,13 @@ class Recorder:
     def on_throttled(self, rate: float, unit: str) -> None:
         """As `ports.Inbound`."""
         self.throttled.append((rate, unit))
+
+    def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
+        """As `ports.Inbound`."""
+        self.notes.pop(kind, None)
+        if text is not None:
+            self.notes[kind] = text
+        self._change()
 
     def on_stderr(self, line: str) -> None:
         """As `ports.Inbound`."""

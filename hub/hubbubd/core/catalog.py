@@ -18,7 +18,8 @@ from typing import Any, cast
 from hubbubd import bounds, payload
 from hubbubd.bounds import Count, Moment, Span
 from hubbubd.core import backoff
-from hubbubd.errors import Category, Fault, FaultCode
+from hubbubd.core.jsonrpc import INTERNAL_ERROR
+from hubbubd.errors import Category, Fault, FaultCode, PeerError
 
 MAX_PAGES = 1000
 """Pages of one list: a cursor that leads in circles ends here."""
@@ -123,7 +124,7 @@ class CatalogEntries:
 
 
 class ListRefused(Exception):
-    """A server's list is malformed or exceeds a bound; `fault` says how."""
+    """A server's list is malformed, or took too long; `fault` says how."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
@@ -200,6 +201,29 @@ def outdated(before: CatalogList) -> CatalogList:
     return replace(before, freshness=Freshness.STALE) if relied_on else before
 
 
+def refused(refusal: PeerError) -> Fault:
+    """Return the fault of a list that the server refused."""
+    return Fault(
+        code="SERVER_ERROR",
+        category=Category.SERVER,
+        message=refusal.message,
+        retryable=refusal.code == INTERNAL_ERROR,
+        details={"jsonrpc_code": refusal.code, "jsonrpc_message": refusal.message},
+    )
+
+
+def out_of_time(server: str, kind: Kind, limit_s: float, option: str) -> Fault:
+    """Return the fault of a list that took longer than the limit of an option."""
+    method = SOURCES[kind].method
+    return Fault(
+        code="CALL_TIMEOUT",
+        category=Category.TIMEOUT,
+        message=f"{server} did not finish {method} within {limit_s:g} s ({option})",
+        retryable=True,
+        details={"server": server, "method": method, "limit_s": limit_s},
+    )
+
+
 def out_of_reach(before: CatalogList) -> CatalogList:
     """Return the list after the connection ended. A fetch broken off only by that has not failed."""
     if before.fault is None or before.fault.code not in GONE:
@@ -220,15 +244,24 @@ def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
     return record.fetched_at + max(record.ttl_s, TTL_FLOOR_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Why the end of a list was not read: it leads back to a page that was there before (`circles`), or is too long."""
+
+    circles: bool
+    why: str
+
+
 class Pages:
     """Collect the pages of one list, within the bounds. After each page, `cursor` is that of the next one, None at the
-    end.
+    end. `cut` says why that is not the list's own end.
     """
 
     def __init__(self, server: str, kind: Kind) -> None:
         self.entries: list[bytes] = []
         self.ttl_s: float | None = None
         self.cursor: str | None = None
+        self.cut: Cut | None = None
         self._server = server
         self._source = SOURCES[kind]
         self._size = 0
@@ -250,27 +283,34 @@ class Pages:
         for at, entry in enumerate(cast("list[object]", entries)):
             if at and at % STEP == 0:
                 yield
-            self.entries.append(payload.dumps(entry))
-            self._size += len(self.entries[-1])
+            if not self._take(payload.dumps(entry)):
+                break
         ttl_ms = bounds.whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
         if ttl_ms is not None:
             self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
         # Servers that send an empty cursor mean that there is no next page.
-        self.cursor = result.get("nextCursor") or None
-        self._check(self.cursor)
+        self.cursor = self._next(result.get("nextCursor") or None)
 
-    def _check(self, cursor: str | None) -> None:
-        if len(self.entries) > MAX_ENTRIES:
-            raise self._refused("LIST_TOO_LARGE", f"has more than {MAX_ENTRIES} entries")
-        if self._size > MAX_BYTES:
-            raise self._refused("LIST_TOO_LARGE", f"is larger than {MAX_BYTES} bytes")
-        if cursor is None:
-            return
+    def _take(self, entry: bytes) -> bool:
+        """Take an entry; return False if it is beyond a bound."""
+        if len(self.entries) >= MAX_ENTRIES:
+            self.cut = Cut(False, f"more than {MAX_ENTRIES} entries")
+        elif self._size + len(entry) > MAX_BYTES:
+            self.cut = Cut(False, f"more than {MAX_BYTES} bytes")
+        else:
+            self.entries.append(entry)
+            self._size += len(entry)
+        return self.cut is None
+
+    def _next(self, cursor: str | None) -> str | None:
+        if cursor is None or self.cut is not None:
+            return None
         if cursor in self._cursors:
-            raise self._refused("CURSOR_REPEATED", "leads back to a page that was there before")
-        if self._pages >= MAX_PAGES:
-            raise self._refused("LIST_TOO_LARGE", f"has more than {MAX_PAGES} pages")
+            self.cut = Cut(True, f"page {self._pages}")
+        elif self._pages >= MAX_PAGES:
+            self.cut = Cut(False, f"more than {MAX_PAGES} pages")
         self._cursors.add(cursor)
+        return None if self.cut else cursor
 
     def _refused(self, code: str, problem: str) -> ListRefused:
         details = {"server": self._server, "method": self._source.method, "pages": self._pages}

@@ -123,7 +123,7 @@ def counts(record: QueueCounts) -> server_pb2.QueueCounts:
 
 @shown
 def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
-    """Return a server; without fault details and counts if it is not in `seen`."""
+    """Return a server; without fault details, counts and notes if it is not in `seen`."""
     sees = seen.has_server(record.name)
     connection = record.connection
     wanted = server_pb2.DESIRED_STATE_CONNECTED if record.wanted else server_pb2.DESIRED_STATE_DISCONNECTED
@@ -144,6 +144,7 @@ def server(record: ServerRecord, seen: Scope) -> server_pb2.Server:
         defect=text(record.defect),
         revision=record.revision,
         trusted=record.trusted,
+        notes=map(text, record.notes) if sees else (),
     )
 
 

@@ -20,7 +20,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind, ListRefused, Pages
 from hubbubd.core.filters import CatalogFilter
-from hubbubd.core.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
+from hubbubd.core.jsonrpc import METHOD_NOT_FOUND
 from hubbubd.core.tool_policy import name_of, shown
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.frozen import carried_over
@@ -28,6 +28,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
 from hubbubd.turns import turn
 from hubbubd.upstream.deadlines import Patience
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.ports import Era, Link
 
 QUIET_S = 0.25
@@ -45,6 +46,9 @@ LAST_PAUSE_S = 60.0
 
 ListChanged = Callable[[str, Kind, bool], None]
 """Gets the server and kind of a list that may have changed, and whether the server itself told of a change."""
+
+Note = Callable[[str, str | None], None]
+"""Takes a note about the server, as `upstream.ports.Inbound.note`."""
 
 log = structlog.get_logger(__name__)
 
@@ -124,10 +128,10 @@ class Catalog:
         self.hide_tools(config)
         self._servers[config.name].adopt(config)
 
-    def open(self, config: ServerConfig) -> "ServerCatalog":
+    def open(self, config: ServerConfig, note: Note) -> "ServerCatalog":
         """Create the catalog of a server that the hub now keeps; lists remembered of it become stale."""
         self.hide_tools(config)
-        opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background)
+        opened = self._servers[config.name] = ServerCatalog(config, self, self._clock, self._background, note)
         self.version += 1
         self.reconsider(config.name)
         opened.follow(None)
@@ -208,13 +212,16 @@ class Catalog:
 class ServerCatalog:
     """The lists of one server, kept fresh while it is connected."""
 
-    def __init__(self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background) -> None:
+    def __init__(
+        self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background, note: Note
+    ) -> None:
         self.patience = Patience()
         """The pausable deadlines of fetches."""
         self._config = config
         self._catalog = catalog
         self._clock = clock
         self._background = background
+        self._note = note
         self._link: Link | None = None
         self._life = anyio.CancelScope()
         self._wake = anyio.Event()
@@ -326,6 +333,7 @@ class ServerCatalog:
         now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
         if isinstance(outcome, Pages):
+            self._note_end(kind, outcome)
             record = core.fetched(record, len(outcome.entries), outcome.ttl_s, stamp)
             if kind in self._outdated:
                 record = core.outdated(record)
@@ -347,6 +355,13 @@ class ServerCatalog:
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
         self._want([kind], now + core.next_fetch(record, stamp, told=kind in self._tells) - stamp)
 
+    def _note_end(self, kind: Kind, pages: Pages) -> None:
+        """Note that a list has no end of its own, or that it has one now."""
+        for deviation, circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
+            cut = pages.cut if pages.cut is not None and pages.cut.circles is circles else None
+            about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
+            self._note(f"{deviation}/{kind}", about and words(deviation, about))
+
     async def _attempt(self, link: Link, kind: Kind) -> Pages | Fault:
         """Return the complete list, or the fault that prevented it."""
         pages = Pages(self._config.name, kind)
@@ -357,14 +372,14 @@ class ServerCatalog:
         except PeerError as refusal:
             # Templates have no capability of their own: a server without any may not know the method.
             none = kind is Kind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
-            return pages if none else _server_error(refusal)
+            return pages if none else core.refused(refusal)
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
         except Exception as exc:
             log.exception("catalog fetch failed: internal error", server=self._config.name, list=kind.value)
             problem = f"the hub failed: {type(exc).__name__}"
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
-        return self._out_of_time(kind, self._config.call_max_s, "call_max_s")
+        return core.out_of_time(self._config.name, kind, self._config.call_max_s, "call_max_s")
 
     async def _gather(self, link: Link, kind: Kind, pages: Pages) -> None:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
@@ -373,7 +388,7 @@ class ServerCatalog:
             with self.patience.limit(limit_s) as limit:
                 page = await link.request(method, {"cursor": pages.cursor} if pages.cursor else None)
             if limit.cancelled_caught:
-                raise ListRefused(self._out_of_time(kind, limit_s, "call_timeout_s"))
+                raise ListRefused(core.out_of_time(self._config.name, kind, limit_s, "call_timeout_s"))
             for _ in pages.steps(shown(self._config, method, page)):
                 await turn()
             if pages.cursor is None:
@@ -427,24 +442,3 @@ class ServerCatalog:
         for _, fetched in self._waiting:
             fetched.set()
         self._waiting = []
-
-    def _out_of_time(self, kind: Kind, limit_s: float, option: str) -> Fault:
-        method = core.SOURCES[kind].method
-        return Fault(
-            code="CALL_TIMEOUT",
-            category=Category.TIMEOUT,
-            message=f"{self._config.name} did not finish {method} within {limit_s:g} s ({option})",
-            retryable=True,
-            details={"server": self._config.name, "method": method, "limit_s": limit_s},
-        )
-
-
-def _server_error(refusal: PeerError) -> Fault:
-    details: dict[str, Any] = {"jsonrpc_code": refusal.code, "jsonrpc_message": refusal.message}
-    return Fault(
-        code="SERVER_ERROR",
-        category=Category.SERVER,
-        message=refusal.message,
-        retryable=refusal.code == INTERNAL_ERROR,
-        details=details,
-    )

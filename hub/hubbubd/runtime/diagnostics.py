@@ -25,6 +25,7 @@ from hubbubd.config.allowances import is_routing
 from hubbubd.config.network import LAST_PORT, UNIX
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.connection import State
+from hubbubd.core.server import ServerRecord
 from hubbubd.errors import ConfigError, first_cause
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.findings import Finding, Severity
@@ -75,6 +76,7 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
         _configuration(await hub.configuration.check()),
         await _writable(hub.store),
         *records(hub.defects()),
+        *noted(hub.servers.all()),
         _clock(hub.clock.set_by_s),
         *await to_thread.run_sync(_directory, settings.data_dir),
         *await _fleet(hub),
@@ -150,6 +152,13 @@ def records(defects: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(f"record {key}", Severity.WARN, why, advice)
     if len(defects) > TOLD_DEFECTS:
         yield Finding("records", Severity.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
+
+
+def noted(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
+    """Yield findings about servers of which the hub noted something."""
+    for record in servers:
+        for note in record.notes:
+            yield Finding(f"server {record.name}", Severity.WARN, note, "tell its author (docs/servers.md)")
 
 
 def _directory(path: Path) -> list[Finding]:

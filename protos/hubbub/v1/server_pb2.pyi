@@ -175,6 +175,7 @@ class Server(_message.Message):
     DEFECT_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     TRUSTED_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique name."""
     transport: Global___Transport.ValueType
@@ -213,6 +214,10 @@ class Server(_message.Message):
     def queue(self) -> Global___QueueCounts:
         """Its queue."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the server does otherwise than MCP says, and what the hub makes of it: one sentence each, for its author."""
+
     def __init__(
         self,
         *,
@@ -232,10 +237,11 @@ class Server(_message.Message):
         defect: _builtins.str = ...,
         revision: _builtins.int = ...,
         trusted: _builtins.bool = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "error", b"error", "next_retry_at", b"next_retry_at", "pid", b"pid", "queue", b"queue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "revision", b"revision", "server_info", b"server_info", "state", b"state", "transport", b"transport", "trusted", b"trusted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "attempt", b"attempt", "capabilities", b"capabilities", "defect", b"defect", "desired_state", b"desired_state", "error", b"error", "gave_up", b"gave_up", "name", b"name", "next_retry_at", b"next_retry_at", "notes", b"notes", "pid", b"pid", "protocol_version", b"protocol_version", "queue", b"queue", "revision", b"revision", "server_info", b"server_info", "state", b"state", "transport", b"transport", "trusted", b"trusted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pid: _TypeAlias = _typing.Literal["pid"]  # noqa: Y015
     _WhichOneofArgType__pid: _TypeAlias = _typing.Literal["_pid", b"_pid"]  # noqa: Y015

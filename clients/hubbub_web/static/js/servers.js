@@ -43,6 +43,12 @@ function givenUp(server) {
     h("code", { text: `hubbub servers connect ${server.name}` }), ".");
 }
 
+/** What the hub noted about a server, for its author. */
+function noted(notes) {
+  if (!notes?.length) return null;
+  return h("section", { class: "panel" }, h("h2", { text: "Noted" }), h("ul", {}, notes.map((note) => h("li", { dir: "auto", text: note }))));
+}
+
 /** The page of one server. */
 export async function serverPage(main, name) {
   const box = h("div");
@@ -77,6 +83,7 @@ export async function serverPage(main, name) {
       ["Process", server.pid], ["Queued", queue.queued], ["In progress", queue.in_progress], ["Waiting for people", queue.waiting_input],
       ["Completed", queue.completed], ["Failed", queue.failed], ["Failed attempts", server.attempt || null]),
     server.error ? h("section", { class: "panel" }, h("h2", { text: "What is wrong" }), fault(server.error)) : null,
+    noted(server.notes),
     h("details", { class: "aside" }, h("summary", { text: "Capabilities" }), json(server.capabilities, "Capabilities as JSON")));
     const lines = logs.length ? words(logs.map(line).join("\n"), { class: "code", tabindex: "0", role: "group", "aria-label": "Log", dir: "ltr" })
       : h("p", { class: "none", text: "It has said nothing." });
@@ -95,7 +102,7 @@ export async function serverPage(main, name) {
 }
 
 function signs(server) {
-  return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue, server.gave_up, server.defect]);
+  return JSON.stringify([server.state, server.desired_state, server.error?.code, server.queue, server.gave_up, server.defect, server.notes]);
 }
 
 function line(event) {

@@ -20,6 +20,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
+from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.pings import Pings
 from hubbubd.slots import Slots
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
@@ -66,6 +67,7 @@ class ConnectionShell:
         turns: Turns,
         background: Background,
         may_act: Callable[[], bool],
+        notes: Notes,
     ) -> None:
         self.config = config
         self.confinement = confinement
@@ -80,6 +82,7 @@ class ConnectionShell:
         self._changed = changed
         self._turns = turns
         self._may_act = may_act
+        self._notes = notes
         self._policy = _policy(config)
         self._background = background
         self._pings: Pings | None = None
@@ -171,6 +174,7 @@ class ConnectionShell:
     async def _attempt(self) -> tuple[Event, Fault]:
         """Open a connection and use it until it ends; return how it ended."""
         attempted = await self._turns.begin()
+        self._notes.begin()
         try:
             async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
                 attempted()
@@ -206,6 +210,7 @@ class ConnectionShell:
         waiting = anyio.CancelScope()
         self._pings = Pings(link, self.config, self._background, busy=self._busy, silent=silent)
         try:
+            self._notes.settle()
             self._feed(Event.HANDSHAKE_COMPLETE)
             with waiting:
                 fault = await link.wait_lost()

@@ -23,6 +23,7 @@ from hubbubd.runtime.catalog import ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
 from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
@@ -50,7 +51,9 @@ class ServerInbound:
         catalog: ServerCatalog,
         authorizations: Authorizations,
         audit: Audit,
+        notes: Notes,
     ) -> None:
+        self.note = notes.note
         self._name = name
         self._queue = queue
         self._inbox = inbox

@@ -23,6 +23,7 @@ from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.inbound import ServerInbound
 from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import Measures
+from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import Connector
 
@@ -43,6 +44,7 @@ class ServerParts:
     queue: ServerQueue
     shell: ConnectionShell
     catalog: ServerCatalog
+    notes: Notes
     _: KW_ONLY
     shown: ServerRecord | None
     is_away: bool
@@ -65,6 +67,7 @@ class ServerParts:
             instructions=hello.instructions if hello else None,
             pid=hello.pid if hello and self.shell.link else None,
             counts=self.queue.counts(),
+            notes=self.notes.texts,
         )
         if self.is_away and self.record.trusted and not self.record.bound and self._is_refused():
             log.warning("server goes home for good: it is refused here", server=self.record.name, home=self.record.home)
@@ -128,6 +131,8 @@ class Assembly:
         record: ServerRecord,
         confinement: Confinement | None,
         changed: Callable[[], None],
+        notes: Notes,
+        *,
         queue: ServerQueue | None,
         shown: ServerRecord | None,
     ) -> ServerParts:
@@ -137,7 +142,7 @@ class Assembly:
             queue = self._calls.open_queue(record.effective)
         else:
             queue.adopt(record.effective)
-        catalog = self._catalog.open(config)
+        catalog = self._catalog.open(config, notes.note)
         self._events.open(config.name)
         inbound = ServerInbound(
             name=config.name,
@@ -155,6 +160,7 @@ class Assembly:
             catalog=catalog,
             authorizations=self._authorizations,
             audit=self._audit,
+            notes=notes,
         )
         shell = ConnectionShell(
             config=config,
@@ -168,9 +174,10 @@ class Assembly:
             turns=self._reconnects,
             background=self._background,
             may_act=self._may_act,
+            notes=notes,
         )
         is_away = bool(self._me) and record.home not in ("", self._me)
-        return ServerParts(record, queue, shell, catalog, shown=shown, is_away=is_away)
+        return ServerParts(record, queue, shell, catalog, notes, shown=shown, is_away=is_away)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
         """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.

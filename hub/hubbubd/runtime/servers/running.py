@@ -19,14 +19,15 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.records import Ledger, Table
+from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.upstream.ports import Era
 
-CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid")
+CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid", "notes")
 """Fields of a record that its connection sets."""
 
-COUNTS_S = 0.5
-"""Seconds for which changes of a server's call counts are coalesced into one update."""
+SOON_S = 0.5
+"""Seconds for which changes of a server's call counts and notes are coalesced into one update."""
 
 
 class Running:
@@ -52,7 +53,7 @@ class Running:
         self._background = background
         self._confined = confined
         self._kept: dict[str, ServerParts] = {}
-        self._counting: set[str] = set()
+        self._showing: set[str] = set()
         self._unforgotten: set[str] = set()
         """Names of servers that were replaced, of which something may be left that the new ones must not inherit."""
         calls.follow(self._follow_call)
@@ -79,7 +80,8 @@ class Running:
         name = record.name
         shown = self._table.record(name)
         confined = self._confined(record)
-        kept = self._kept[name] = self._assembly.make(record, confined, lambda: self.show(name), queue, shown)
+        show, notes = partial(self.show, name), Notes(name, partial(self._show_soon, name))
+        kept = self._kept[name] = self._assembly.make(record, confined, show, notes, queue=queue, shown=shown)
         self.show(name)
         self._background.start_soon(kept.run)
         if record.wanted:
@@ -156,14 +158,16 @@ class Running:
             kept.shell.hasten()
 
     def _follow_call(self, before: Call | None, after: Call | None) -> None:
-        """Publish a server's counts COUNTS_S after the first of several changes of its calls (coalesced)."""
-        call = after or before
-        if call is not None and call.server in self._kept and call.server not in self._counting:
-            self._counting.add(call.server)
-            name = call.server
+        if (call := after or before) is not None:
+            self._show_soon(call.server)
 
-            async def count() -> None:
-                self._counting.discard(name)
+    def _show_soon(self, name: str) -> None:
+        """Publish a server's record SOON_S after the first of several changes (coalesced)."""
+        if name in self._kept and name not in self._showing:
+            self._showing.add(name)
+
+            async def show() -> None:
+                self._showing.discard(name)
                 self.show(name)
 
-            self._alarms.after(Due.COUNTS, name, COUNTS_S, count)
+            self._alarms.after(Due.COUNTS, name, SOON_S, show)

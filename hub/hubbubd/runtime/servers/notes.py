@@ -1,0 +1,72 @@
+"""What was noted about a server, for its operator: what it does otherwise than it should, one text for each matter."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from hubbubd.redaction import REDACTION
+
+MOST: Final = 20
+"""The most notes about one server; the newest matters are not noted beyond that."""
+
+LONGEST: Final = 500
+"""Characters of a note."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    text: str
+    lasting: bool
+    attempt: int
+
+
+class Notes:
+    """The notes about one server. `changed` is called after each change of `texts`."""
+
+    def __init__(self, server: str, changed: Callable[[], None]) -> None:
+        self._server = server
+        self._changed = changed
+        self._kept: dict[str, _Note] = {}
+        self._attempt = 0
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The notes that hold, the matter that was noted first at the beginning."""
+        return tuple(note.text for note in self._kept.values())
+
+    def note(self, kind: str, text: str | None, *, lasting: bool = False) -> None:
+        """As `upstream.ports.Inbound`."""
+        before = self._kept.get(kind)
+        if text is None:
+            if before is not None:
+                del self._kept[kind]
+                self._changed()
+            return
+        after = _Note(_bounded(text), lasting, self._attempt)
+        if after == before or (before is None and len(self._kept) >= MOST):
+            return
+        self._kept[kind] = after
+        if before is None:  # once for each matter: a server can make a text change as often as it likes
+            log.warning("server noted", server=self._server, kind=kind, note=after.text)
+        if before is None or before.text != after.text:
+            self._changed()
+
+    def begin(self) -> None:
+        """Begin an attempt to connect: what is noted from now on is about the connection that it makes."""
+        self._attempt += 1
+
+    def settle(self) -> None:
+        """Drop what was noted about earlier connections, as a new one was made."""
+        held = {kind: note for kind, note in self._kept.items() if note.lasting or note.attempt == self._attempt}
+        if len(held) < len(self._kept):
+            self._kept = held
+            self._changed()
+
+
+def _bounded(text: str) -> str:
+    whole = REDACTION.text(text[: 2 * LONGEST].encode("utf-8", "replace").decode())
+    return whole if len(whole) <= LONGEST else f"{whole[: LONGEST - 3]}..."

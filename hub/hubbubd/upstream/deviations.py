@@ -1,0 +1,52 @@
+"""What servers do otherwise than MCP says, and what it costs: one rule, as a table.
+
+A deviation that does no harm is taken and noted. One that does harm costs what has it: the entry, the message or the
+stream, and never the connection, the rest of a list or the calls under way. The operator reads of both in the server's
+notes (`ports.Inbound.note`); `docs/servers.md` has this table for people.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Cost(StrEnum):
+    """What is lost by a deviation."""
+
+    NOTHING = "nothing"
+    ENTRY = "the entry"
+    MESSAGE = "the message"
+    STREAM = "the stream"
+
+
+class Deviation(StrEnum):
+    """A kind of deviation, and so of a note."""
+
+    LIST_IN_CIRCLES = "list_in_circles"
+    LIST_TOO_LONG = "list_too_long"
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How a deviation is met: what the server `does`, what the hub `makes` of it, and what that costs."""
+
+    does: str
+    makes: str
+    cost: Cost
+
+
+HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
+    {
+        Deviation.LIST_IN_CIRCLES: Handling(
+            "a list leads back to a page that was there before", "the pages until then are taken", Cost.NOTHING
+        ),
+        Deviation.LIST_TOO_LONG: Handling("a list is too long", "its beginning is taken", Cost.ENTRY),
+    }
+)
+
+
+def words(deviation: Deviation, about: str = "") -> str:
+    """Return a note on a deviation, in one sentence; `about` names what has it."""
+    met = HANDLING[deviation]
+    return f"{met.does} ({about}): {met.makes}" if about else f"{met.does}: {met.makes}"
