@@ -49,6 +49,7 @@ async def hub(start_hub: Callable[..., Any], mcp1_python: str) -> RunningHub:
     ("answer", "said"),
     [
         (("--accept", '{"approve": true, "reason": "Tested"}'), "shop 1.4.2 is deployed (Tested)"),
+        (("--accept", '{"reason": "Tested"}'), "shop 1.4.2 is deployed (Tested)"),
         (
             ("--accept", '{"approve": false, "reason": "Too late today"}'),
             "shop stays as it is: not approved (Too late today)",

@@ -74,17 +74,16 @@ async def in_turn(hub: RunningHub, *questions: dict[str, Any]) -> list[str]:
 
 async def opened(page: Page, title: str) -> None:
     await expect(page.locator("main h1")).to_have_text(title)
-    await expect(page.locator("main h1")).to_be_focused()
+    await expect(page.locator("main :focus")).to_have_count(1)
 
 
-async def test_three_keys_lead_from_the_top_of_the_page_to_the_first_field(hub: RunningHub, ada: Person) -> None:
+async def test_two_keys_lead_from_the_top_of_the_page_to_the_first_field(hub: RunningHub, ada: Person) -> None:
     await in_turn(hub, form("First?", MENU), form("Second?", {}))
     press = ada.page.keyboard.press
     await expect(ada.page.locator("a.card")).to_have_count(2)
     await press("j")
     await press("Enter")
     await opened(ada.page, "First?")
-    await press("Tab")
     assert await ada.page.locator(":focus").evaluate("it => it.closest('.field').textContent") == (
         "Dish optionalVegetable currySoupNo choice".replace("Soup", "Tomato soup")
     )
@@ -99,6 +98,7 @@ async def test_keys_move_through_the_rows_open_and_come_back(hub: RunningHub, ad
         await expect(focused).to_contain_text(text)
     await press("Enter")
     await opened(ada.page, "Two?")
+    await press("Escape")
     await press("j")
     await expect(focused).to_contain_text("Two?")
     await press("j")
@@ -118,7 +118,7 @@ async def test_a_dialog_has_all_keys_and_turns_them_off(hub: RunningHub, ada: Pe
     await expect(ada.page.locator("a.card")).to_have_count(1)
     await ada.page.keyboard.press("?")
     dialog = ada.page.get_by_role("dialog", name="Keys")
-    await expect(dialog.locator("kbd")).to_have_text(["j", "k", "Enter", "x", "e", "/", "Esc", "?"])
+    await expect(dialog.locator("kbd")).to_have_text(["j", "k", "Enter", "x", "e", "/", "Esc", "Ctrl Enter", "?"])
     await dialog.get_by_label("Use keys of one letter").uncheck()
     await ada.page.keyboard.press("Escape")
     await expect(dialog).to_be_hidden()
@@ -157,6 +157,7 @@ async def test_several_questions_are_declined_at_once_after_asking(hub: RunningH
     assert [each.answered_by for each in declined] == ["Ada"] * 4
     await page.locator("a.card").focus()
     await page.keyboard.press("e")
+    await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
     await hub.call(last)
 
@@ -171,6 +172,7 @@ async def test_what_could_not_be_declined_is_said_and_stays(
     await expect(ada.page.locator("a.card")).to_contain_text("being answered by Bob")
     await ada.page.keyboard.press("j")
     await ada.page.keyboard.press("e")
+    await ada.page.keyboard.press("Tab")
     await ada.page.keyboard.press("Enter")
     await expect(ada.page.get_by_role("alert").filter(has_text="“Whose?”")).to_contain_text("Bob")
     await expect(ada.page.locator("a.card")).to_have_count(1)
@@ -243,6 +245,7 @@ async def test_the_keyboard_goes_on_where_a_row_has_gone(hub: RunningHub, ada: P
     await press("j")
     await expect(focused).to_contain_text("Next 3?")
     await press("e")
+    await press("Tab")
     await press("Enter")
     await expect(ada.page.locator("a.card")).to_have_count(2)
     await expect(focused).to_contain_text("Next 2?")

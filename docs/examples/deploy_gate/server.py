@@ -19,7 +19,8 @@ mcp = MCPServer("gate", log_level="WARNING", instructions="Deploys services. A p
 class Approval(BaseModel):
     """What is asked. Its fields become those of the form."""
 
-    approve: bool = Field(title="Approve", description="Deploy this version now", default=False)
+    # To accept is to approve. Who wants to say no with a reason says no here; who does not, declines.
+    approve: bool = Field(title="Approve", description="Deploy this version now", default=True)
     reason: str = Field(title="Reason", description="Kept with the deployment", min_length=3, max_length=200)
 
 

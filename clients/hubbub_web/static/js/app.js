@@ -4,7 +4,6 @@ import { login, Refused } from "./api.js";
 import { addPage } from "./add.js";
 import { callPage, callsPage } from "./calls.js";
 import { catalogPage } from "./catalog.js";
-import { sure } from "./dialogs.js";
 import { clean, h, refill } from "./dom.js";
 import { linkIn, wordsForLink } from "./enter.js";
 import { eventsPage } from "./events.js";
@@ -106,8 +105,13 @@ async function visit() {
   arrange();
   drawAround();
   window.scrollTo(0, 0);
-  if (mine > 1) (page?.focus ? page : main).focus({ preventScroll: true });
+  if (mine > 1 || page?.focus) focusPage();
   return undefined;
+}
+
+/** Put the focus where the page wants it, or at its beginning. */
+function focusPage() {
+  (page?.focus ? page : main).focus({ preventScroll: true });
 }
 
 /** What is shown for an address that no page has. */
@@ -249,7 +253,7 @@ person.addEventListener("click", () => openDialog(dialog, name, named));
 // After a dialog, the focus returns to what had it before, or to the page.
 dialog.addEventListener("close", () => {
   const at = document.activeElement;
-  if (at === document.body || dialog.contains(at)) main.focus({ preventScroll: true });
+  if (at === document.body || dialog.contains(at)) focusPage();
 });
 // A page from the browser's back/forward cache has released its claims, and starts again.
 window.addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
@@ -257,17 +261,18 @@ window.addEventListener("hashchange", visit);
 wide.addEventListener("change", () => { if (page) arrange(); });
 listen({
   dialog,
-  list: () => page?.list ?? (side.hidden ? null : inbox?.list),
-  inbox: () => (inbox?.element.isConnected ? inbox : null),
+  list: () => page?.list ?? (inSide() ? inbox.list : null),
+  inbox: () => (inbox && (page?.list || inSide()) ? inbox : null),
   search: () => [...document.querySelectorAll("#main input[type=search], #side input[type=search]")].find((each) => each.checkVisibility()),
   back() {
     if (!page?.dirty && location.hash.startsWith("#/request/")) location.hash = "#/inbox";
   },
-  async decline() {
-    const asked = page;
-    if (asked?.decline && asked.open && await sure(dialog, "Decline this question?", `“${asked.title}”`, "Decline")) asked.decline();
-  },
 });
+
+/** Return whether the list beside a request has the focus. */
+function inSide() {
+  return !side.hidden && side.contains(document.activeElement);
+}
 follow(changed);
 if (location.hash.startsWith("#login=")) enter();
 else begin();

@@ -4,6 +4,8 @@ import { h, fresh } from "./dom.js";
 
 const FEW = 5;
 const MANY = 200;
+// Options whose titles have at most so many characters stand in one line.
+const SHORT = 10;
 
 /** A value that cannot be sent as it is. */
 export class Problem extends Error {}
@@ -24,7 +26,7 @@ function radios(choices, spec, { described, required }) {
     rows.push(option(none, "No choice"));
   }
   return {
-    element: h("div", { class: "options" }, rows),
+    element: h("div", { class: choices.every(([, title]) => title.length <= SHORT) ? "options short" : "options" }, rows),
     group: true,
     inputs: () => inputs,
     read: () => choices[inputs.findIndex((input) => input.checked)]?.[0],

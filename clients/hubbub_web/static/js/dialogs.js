@@ -4,7 +4,7 @@ import { fresh, h, refill } from "./dom.js";
 
 const KEYS = [
   ["j", "Next row"], ["k", "Row before"], ["Enter", "Open it"], ["x", "Select it"], ["e", "Decline it, or what is selected"],
-  ["/", "Search"], ["Esc", "Back to the inbox"], ["?", "These keys"],
+  ["/", "Search"], ["Esc", "Back to the inbox"], ["Ctrl Enter", "Send the form"], ["?", "These keys"],
 ];
 
 const OFF = "hubbub-keys-off";
@@ -14,17 +14,17 @@ export function keysAreOn() {
   return localStorage.getItem(OFF) === null;
 }
 
-/** Ask whether something is meant, `told` in paragraphs; `verb` names the button that says so. */
-export function sure(dialog, title, told, verb) {
+/** Ask whether something is meant, `told` in paragraphs; `verb` names the button that says so. The focus is at the other one. */
+export function sure(dialog, title, told, verb, look = "danger") {
   const id = fresh("sure");
   return new Promise((done) => {
     let yes = false;
-    const form = h("form", { on: { submit: (event) => { event.preventDefault(); yes = true; dialog.close(); } } },
-      h("h2", { id, text: title }), typeof told === "string" ? h("p", { text: told }) : told,
-      h("div", { class: "row" }, h("button", { class: "primary", type: "submit", text: verb }),
-        h("button", { type: "button", class: "plain", text: "Keep", on: { click: () => dialog.close() } })));
-    open(dialog, id, form);
-    form.querySelector("button").focus();
+    // It comes first, so that the dialog opens with the focus there.
+    const keep = h("button", { type: "button", text: "Keep", on: { click: () => dialog.close() } });
+    const go = h("button", { type: "button", class: look, text: verb, on: { click: () => { yes = true; dialog.close(); } } });
+    open(dialog, id, h("div", {}, h("h2", { id, text: title }), typeof told === "string" ? h("p", { text: told }) : told,
+      h("div", { class: "row" }, keep, go)));
+    keep.focus();
     dialog.addEventListener("close", () => done(yes), { once: true });
   });
 }
@@ -36,7 +36,7 @@ export function showKeys(dialog) {
   open(dialog, id, h("div", {}, h("h2", { id, text: "Keys" }),
     h("dl", { class: "keys" }, KEYS.map(([key, does]) => h("div", {}, h("dt", {}, h("kbd", { text: key })), h("dd", { text: does })))),
     h("div", { class: "check" }, on, h("label", { for: on.id, text: "Use keys of one letter" })),
-    h("p", { class: "help", text: "They do nothing while you type in a field." }),
+    h("p", { class: "help", text: "They work in lists, and do nothing where you answer a question." }),
     h("div", { class: "row" }, h("button", { type: "button", text: "Close", on: { click: () => dialog.close() } }))));
 }
 

@@ -5,6 +5,8 @@ import { choicesField, Problem } from "./choices.js";
 
 const PAGE = 100;
 const LONG_TEXT = 200;
+// Fields of one line, in which people press Enter when they are done.
+const LINES = "input:not([type=radio], [type=checkbox])";
 const INPUTS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
 
 /**
@@ -73,6 +75,45 @@ export function schemaForm(schema, path) {
   };
 }
 
+/**
+ * Let Enter send a form only where that is meant: in the last field, a line of text, once something has been typed. In a line
+ * before, it goes to the next field; in another field it does nothing. Ctrl Enter sends from everywhere. `say` shows why not.
+ */
+export function guardEnter(form, say) {
+  let typed = false;
+  form.addEventListener("input", () => { typed = true; });
+  form.addEventListener("keydown", (event) => {
+    const at = event.target;
+    if (event.key !== "Enter" || event.isComposing || !at.matches("input, select, textarea")) return;
+    const all = event.ctrlKey || event.metaKey;
+    if (at.matches("textarea") && !all) return;
+    event.preventDefault();
+    if (event.repeat || (!all && !at.matches(LINES))) return;
+    const next = all ? null : fieldAfter(form, at);
+    if (next) next.focus();
+    else if (typed || all) form.requestSubmit?.();
+    else say("Nothing has been written here yet. The button sends it as it is.");
+  });
+}
+
+/** Return the first field of a form that can be seen; of a choice with a chosen option, that option. */
+export function firstField(form) {
+  return fieldsOf(form)[0] ?? null;
+}
+
+function fieldAfter(form, field) {
+  const all = fieldsOf(form);
+  return all[all.indexOf(field) + 1] ?? null;
+}
+
+/** Return the fields that can be seen, of radio buttons with one name the one that Tab leads to. */
+function fieldsOf(form) {
+  const all = [...form.querySelectorAll("input, select, textarea")].filter((each) => each.checkVisibility());
+  const stops = new Map(all.filter((each) => each.type === "radio").reverse().map((each) => [each.name, each]));
+  for (const each of all) if (each.type === "radio" && each.checked) stops.set(each.name, each);
+  return all.filter((each) => each.type !== "radio" || stops.get(each.name) === each);
+}
+
 function makeField(name, given, required) {
   const spec = withoutNull(given);
   const id = fresh("field");
@@ -85,9 +126,7 @@ function makeField(name, given, required) {
   const label = [title, required ? null : h("span", { class: "optional", text: " optional" })];
   const element = control.group
     ? h("fieldset", { class: "field", "aria-describedby": described }, h("legend", { dir: "auto" }, label), help, control.element, error)
-    : control.check
-      ? h("div", { class: "field" }, h("div", { class: "check" }, control.element, h("label", { for: id, dir: "auto" }, label)), help, error)
-      : h("div", { class: "field" }, h("label", { for: id, dir: "auto" }, label), help, control.element, error);
+    : h("div", { class: "field" }, h("label", { for: id, dir: "auto" }, label), help, control.element, error);
   return {
     name,
     element,
@@ -113,7 +152,8 @@ function controlFor(spec, place) {
   if (choices.length) return choicesField(choices, spec, multiple, place);
   switch (spec.type) {
     case "boolean":
-      return typeof spec.default === "boolean" || !place.required ? checkbox(spec, place) : choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
+      // Not a box to tick: one that is left alone would say no, under a button that says yes.
+      return choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
     case "integer":
     case "number":
       return numberField(spec, place);
@@ -132,11 +172,6 @@ export function choicesOf(spec) {
   const values = Array.isArray(spec.enum) ? spec.enum.filter((value) => typeof value === "string") : [];
   const names = Array.isArray(spec.enumNames) && spec.enumNames.length === values.length ? spec.enumNames : values;
   return values.map((value, at) => [value, String(names[at])]);
-}
-
-function checkbox(spec, { id, described }) {
-  const input = h("input", { type: "checkbox", id, "aria-describedby": described, checked: spec.default === true });
-  return { element: input, check: true, inputs: () => [input], read: () => input.checked };
 }
 
 function textField(spec, { id, described, required }) {

@@ -95,7 +95,7 @@ export class Inbox {
     if (event.detail > 1 || this.sending.has(request.id)) return;
     const { question, yes_or_no: { title } } = request;
     const read = [...event.target.closest(".item").querySelectorAll(".what, .quick .quiet")].every(isWhole);
-    if (!read && !await sure(this.dialog, `Answer “${text}”?`, [h("p", { dir: "auto", text: question }), h("p", { dir: "auto", text: `${title}: ${text}` })], text)) return;
+    if (!read && !await sure(this.dialog, `Answer “${text}”?`, [h("p", { dir: "auto", text: question }), h("p", { dir: "auto", text: `${title}: ${text}` })], text, "primary")) return;
     this.sending.add(request.id);
     await this.answer(request, answer, text);
     this.sending.delete(request.id);

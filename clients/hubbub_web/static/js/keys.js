@@ -1,15 +1,16 @@
-// Keys that do something anywhere on the page. None does anything while somebody types in a field.
+// Keys. Those of one letter work in lists alone: not where a question is answered, whatever is typed there, and not in a
+// field (WCAG 2.1, 2.1.4). No key answers a question; "e" in a list asks first, and its dialog begins at "Keep".
 
 import { keysAreOn, showKeys } from "./dialogs.js";
 
-/** Listen to keys; `to` says what is there at the moment to be moved in, searched or declined. */
+/** Listen to keys; `to` returns the list to move in and the inbox to decline in, null where there is none. */
 export function listen(to) {
   const does = {
     j: () => to.list()?.step(1),
     k: () => to.list()?.step(-1),
     x: () => to.inbox()?.pickCurrent(),
-    e: () => decline(to),
-    "/": () => to.search()?.focus(),
+    e: () => to.inbox()?.declineThose(),
+    "/": () => to.list() && to.search()?.focus(),
     "?": () => showKeys(to.dialog),
   };
   document.addEventListener("keydown", (event) => {
@@ -31,11 +32,6 @@ function open(to, event) {
   if (!to.list()?.step(0)) return;
   event.preventDefault();
   document.activeElement.click();
-}
-
-function decline(to) {
-  const inbox = to.inbox();
-  return inbox?.picked.size || inbox?.list.current() ? inbox.declineThose() : to.decline();
 }
 
 /** Return whether Escape clears this field. */

@@ -3,7 +3,7 @@
 import { ask, Refused, tell } from "./api.js";
 import { Claiming, hinders } from "./claim.js";
 import { clean, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
-import { schemaForm } from "./form.js";
+import { firstField, guardEnter, schemaForm } from "./form.js";
 import { waitingHost } from "./hosts.js";
 import { answered, returned, story } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
@@ -21,6 +21,8 @@ export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit
 const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
 // A question of up to this length is the heading as it is; of a longer one the beginning.
 const HEADING = 160;
+// A device of which fingers are the only pointer.
+const TOUCHED = matchMedia("(hover: none) and (pointer: coarse)");
 // Fields of a pending request that change while its page is open.
 const CHANGES = ["state", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
 
@@ -165,6 +167,7 @@ class RequestPage {
     this.form.element.setAttribute("aria-label", "Your answer");
     this.form.element.setAttribute("aria-describedby", this.heading.id);
     this.form.element.addEventListener("input", () => { this.touched = true; });
+    guardEnter(this.form.element, (text) => { this.trouble.textContent = text; });
     refill(this.body, this.question(), this.form.element);
   }
 
@@ -173,9 +176,13 @@ class RequestPage {
     return this.answer(this.whole.kind.startsWith("elicitation") ? { decline: true } : { reject: REFUSAL });
   }
 
-  /** Put the keyboard where reading begins; the first field is next. */
+  /**
+   * Put the keyboard at the first field: never at a button, so that what is typed at once answers nothing. On a phone, where a
+   * field with the focus brings up keys that hide the question, at the question.
+   */
   focus() {
-    this.heading.focus({ preventScroll: true });
+    const field = TOUCHED.matches ? null : this.form && firstField(this.form.element);
+    (field ?? this.heading).focus({ preventScroll: true });
   }
 
   drawQuestion() {
@@ -205,8 +212,8 @@ class RequestPage {
 
   take() {
     this.claiming.happens("wanted");
-    // The button disappears, so the form gets the focus.
-    this.form.element.querySelector("input, select, textarea, button")?.focus();
+    // The button disappears.
+    this.focus();
   }
 
   drawClaim(now = this.claiming.state) {

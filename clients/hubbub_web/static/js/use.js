@@ -2,7 +2,7 @@
 
 import { ask, Refused } from "./api.js";
 import { fresh, h, json, refill, words } from "./dom.js";
-import { schemaForm } from "./form.js";
+import { guardEnter, schemaForm } from "./form.js";
 
 const VERBS = { tool: "Call", resource: "Read", template: "Read", prompt: "Get" };
 // Expressions of a template that are one variable (RFC 6570, levels 1 and 2); other templates are typed as a whole address.
@@ -55,6 +55,7 @@ async function page(main, server, kind, key) {
     plain ? null : h("p", { class: "help", text: why }),
     trouble, h("div", { class: "row" }, button));
   element.noValidate = true;
+  guardEnter(element, (text) => { trouble.textContent = text; });
   const address = entry.uri ?? entry.uriTemplate;
   refill(main, crumbs, h("h1", { text: entry.title ?? entry.name ?? key, dir: "auto" }), address ? h("p", { class: "id", text: address, dir: "ltr" }) : null,
     words(entry.description ?? ""), h("section", { class: "panel" }, element),
