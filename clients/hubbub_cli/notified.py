@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,9 +36,6 @@ def table_of(config: Sequence[str]) -> Path | None:
         except ConfigProblem as problem:
             note(f"{NOT_SENT}: {problem}")
             continue
-        if find_spec("apprise") is None:
-            note(f"{NOT_SENT}: {file} has a table [notify], which needs more packages: pip install 'hubbub[notify]'")
-            return None
         return file
     return None
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hubbub_notify.rules import Rules
     from hubbub_notify.services import Service
 
-MISSING = "pip install 'hubbub[notify]'"
-
 Urls = Annotated[
     list[str] | None, typer.Argument(metavar="URL", help="Where to send to, as Apprise writes it; else the file's.")
 ]
@@ -94,11 +92,8 @@ def notify(
 
 def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
     """Return the rules, and whom they name. Raises Usage."""
-    try:
-        from hubbub_notify.services import services
-    except ImportError as missing:
-        raise Usage(f"notifications need {missing.name}: {MISSING}") from None
     from hubbub_notify.rules import ConfigProblem
+    from hubbub_notify.services import services
 
     try:
         rules, source = given_rules(options, config)

@@ -1,6 +1,5 @@
 """`hubbub tui`."""
 
-import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,9 @@ from hubbub_cli.session import Usage, run, settings_of
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
 
-MISSING = "the terminal UI is an extra that is not installed here: pip install 'hubbub[tui]'"
-
 
 def tui(context: typer.Context) -> None:
     """Watch and answer in the terminal: inbox, servers, calls, tasks, catalog, events and hosts, live."""
-    if importlib.util.find_spec("textual") is None:
-        raise Usage(MISSING)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Usage(
             "the terminal UI needs a terminal; without one, hubbub inbox shows what waits, and hubbub web a page"

@@ -39,10 +39,8 @@ def web(
     ] = None,
 ) -> None:
     """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
-    try:
-        from hubbub_web.serve import Secured, bind, serve
-    except ImportError as missing:
-        raise Usage(f"the web inbox needs {missing.name}: pip install 'hubbub[web]'") from None
+    from hubbub_web.serve import Secured, bind, serve
+
     settings = settings_of(context)
     try:
         tls = Secured.by(tls_cert, tls_key or tls_cert) if tls_cert else None

@@ -86,7 +86,7 @@ def command(
     """
     path = program()
     if path is None:
-        raise NotStarted("hubbubd is not installed beside this command, nor on PATH: pip install hubbub")
+        raise NotStarted("hubbubd is not installed beside this command, nor on PATH: install Hubbub again")
     named = given or os.environ.get("HUBBUB_DATA_DIR")
     options = [("--config", each) for each in config]
     options += [("--data-dir", named)] if named else []

@@ -30,7 +30,7 @@ def system_keyring() -> Keyring:
     try:
         library: Any = import_module("keyring")
     except ImportError:
-        raise NoKeyring("it needs a package: pip install 'hubbub[keyring]'") from None
+        raise NoKeyring("the package keyring is not there: install Hubbub again, with all that it needs") from None
     try:
         backend: Any = library.get_keyring()
         usable = backend.priority > 0

@@ -125,7 +125,7 @@ class Bridge:
         given = (await _body(request)).get("subscription")
         if given is not None and self.pushing is None:
             raise FailedPrecondition(
-                "nothing is pushed here; hubbub[notify] is not installed", reason="PUSH_NOT_SERVED"
+                "nothing is pushed here: the package http_ece is not installed", reason="PUSH_NOT_SERVED"
             )
         wanted = subscription(given, self.pushing.hosts) if given is not None and self.pushing else None
         self._sessions.subscribe(session, wanted)

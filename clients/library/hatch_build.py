@@ -11,7 +11,7 @@ PACKAGES = {
     "hubbub/__init__.py": "../../protos/hubbub/__init__.py",
     "hubbub/py.typed": "../../protos/hubbub/py.typed",
 }
-"""What is between members of a fleet (`hubbub/fleet`) is not among them: the distribution `hubbub` has it."""
+"""What is between members of a fleet (`hubbub/fleet`) is not among them: only the distribution `hubbub` has it."""
 
 
 class Packages(BuildHookInterface[Any]):

@@ -45,7 +45,7 @@ def test_a_secret_of_the_same_name_stays_as_another_file_may_refer_to_it(library
 
 @pytest.mark.parametrize(
     ("library", "why"),
-    [(None, "pip install"), (Library(0), "none that is unlocked"), (SimpleNamespace(), "AttributeError")],
+    [(None, "install Hubbub again"), (Library(0), "none that is unlocked"), (SimpleNamespace(), "AttributeError")],
 )
 def test_a_keyring_that_cannot_be_used_says_why(library: object, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", library)

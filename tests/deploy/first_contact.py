@@ -1,22 +1,26 @@
-"""Somebody's first minute with Hubbub: an empty home, the two wheels and the system's Python, and nothing else.
+"""Somebody's first minute with Hubbub: an empty home, a clone, pipx and the system's Python, and nothing else.
 
-    first_contact.py WHEELS [--keep]
+    first_contact.py [--keep]
 
-Installs, takes over the servers that nine hosts have, starts a hub, calls, is told that something waits, answers on the
-page, and makes the hub a service. Prints each step with the seconds of the processor that it took; exits with 1 at the
-first step that does not do what it says. It has only the standard library, and changes nothing outside of its home.
+Installs by one command, takes over the servers that hosts have, starts a hub, calls, is told that something waits,
+answers on the page, and makes the hub a service. Prints each step with the seconds of the processor that it took; exits
+with 1 at the first step that does not do what it says, or takes too much. It has only the standard library, and changes
+nothing outside of its home.
 """
 
 import http.client
 import http.server
 import json
 import os
+import pty
 import re
 import resource
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 import uuid
@@ -30,10 +34,19 @@ LIMIT_S = 300
 MOST_S = 60.0
 """Seconds of the processor that all steps may take together."""
 
-EXTRAS = "web,notify"
+MOST_TO_INSTALL_S = 40.0
+"""Seconds of the processor that the installation may take."""
+
+MOST_BYTES = 220 * 1000 * 1000
+"""What an installation may occupy on the disk."""
+
+MOST_SILENCE_S = 5.0
+"""Seconds between two signs of life at a terminal; measured while the installation has the processor."""
+
+ROOT = Path(__file__).parents[2]
 
 # An MCP server without a dependency: one tool that says what it is given, and one that asks a person.
-SERVER = Path(__file__).parents[1] / "peers" / "plain_server.py"
+SERVER = ROOT / "tests/peers/plain_server.py"
 
 PIP_SETTINGS = ("PIP_CERT", "PIP_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE", "SSL_CERT_FILE")
 
@@ -45,10 +58,10 @@ class Failed(Exception):
 class Home:
     """The empty home, and what is run in it."""
 
-    def __init__(self, path: Path, wheels: Path) -> None:
+    def __init__(self, path: Path, pipx: Path) -> None:
         self.path = path
-        self.wheels = wheels
-        self.bin = path / "tools/bin"
+        self.pipx = pipx
+        self.bin = path / ".local/bin"
         self.folder = path / "work"
         self.folder.mkdir()
         self.python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
@@ -75,6 +88,26 @@ class Home:
             raise Failed(f"{shown}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    def watch(self, *words: "str | Path") -> float:
+        """Runs a command at a terminal; returns the longest time for which it said nothing."""
+        reading, writing = pty.openpty()
+        termios.tcsetwinsize(writing, (24, 80))
+        process = subprocess.Popen(
+            words, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing
+        )
+        os.close(writing)
+        said, silence_s, last = b"", 0.0, time.monotonic()
+        while select.select([reading], [], [], LIMIT_S)[0]:
+            try:
+                said += os.read(reading, 4096)
+            except OSError:  # how Linux says that nobody writes any more (pty(7))
+                break
+            silence_s, last = max(silence_s, time.monotonic() - last), time.monotonic()
+        os.close(reading)
+        if process.wait(LIMIT_S) != 0:
+            raise Failed(f"{words[-2:]}: exit {process.returncode}\n{said.decode(errors='replace')}")
+        return silence_s
+
     def hubbub(self, *words: str, status: int = 0) -> str:
         """Runs `hubbub` as somebody types it."""
         return self.run(self.bin / "hubbub", *words, status=status)
@@ -98,13 +131,15 @@ class Home:
 
 
 def install(home: Home) -> str:
-    """An environment of the system's Python, with the wheels."""
-    home.run(home.python, "-m", "venv", home.path / "tools")
-    wheel = next(home.wheels.glob("hubbub-*.whl"), None)
-    if wheel is None:
-        raise Failed(f"there is no wheel of hubbub in {home.wheels}")
-    home.run(home.bin / "pip", "install", "--quiet", "--find-links", home.wheels, f"{wheel}[{EXTRAS}]")
-    return home.hubbub("--version").strip()
+    """One command installs everything, within bounds, and says something all the while."""
+    before = home.spent_s()
+    silence_s = home.watch(home.pipx, "install", ROOT)
+    spent_s = home.spent_s() - before
+    size = sum(each.lstat().st_size for each in home.path.rglob("*") if not each.is_symlink())
+    what = f"{size // 1_000_000} MB, silent for {silence_s:.1f} s at most"
+    if spent_s > MOST_TO_INSTALL_S or size > MOST_BYTES or silence_s > MOST_SILENCE_S:
+        raise Failed(f"{spent_s:.1f} s, {what}: that is too much")
+    return f"{home.hubbub('--version').strip()}, {what}"
 
 
 def plant(home: Home) -> str:
@@ -242,11 +277,23 @@ def service(home: Home) -> str:
 STEPS = (install, plant, init, up, call, ask, tell, answer, service, down)
 
 
+def installer(path: Path) -> Path:
+    """Where pipx is: what somebody has before the first minute begins."""
+    if found := shutil.which("pipx"):
+        return Path(found)
+    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+    subprocess.run([python, "-m", "venv", path], check=True, capture_output=True, timeout=LIMIT_S)
+    subprocess.run([path / "bin/pip", "install", "pipx"], check=True, capture_output=True, timeout=LIMIT_S)
+    return path / "bin/pipx"
+
+
 @contextmanager
-def fresh(wheels: Path, *, keep: bool) -> Iterator[Home]:
+def fresh(*, keep: bool) -> Iterator[Home]:
     """An empty home; no process of it goes on afterwards."""
-    path = Path(tempfile.mkdtemp(prefix="first-contact-"))
-    home = Home(path, wheels.resolve())
+    folder = Path(tempfile.mkdtemp(prefix="first-contact-"))
+    path = folder / "home"
+    path.mkdir()
+    home = Home(path, installer(folder / "pipx"))
     try:
         yield home
     finally:
@@ -257,15 +304,15 @@ def fresh(wheels: Path, *, keep: bool) -> Iterator[Home]:
         if (home.bin / "hubbub").exists():
             subprocess.run([home.bin / "hubbub", "down", "--now"], env=home.environ, capture_output=True, check=False)
         if not keep:
-            shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(words: list[str]) -> int:
     """Goes through the steps; returns the exit code."""
-    if not words:
+    if set(words) - {"--keep"}:
         print((__doc__ or "").split("\n\n")[1].strip())
         return os.EX_USAGE
-    with fresh(Path(words[0]), keep="--keep" in words) as home:
+    with fresh(keep="--keep" in words) as home:
         before = home.spent_s()
         total = 0.0
         for step in STEPS:

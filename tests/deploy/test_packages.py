@@ -1,4 +1,4 @@
-"""The two distributions, built and installed in environments that have nothing else."""
+"""The distributions, built and installed in environments that have nothing else."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from ..e2e.conftest import RunningHub, child, environment, toml
 from .conftest import LIMIT_S, ROOT, installed
 
 INSTALL_LIMIT_S = 600
-EXTRAS = ("connect", "fleet", "keyring", "mcp", "notify", "postgres", "telemetry", "tui", "web")
+EXTRAS = ("connect", "fleet", "postgres", "telemetry")
 OF_CONTRIBUTORS = {"dev", "docs"}
 INSTALL_LINES = re.findall(r"^(?:pipx|uv|uvx) .+$", (ROOT / "docs/cli.md").read_text(), re.MULTILINE)
 # What an environment of Python begins with.
@@ -89,7 +89,7 @@ def library(wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def product(wheels: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment.of(tmp_path_factory.mktemp("product") / "env", wheels["hubbub-client"], wheels["hubbub"])
+    return Environment.of(tmp_path_factory.mktemp("product") / "env", wheels["hubbub"])
 
 
 @pytest.fixture
@@ -123,24 +123,26 @@ def test_the_library_brings_grpcio_and_protobuf_and_what_these_need(library: Env
     assert library.packages() == {"hubbub-client", "grpcio", "protobuf", "typing-extensions"}
 
 
-def test_the_library_is_in_one_wheel_and_all_else_in_the_other(wheels: Mapping[str, Path]) -> None:
-    held = {
-        name: {file.partition("/")[0] for file in ZipFile(wheel).namelist() if ".dist-info/" not in file}
-        for name, wheel in wheels.items()
-    }
+def contents(wheel: Path) -> dict[str, int]:
+    """The files of the packages in a wheel, with their checksums."""
+    return {each.filename: each.CRC for each in ZipFile(wheel).infolist() if ".dist-info/" not in each.filename}
+
+
+def test_the_library_alone_is_what_the_product_has_of_it(wheels: Mapping[str, Path]) -> None:
+    alone, product = contents(wheels["hubbub-client"]), contents(wheels["hubbub"])
+    assert {name: product.get(name) for name in alone} == alone
+    assert {name.partition("/")[0] for name in alone} == {"hubbub", "hubbub_client"}
     folders = (path.name for path in (*(ROOT / "clients").glob("hubbub_*"), ROOT / "hub/hubbubd"))
-    assert held == {
-        "hubbub-client": {"hubbub", "hubbub_client"},
-        "hubbub": {*folders} - {"hubbub_client"} | {"hubbub"},
-    }
+    assert {name.partition("/")[0] for name in product} == {*folders, "hubbub"}
 
 
 def test_what_is_between_members_of_a_fleet_comes_with_the_hub_alone(wheels: Mapping[str, Path]) -> None:
     of_api = {
-        name: {Path(file).parts[1] for file in ZipFile(wheel).namelist() if file.startswith("hubbub/")}
+        name: {Path(file).parts[1] for file in contents(wheel) if file.startswith("hubbub/")}
         for name, wheel in wheels.items()
     }
-    assert of_api == {"hubbub-client": {"__init__.py", "py.typed", "v1"}, "hubbub": {"fleet"}}
+    own = {"__init__.py", "py.typed", "v1"}
+    assert of_api == {"hubbub-client": own, "hubbub": {*own, "fleet"}}
 
 
 def test_no_file_of_a_package_is_left_out(wheels: Mapping[str, Path]) -> None:
@@ -161,10 +163,11 @@ def test_the_pages_about_errors_are_in_the_wheel_and_the_installed_command_shows
     assert shown.stdout.startswith("# SERVER_NOT_FOUND\n"), shown.stdout
 
 
-def test_the_product_needs_the_library_of_its_own_version(wheels: Mapping[str, Path]) -> None:
+def test_the_product_needs_nothing_that_no_index_has(wheels: Mapping[str, Path]) -> None:
+    for wheel in wheels.values():
+        assert not [each for each in metadata(wheel).get_all("Requires-Dist", []) if each.startswith("hubbub")]
     library, product = metadata(wheels["hubbub-client"]), metadata(wheels["hubbub"])
     assert library["Version"] == product["Version"]
-    assert f"hubbub-client=={library['Version']}" in product.get_all("Requires-Dist", [])
 
 
 def test_the_extra_all_is_every_extra_but_that_of_contributors(wheels: Mapping[str, Path]) -> None:
@@ -224,6 +227,15 @@ def test_the_installed_commands_are_enough_in_an_empty_home(product: Environment
         assert "The hub has ended" in hubbub("down")
 
 
+def clone(path: Path) -> None:
+    """Makes a copy of what git knows of this repository, with what has not been committed yet."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, path / name)
+
+
 @pytest.fixture(scope="module")
 def installers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `pipx`, `uv` and `uvx`."""
@@ -235,15 +247,11 @@ def installers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("line", INSTALL_LINES)
-def test_a_documented_line_installs_the_commands(
-    line: str, installers: Path, wheels: Mapping[str, Path], tmp_path: Path
-) -> None:
-    """In an empty home, and a folder that has the two wheels and nothing else."""
-    folder, home = tmp_path / "wheels", tmp_path / "home"
-    folder.mkdir()
+def test_a_documented_line_installs_the_commands(line: str, installers: Path, tmp_path: Path) -> None:
+    """In an empty home, and a clone of the repository."""
+    folder, home = tmp_path / "clone", tmp_path / "home"
     home.mkdir()
-    for wheel in wheels.values():
-        shutil.copy(wheel, folder)
+    clone(folder)
     path = os.pathsep.join([str(installers), str(Path(sys.executable).parent), "/usr/bin", "/bin"])
     places = {"HOME": str(home), "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run("bash", "-c", line, cwd=folder, **places)
@@ -267,22 +275,33 @@ def test_the_metadata_says_what_runs_it_and_leaves_the_licence_to_the_owner(whee
 
 
 @pytest.mark.parametrize(
-    ("extra", "program", "variables"),
+    ("package", "variables"),
     [
-        ("tui", ("hubbub", "tui"), {}),
-        ("connect", ("hubbubd",), {"HUBBUBD_CONNECT_LISTEN": "127.0.0.1:0"}),
-        ("telemetry", ("hubbubd",), {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"}),
+        ("connectrpc", {"HUBBUBD_CONNECT_LISTEN": "127.0.0.1:0"}),
+        ("opentelemetry-sdk", {"HUBBUBD_METRICS_LISTEN": "127.0.0.1:0"}),
+        ("asyncpg", {"HUBBUBD_STORE__URL": "postgresql://hubbub@localhost/hubbub"}),
     ],
 )
-def test_what_needs_an_extra_says_which(
-    extra: str, program: tuple[str, ...], variables: dict[str, str], product: Environment, tmp_path: Path
+def test_what_needs_an_extra_says_which_command_adds_it(
+    package: str, variables: dict[str, str], product: Environment, tmp_path: Path
 ) -> None:
-    """Not so `web`: all that it needs the MCP SDK of the daemon brings along today."""
-    name, *words = program
-    data = {"HUBBUB_DATA_DIR": str(tmp_path), "HUBBUBD_DATA_DIR": str(tmp_path)}
-    ran = run(product.program(name), *words, cwd=tmp_path, **data, **variables)
+    ran = run(product.program("hubbubd"), cwd=tmp_path, HUBBUBD_DATA_DIR=str(tmp_path), **variables)
     assert ran.returncode != 0
-    assert f"pip install 'hubbub[{extra}]'" in ran.stdout
+    assert f"{product.program('python')} -m pip install" in ran.stdout
+    assert package in ran.stdout
+
+
+def test_a_source_archive_installs_as_the_repository_does(wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    archived = run(installed("hatchling"), "build", "--target", "sdist", "--directory", tmp_path)
+    assert archived.returncode == 0, archived.stdout
+    (archive,) = tmp_path.glob("*.tar.gz")
+    unpacked = run("tar", "--extract", "--file", archive, "--directory", tmp_path)
+    assert unpacked.returncode == 0, unpacked.stdout
+    inside = tmp_path / archive.name.removesuffix(".tar.gz")
+    built = run(installed("hatchling"), "build", "--target", "wheel", "--directory", tmp_path, cwd=inside)
+    assert built.returncode == 0, built.stdout
+    (again,) = tmp_path.glob("*.whl")
+    assert contents(again) == contents(wheels["hubbub"])
 
 
 def test_an_archive_of_the_library_builds_the_same_wheel(wheels: Mapping[str, Path], tmp_path: Path) -> None:

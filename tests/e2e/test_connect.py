@@ -139,7 +139,7 @@ async def test_a_hub_without_the_extra_starts_and_refuses_only_connect(tmp_path:
         assert refused.returncode == 2
         [line] = refused.stderr.decode().splitlines()
         assert "HUBBUBD_CONNECT_LISTEN" in line
-        assert "hubbub[connect]" in line
+        assert "connectrpc>=" in line
         async with child(command, stdout=PIPE) as started:
             assert started.stdout is not None
             ready = json.loads(await started.stdout.receive())

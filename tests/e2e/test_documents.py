@@ -50,7 +50,7 @@ LIMIT_S = 120
 REDIRECTED = """hubbub inbox answer REQUEST --accept \
 '{"redirect_url": "http://127.0.0.1:40123/callback?code=...&state=..."}'"""
 INSTALLS = "it installs: `make test` has done it, from the same lists"
-PACKAGES = "it installs: tests/deploy/test_packages.py does, from built wheels"
+PACKAGES = "it installs: tests/deploy/test_packages.py does, in a copy of the clone"
 FIRST = "test_first_page.py does, in an empty home"
 OF_ONE_S_OWN = "sqlite:$HOME/.local/share/hubbub/hubbub.db"
 OF_A_FLEET = ("status", "move demo b", "drain b", "resume b", "expel b --dead", "rotate-key", "finish-upgrade")
@@ -61,13 +61,10 @@ NOT_RUN = {
     "make test": "this is a part of it",
     ". .venv/bin/activate": "the tests run in that environment",
     "export HUBBUB_DATA_DIR=.hubbub": "the demo of a test has a directory of its own",
-    "pip install 'hubbub[tui]'": INSTALLS,
-    'pipx install --pip-args "--find-links ." ./hubbub-0.1.0-py3-none-any.whl': PACKAGES,
-    "uv tool install --find-links . ./hubbub-0.1.0-py3-none-any.whl": PACKAGES,
-    "uvx --find-links . --from ./hubbub-0.1.0-py3-none-any.whl hubbub --version": PACKAGES,
-    "pip install hubbub-client": INSTALLS,
-    "make wheels": INSTALLS,
-    'pipx install --pip-args "--find-links dist" "dist/hubbub-0.1.0-py3-none-any.whl[all]"': INSTALLS,
+    "pipx install .": PACKAGES,
+    "uv tool install .": PACKAGES,
+    "uvx --from . hubbub --version": PACKAGES,
+    "pip install ./clients/library": INSTALLS,
     "hubbub init": FIRST,
     "hubbub up -d": FIRST,
     "hubbub down": "it would end the demo; test_up.py does",

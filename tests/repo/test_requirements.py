@@ -18,7 +18,7 @@ import json
 from importlib.metadata import distributions
 print(json.dumps({each.name: each.metadata["Requires-Python"] or "" for each in distributions()}))
 """
-EXTRAS = ("connect", "fleet", "postgres", "telemetry", "web")
+EXTRAS = ("connect", "fleet", "postgres", "telemetry")
 
 
 def plain(name: str) -> str:
@@ -84,6 +84,6 @@ def test_the_image_installs_from_the_list_and_nothing_else() -> None:
     installs = re.findall(r"pip install [^\n]*", dockerfile)
     assert installs == [
         "pip install --require-hashes --requirement requirements.txt",
-        "pip install --no-deps --no-build-isolation ./clients/library . \\",
+        "pip install --no-deps --no-build-isolation . \\",
     ]
     assert "COPY hub/requirements.txt requirements.txt" in dockerfile

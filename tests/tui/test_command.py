@@ -90,19 +90,3 @@ async def test_without_a_terminal_it_says_that_it_needs_one(start_hub: Callable[
 def test_neither_the_library_nor_the_command_line_imports_what_only_the_screen_needs() -> None:
     code = "import sys, hubbub_client, hubbub_cli.app; print('textual' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-@pytest.mark.usefixtures("processes")
-def test_where_the_extra_is_missing_the_command_says_how_to_get_it() -> None:
-    code = """
-import sys
-from importlib.machinery import PathFinder
-found = PathFinder.find_spec
-PathFinder.find_spec = lambda name, *rest: None if name == "textual" else found(name, *rest)
-sys.argv = ["hubbub", "tui"]
-from hubbub_cli import main
-main()
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-    assert "pip install 'hubbub[tui]'" in ran.stderr

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hubbubd import bounds
+from hubbubd import bounds, installation
 
 UNIX = "unix:"
 LAST_PORT = 65535
@@ -114,27 +114,27 @@ def check_unix(path: str) -> None:
 
 
 def _check_connect_listen(text: str | None) -> str | None:
-    return None if text is None else _check_port(text, "connect", ("connectrpc", "starlette", "uvicorn"))
+    return None if text is None else _check_port(text, "connect", ("connectrpc",))
 
 
 def _check_mcp_listen(text: str | None) -> str | None:
-    return None if text is None else _check_port(text, "mcp", ("starlette", "uvicorn"))
+    return None if text is None else _check_port(text)
 
 
 def _check_metrics_listen(text: str | None) -> str | None:
     if text is None:
         return None
-    checked = _check_port(text, "telemetry", ("opentelemetry", "prometheus_client", "uvicorn"))
+    checked = _check_port(text, "telemetry", ("opentelemetry", "prometheus_client"))
     if not is_local(checked):
         raise ValueError(f"{text} is not on loopback, and metrics are served to whoever asks, without a credential")
     return checked
 
 
-def _check_port(text: str, extra: str, packages: tuple[str, ...]) -> str:
+def _check_port(text: str, extra: str = "", packages: tuple[str, ...] = ()) -> str:
     if text.startswith(UNIX):
         raise ValueError("must be HOST:PORT or [IPV6]:PORT")
     if any(find_spec(name) is None for name in packages):
-        raise ValueError(f"needs packages that are not installed: pip install 'hubbub[{extra}]'")
+        raise ValueError(f"needs packages that are not installed: {installation.command_for(extra)}")
     return _check_listen(text)
 
 

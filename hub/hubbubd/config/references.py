@@ -144,7 +144,7 @@ def _from_keyring(service: str, entry: str, key: str) -> str:
     try:
         keyring: Any = import_module("keyring")
     except ImportError:
-        problem = "needs a package that is not installed: pip install 'hubbub[keyring]'"
+        problem = "needs the package keyring, which is not there: install Hubbub again, with all that it needs"
         raise Unresolved(key, f"${{keyring:...}} {problem}") from None
     try:
         found: object = keyring.get_password(service, entry)

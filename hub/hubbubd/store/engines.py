@@ -8,6 +8,7 @@ from typing import Final
 
 from anyio import to_thread
 
+from hubbubd import installation
 from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.store import StoreSettings
 from hubbubd.errors import ConfigError
@@ -110,4 +111,4 @@ def require_database() -> None:
     from importlib.util import find_spec
 
     if find_spec("asyncpg") is None:
-        raise ConfigError("store.url", "PostgreSQL needs more packages: pip install 'hubbub[postgres]'")
+        raise ConfigError("store.url", f"PostgreSQL needs more packages: {installation.command_for('postgres')}")

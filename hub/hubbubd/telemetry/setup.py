@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from hubbubd import installation
 from hubbubd.errors import ConfigError
 from hubbubd.telemetry import logs
 from hubbubd.telemetry import meter as metering
@@ -35,7 +36,9 @@ def wanted(environ: Mapping[str, str], signal: str) -> str | None:
     if exporter == "otlp" and protocol != "grpc":
         raise ConfigError("OTEL_EXPORTER_OTLP_PROTOCOL", f"{protocol!r} is not offered, only grpc")
     if any(not _is_installed(package) for package in _PACKAGES):
-        raise ConfigError(name, f"{signal} need packages that are not installed: pip install 'hubbub[telemetry]'")
+        raise ConfigError(
+            name, f"{signal} need packages that are not installed: {installation.command_for('telemetry')}"
+        )
     return exporter
 
 

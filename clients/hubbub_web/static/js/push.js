@@ -64,7 +64,7 @@ export function pushChoice() {
 
 async function subscribe() {
   const { key } = await ask("push-key");
-  if (!key) throw new Error("This page cannot push: its machine needs pip install 'hubbub[notify]'.");
+  if (!key) throw new Error("This page cannot push: the package http_ece is not installed where it runs.");
   const registration = await navigator.serviceWorker.ready;
   const wanted = bytes(key);
   const before = await registration.pushManager.getSubscription();
