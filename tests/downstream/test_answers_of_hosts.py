@@ -167,6 +167,47 @@ async def test_where_only_the_host_is_asked_its_answers_are_passed_on_unjudged(
         assert got == [said]
 
 
+UNFIT: list[dict[str, Any]] = [
+    {"action": "accept", "content": {"where": 5, "more": "x"}},
+    {"action": "accept"},
+    {"action": "accept", "content": {}},
+    {"action": "maybe"},
+    {},
+]
+
+
+@pytest.mark.parametrize("said", UNFIT)
+@pytest.mark.parametrize("of_host", Era)
+@pytest.mark.parametrize("of_server", Era)
+async def test_where_only_the_host_is_asked_the_server_judges_what_does_not_fit(
+    world: World, of_host: Era, of_server: Era, said: dict[str, Any]
+) -> None:
+    got = asks(world, of_server, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering(said, after_s=0), policy=Policy(form="host"))
+        assert (await host.call())["result"]["content"] == DONE
+        assert got == [said]
+
+
+@pytest.mark.parametrize(("method", "said"), [("sampling/createMessage", {"text": "hi"}), ("roots/list", {"roots": 1})])
+@pytest.mark.parametrize("of_host", Era)
+async def test_so_it_is_with_samplings_and_roots(world: World, of_host: Era, method: str, said: dict[str, Any]) -> None:
+    got = asks(world, Era.HANDSHAKE, (method, SAMPLING if method.startswith("sampling") else {}))
+    async with connected(world) as hub:
+        host = host_at(hub, of_host, answering(said), policy=Policy(sampling="host", roots="host"))
+        assert (await host.call())["result"]["content"] == DONE
+        assert got == [said]
+
+
+async def test_an_answer_that_is_too_long_ends_the_question_where_only_the_host_is_asked(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        said = {"action": "accept", "content": {"where": "x" * (4 * 1024 * 1024)}}
+        host = host_at(hub, handler=answering(said), policy=Policy(form="host"))
+        assert (await host.call())["result"]["content"] == DONE
+        assert [(each.code, "at most 4194304" in each.message) for each in got] == [(-32603, True)]
+
+
 async def test_where_only_the_host_is_asked_its_error_reaches_the_server(world: World) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -305,6 +346,40 @@ async def test_a_question_that_may_be_of_another_principals_call_goes_to_the_inb
         await answered_by_a_person(hub, call)
         await call
         assert host.asked == []
+
+
+@pytest.mark.parametrize(("of_host", "after_s"), [(Era.HANDSHAKE, 6), (Era.STATELESS, 6)])
+async def test_a_host_is_asked_though_another_principal_has_called_before(
+    world: World, of_host: Era, after_s: float
+) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    said = {"action": "accept", "content": {"where": "x", "sure": True}}
+    async with connected(world) as hub:
+        await host_at(hub, name="somebody else", handler=answering(said)).call()
+        await settle(after_s)
+        host = host_at(hub, of_host, answering(said))
+        assert (await host.call())["result"]["content"] == DONE
+        assert (len(host.asked), got[1:]) == (1, [said])
+
+
+async def test_a_question_a_minute_after_a_cancelled_call_of_another_principal_may_still_be_of_that_call(
+    world: World,
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, server(roots="ask", max_in_flight=2)) as hub:
+        theirs = host_at(hub, name="somebody else", handler=answering({"action": "accept"}, 5000))
+        given_up = asyncio.create_task(theirs.call())
+        await until(lambda: len(world.peer.sent) == 1)
+        given_up.cancel()
+        for after_s, asked in ((10, 0), (60, 1)):
+            await settle(after_s)
+            host = host_at(hub, handler=answering({"action": "accept", "content": {"where": "x", "sure": True}}))
+            call = asyncio.create_task(host.call())
+            await settle(30)
+            assert len(host.asked) == asked
+            for each in open_requests(hub):
+                await hub.inbox.answer(each.id, PERSON, "alice", answer_id=None, claim_id=None)
+            await call
 
 
 async def test_what_the_wire_ties_to_a_call_is_asked_whoever_else_called(world: World) -> None:

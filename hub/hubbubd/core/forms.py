@@ -64,6 +64,13 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchecked:
+    """Answer with a result that the server is to judge, as it would that of a client of its own."""
+
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Reject:
     """Reject a sampling or roots request; the server gets a JSON-RPC error."""
 
@@ -78,7 +85,7 @@ class Refuse:
     message: str
 
 
-Given = Accept | Decline | Dismiss | Text | Result | Reject | Refuse
+Given = Accept | Decline | Dismiss | Text | Result | Unchecked | Reject | Refuse
 
 _ELICITATIONS = frozenset({RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL})
 
@@ -110,6 +117,8 @@ def build_answer(kind: RequestKind, request: Mapping[str, Any], given: Given) ->
             return _sized(Answer(payload=payload.dumps({"error": error}), refused=True))
         case Result(result):
             answer = _checked_result(kind, request, result)
+        case Unchecked(result):
+            answer = result
     try:
         return _sized(Answer(payload=payload.dumps(answer)))
     except (TypeError, ValueError, RecursionError) as exc:

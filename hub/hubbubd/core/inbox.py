@@ -149,7 +149,7 @@ class Answer:
 class PendingRequest:
     """One request of a server that waits for an answer. Times are seconds since the epoch, payloads JSON bytes.
 
-    `principal` made the call that caused it; if it was `alone`, nobody else had called over the connection. Without
+    `principal` made the call that caused it; if it was `alone`, the server was at work for nobody else. Without
     `deadline` it never expires. `trace` is the place of its span, from its opening to the delivery of the answer.
     `candidate_call_ids` are the calls of which one may be the cause, while `call_id` is unknown. `cause_ended` says how
     the causing call ended, where the request outlives it: its cause is not certain, or a task keeps it.

@@ -8,6 +8,7 @@ from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Ex
 from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.policy import Policy
+from hubbubd.downstream.processes import Processes
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.replay import Replay
 from hubbubd.downstream.sessions import Serve, Session, Sessions
@@ -28,6 +29,7 @@ __all__ = [
     "Merged",
     "Outlet",
     "Policy",
+    "Processes",
     "Replay",
     "Serve",
     "Session",

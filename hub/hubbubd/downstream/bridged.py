@@ -23,6 +23,7 @@ from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Exchange, Outlet
 from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.messages import Id, Notification, Refusal, Request
+from hubbubd.downstream.processes import Processes
 from hubbubd.downstream.sessions import Session
 from hubbubd.errors import HubError
 from hubbubd.runtime.calls import Calls
@@ -51,6 +52,7 @@ class BridgedHosts:
         self.clock = clock
         self.limits = limits
         self.charge = charge
+        self.processes = Processes()
         self._calls = calls
         self._hosts: dict[tuple[str, str], BridgedHost] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
@@ -178,11 +180,13 @@ class BridgedHost:
     def _stateless(self, request: Request) -> asyncio.Task[bytes]:
         if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
             raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
+        host = introductions.of_request(request, self.principal, VIA)
+        self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         exchange = Exchange(
             id=request.id,
             method=request.method,
             params=request.params,
-            host=introductions.of_request(request, self.principal, VIA),
+            host=host,
             tell=self.outlet.tell,
             call_key=self._call_id(request.id),
             leaving=asyncio.Event(),  # it goes on with the next process

@@ -116,8 +116,10 @@ class Host:
     info: dict[str, Any] = field(default_factory=dict[str, Any])
     capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     via: str = "http"
-    silent: set[RequestKind] = field(default_factory=set[RequestKind])
-    """Kinds of questions that it answers though nobody is there."""
+    process: str = ""
+    """Which of the processes of its program it is, in revisions without a session; "" if that is not known."""
+    silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
+    """Kinds of questions that its process answered though nobody was there, and when (steady clock)."""
     connected: ConnectedHost | None = None
     """Where operators see it, in revisions with a handshake."""
 

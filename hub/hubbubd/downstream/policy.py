@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.mcp import Asked, ProfileSettings
 from hubbubd.core.capabilities import serves
-from hubbubd.core.forms import Given, Refuse, Result
+from hubbubd.core.forms import Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.core.tasks import EXTENSION
@@ -122,8 +122,13 @@ def declares_tasks(host: Mapping[str, Any]) -> bool:
 def judge(
     policy: Policy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
-    """Return what the result that a host gave after so many seconds means."""
-    if kind not in ELICITATIONS or policy.of(kind) == "host":
+    """Return what the result that a host gave after so many seconds means.
+
+    Where only the host is asked, the server judges: nobody else could give a better answer.
+    """
+    if policy.of(kind) == "host":
+        return Unchecked(dict(result))
+    if kind not in ELICITATIONS:
         return Result(dict(result))
     action = result.get("action")
     if took_s < policy.unattended_s and (action in ("decline", "cancel") or _needs_nobody(params, result)):

@@ -20,11 +20,8 @@ from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdic
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 
-MAX_SILENT: Final = 1000
-"""Hosts without sessions of which it is remembered that nobody is there: the latest."""
-
 SILENT_S: Final = 1800.0
-"""Seconds for which it is remembered, as long as an idle session lasts: somebody may have come back."""
+"""Seconds for which it is remembered that nobody is at a host: somebody may have come back."""
 
 MAX_LEFT: Final = 10_000
 """Questions of which it is remembered that their host has left them to others: the latest."""
@@ -42,7 +39,6 @@ class Questions:
         self._asking = Counter[str]()
         """By question, the requests of its host that wait for an answer: two, once a bridge has come back."""
         self._left: OrderedDict[str, None] = OrderedDict()
-        self._silent: OrderedDict[tuple[str, str, RequestKind], float] = OrderedDict()
 
     @property
     def policy(self) -> Policy:
@@ -125,7 +121,7 @@ class Questions:
             return await self._answer(host, request_id, verdict)
         request = self.hub.inbox.get(request_id)
         if isinstance(verdict, Nobody):
-            self._silence(host, request.kind)
+            host.silent[request.kind] = self.hub.clock.steady()
         await self.leave(host, request_id, verdict.what)
         return False
 
@@ -171,18 +167,6 @@ class Questions:
                 await changed.wait()
 
     def _is_silent(self, host: Host, kind: RequestKind) -> bool:
-        """Return whether nobody answers at a host: in its session, or at such a program where it has none."""
-        if not host.stateless:
-            return kind in host.silent
-        since = self._silent.get((host.principal.name, host.name, kind))
+        """Return whether nobody is at the process of a host, as it has shown a while ago."""
+        since = host.silent.get(kind)
         return since is not None and self.hub.clock.steady() - since < SILENT_S
-
-    def _silence(self, host: Host, kind: RequestKind) -> None:
-        if not host.stateless:
-            host.silent.add(kind)
-            return
-        key = (host.principal.name, host.name, kind)
-        self._silent.pop(key, None)
-        self._silent[key] = self.hub.clock.steady()
-        if len(self._silent) > MAX_SILENT:
-            self._silent.popitem(last=False)

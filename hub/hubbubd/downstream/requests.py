@@ -8,11 +8,13 @@ from typing import Any, Final
 import structlog
 
 from hubbubd import payload
+from hubbubd.core.forms import Refuse
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.holding import Holding
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import notification
-from hubbubd.downstream.policy import METHODS, Left, Nobody, judge, judge_error
+from hubbubd.downstream.policy import METHODS, Left, Nobody, Verdict, judge, judge_error
 from hubbubd.downstream.questions import Questions
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
@@ -86,10 +88,7 @@ class Requests:
                 self._visited.add(request.id)
                 if request.origin not in _OF_RESULTS:
                     self._expect(request, payload.loads(request.request))
-            try:
-                await questions.take(host, request.id, verdict)
-            except InvalidArgument as exc:
-                await questions.leave(host, request.id, f"an answer that does not fit: {exc.message}"[:500])
+            await self._take(request, verdict)
         except asyncio.CancelledError:
             await (questions.give_back(request.id) if self._again else questions.withdrawn(host, request.id))
             raise
@@ -97,6 +96,18 @@ class Requests:
             log.warning("an answer of a host was not taken", request=request.id, error=exc.message)
         except Exception:
             log.exception("asking a host failed: internal error", request=request.id)
+
+    async def _take(self, request: PendingRequest, verdict: Verdict) -> None:
+        """Take an answer; one that cannot be taken leaves the question to others, or ends it where there are none."""
+        questions, host = self._questions, self._exchange.host
+        try:
+            await questions.take(host, request.id, verdict)
+        except InvalidArgument as exc:
+            wrong = f"an answer that does not fit: {exc.message}"[:500]
+            if questions.policy.of(request.kind) == "host":
+                await questions.take(host, request.id, Refuse(INTERNAL_ERROR, f"{host.name}: {wrong}"))
+            else:
+                await questions.leave(host, request.id, wrong)
 
     def _expect(self, request: PendingRequest, params: dict[str, Any]) -> None:
         """Listen to what the server of 2025-11-25 says of a page, until the end of the call."""

@@ -9,7 +9,7 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
@@ -37,6 +37,7 @@ from hubbubd.downstream import (
     Handles,
     Limits,
     Outlet,
+    Processes,
     Serve,
     Session,
     Sessions,
@@ -137,6 +138,7 @@ class McpApplication:
             secure=secure,
         )
         self._endpoints = Endpoints(hub, handles)
+        self._processes = Processes()
         self._argument_headers: dict[str, ArgumentHeaders] = {}
         self._streams = Quota(
             "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
@@ -341,7 +343,8 @@ class McpApplication:
             await request.answer(202)
             return
         _check_headers(request, message)
-        host = introductions.of_request(message, caller, VIA)
+        host, name, peer = introductions.of_request(message, caller, VIA), endpoint.view.name, request.peer
+        self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
             listed = endpoint.view.entries(Kind.TOOL, caller)
             self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
@@ -356,7 +359,10 @@ class McpApplication:
             tell=outlet.tell,
             leaving=self._leaving,
         )
-        with self._stream(caller) if message.method == LISTEN else nullcontext():
+        with ExitStack() as streams:
+            if message.method == LISTEN:
+                streams.enter_context(self._stream(caller))
+                streams.enter_context(self._processes.listening(host, name, peer))
             task = asyncio.create_task(self._while_good(caller, endpoint)(exchange))
             await reply(request, task, outlet, message.id)
 

@@ -110,6 +110,12 @@ class Received:
         return None if value is None else value.decode("latin-1").strip()
 
     @property
+    def peer(self) -> str:
+        """Where the connection comes from, which no other connection does at the same time; "" if that is not known."""
+        client = self.scope.get("client")
+        return f"{client[0]}:{client[1]}" if client else ""
+
+    @property
     def content_type(self) -> str:
         return (self.text(b"content-type") or "").partition(";")[0].strip().lower()
 

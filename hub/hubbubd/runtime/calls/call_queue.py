@@ -21,6 +21,7 @@ from hubbubd.core.server import QueueCounts
 from hubbubd.deadline import Deadline
 from hubbubd.errors import Category, Fault, HubError
 from hubbubd.frozen import replaced
+from hubbubd.runtime.calls.callers import Callers
 from hubbubd.telemetry.trace import Trace
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.ports import Link
@@ -90,7 +91,7 @@ class ServerQueue:
         self.calls: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
         self.link: Link | None = None
-        self._callers: set[str] = set()
+        self._callers = Callers(clock)
         self.closed = True
         """Whether the server is disconnected by request, or given up."""
         self.given_up: Fault | None = None
@@ -181,6 +182,9 @@ class ServerQueue:
 
     def leave(self, active: ActiveCall, ended: Call) -> None:
         """Remove a call that has ended."""
+        if active.call.started_at is not None:
+            answered = ended.fault is None or ended.fault.category is Category.SERVER
+            self._callers.left(ended.principal, answered=answered)
         active.call = ended
         self._queue.remove(ended.id)
         del self.calls[ended.id]
@@ -194,7 +198,6 @@ class ServerQueue:
         assert self.link is not None, "turns end with the link"
         active.clock.restart(self._clock.steady())
         self.time(active)
-        self._callers.add(active.call.principal)
         self.to(active, core.move(active.call, CallState.IN_PROGRESS, self._clock.now()))
         return self.link
 
@@ -202,8 +205,7 @@ class ServerQueue:
         """Set the current link, or None when the connection is down; calls get turns only while there is one."""
         self.link = link
         if link is not None:
-            known = self._queue.sent | self._queue.aside
-            self._callers = {self.calls[call_id].call.principal for call_id in known}
+            self._callers.begin()
             self._attached.set()
             self._attached = asyncio.Event()
         if link is None:
@@ -246,8 +248,9 @@ class ServerQueue:
         return (candidates[0], CauseSource.INFERRED) if len(candidates) == 1 else (None, None)
 
     def alone(self, principal: str) -> bool:
-        """Return whether nobody else has called over this connection."""
-        return self._callers == {principal}
+        """Return whether the server is at work for nobody else: now, or a moment ago."""
+        known = self._queue.sent | self._queue.aside
+        return self._callers.alone(principal, (self.calls[call_id].call.principal for call_id in known))
 
     def candidates(self) -> list[ActiveCall]:
         """Return the calls that may have caused a request which does not name its cause, oldest first."""
