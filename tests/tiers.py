@@ -60,6 +60,7 @@ REAL_PLACES = (
     "runtime/test_many_servers.py",
     "tui/test_hostile.py",
     "tui/test_legible.py",
+    "upstream/test_behind_balancer.py",
     "upstream/test_faults_stdio.py",
     "upstream/test_launcher.py",
     "upstream/test_launcher_limits.py",

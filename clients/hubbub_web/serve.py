@@ -26,6 +26,9 @@ from hubbub_web.sessions import People, Sessions
 
 STOP_S = 2
 
+KEEP_ALIVE_S = 180
+"""Seconds an idle connection is kept, as at the hub: for longer than browsers' proxies keep theirs, which is 60 s."""
+
 
 class _Server(uvicorn.Server):
     """A server whose endless responses end when it stops."""
@@ -121,6 +124,7 @@ async def serve(
         proxy_headers=False,
         ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         timeout_graceful_shutdown=STOP_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     named = _named(host, site)
     url = f"{site.scheme}://{f'[{named}]' if ':' in named else named}:{port}/#login={sessions.link()}"

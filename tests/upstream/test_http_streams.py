@@ -16,6 +16,7 @@ from hubbubd.upstream.http import events
 from hubbubd.upstream.ports import InboundRequest, Reply
 
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
+from .test_own_stream import streams
 
 
 def asks_on_the_call(take: Endpoint, *, ends: bool = True) -> dict[str, Endpoint]:
@@ -104,32 +105,10 @@ async def test_a_get_stream_that_ends_regularly_comes_back(
     assert {call_id for _, _, call_id in recorder.notifications} == {None}
 
 
-async def test_a_get_stream_that_fails_twice_is_a_lost_connection(
-    scripted: Scripted, connect: Connect, recorder: Recorder
-) -> None:
-    scripted.replaced = {"GET": get_stream}
-    async with connect(url=scripted.url) as link:
-        await recorder.until(lambda: recorder.notifications)
-        scripted.replaced = {"GET": says(503)}
-        fault = await link.wait_lost()
-    assert (fault.code, fault.retryable) == ("GET_STREAM_LOST", True)
-    assert fault.details["status"] == 503
-
-
 async def test_a_server_that_sends_only_what_is_no_message_is_given_up(scripted: Scripted, connect: Connect) -> None:
     scripted.replaced = {"GET": says(200, "data: garbage\n\n" * 10, "text/event-stream")}
     async with connect(url=scripted.url) as link:
         assert (await link.wait_lost()).code == "INVALID_RESPONSE"
-
-
-@pytest.mark.parametrize("status", [400, 404, 405])
-async def test_a_server_without_a_get_stream_stays_connected(status: int, scripted: Scripted, connect: Connect) -> None:
-    scripted.replaced = {"GET": says(status)}
-    async with connect(url=scripted.url) as link:
-        with anyio.fail_after(LIMIT_S):
-            while scripted.seen.count(("GET", None)) < 2:
-                await link.probe()
-        await link.probe()
 
 
 async def test_what_a_server_asks_in_a_wrong_shape_never_reaches_a_person(
@@ -287,15 +266,12 @@ async def test_no_stream_is_opened_without_a_pause_of_the_hubs_own_whatever_the_
 
     scripted.replaced = {"GET": ends_at_once, "tools/call": ends_at_once}
 
-    def streams() -> int:
-        return [method for method, _ in scripted.seen].count("GET")
-
     async with connect(url=scripted.url) as link, anyio.create_task_group() as tasks:
         tasks.start_soon(link.request, *CALL)
-        while streams() <= 5:
+        while streams(scripted) <= 5:
             await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
-    assert 5 < streams() <= len(paced)
+    assert 5 < streams(scripted) <= len(paced)
 
 
 @pytest.mark.parametrize("retry", ["999999999999", "9" * 400], ids=["years", "no float"])

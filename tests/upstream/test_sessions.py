@@ -127,14 +127,17 @@ class Talk:
         self._buffer = rest[size:]
         return {"http": head.split(b" ")[0].decode(), **json.loads(rest[:size] or b"{}")}
 
-    async def answer(self, message: dict[str, Any]) -> None:
-        """Answers it."""
+    async def answer(self, message: dict[str, Any], session: str | None = None) -> None:
+        """Answers it; the handshake with the id of a session, if one is given."""
         if "id" not in message:
             status = "202 Accepted" if message["http"] == "POST" else "405 Method Not Allowed"
             await self._stream.send(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
             return
         response = Scripted().respond(message)
-        head = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items() if name != "mcp-session-id")
+        del response.headers["mcp-session-id"]
+        if session is not None and message["method"] == "initialize":
+            response.headers["mcp-session-id"] = session
+        head = "".join(f"{name}: {value}\r\n" for name, value in response.headers.items())
         await self._stream.send(f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + bytes(response.body))
 
 

@@ -24,6 +24,13 @@ MAX_STRANGERS = 200
 STRANGER_S = 30.0
 """Seconds such a connection may take to send a request, or be idle."""
 
+KEEP_ALIVE_S = 180
+"""Seconds an idle connection is kept after a response: for longer than clients keep theirs.
+
+A request that meets the end of its connection is lost. httpx keeps a connection for 5 s, aiohttp for 15, nginx and load
+balancers for 60, Go for 90.
+"""
+
 LINGER_S = 2.0
 """Seconds in which a caller may still send what is not read, after a response that ends its connection."""
 
@@ -91,6 +98,8 @@ class Connection(H11Protocol):
     """A connection that is closed early while it is a stranger's."""
 
     strangers: "OrderedDict[Connection, asyncio.TimerHandle]"
+    open_to_all: bool
+    """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count a stranger, and give the application the means to say that it is none."""
@@ -152,15 +161,17 @@ class Connection(H11Protocol):
         self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._late)
 
     def _late(self) -> None:
-        if self.answering:
+        rests = self.timeout_keep_alive_task is not None  # answered, and nothing of a next request has come
+        if self.answering or (self.open_to_all and rests):
             self._watch()
         else:
             self.cut()
 
 
-def connection() -> type[Connection]:
+def connection(*, open_to_all: bool = False) -> type[Connection]:
     """Return the connection class of one server, with a count of its own."""
-    return type("Connection", (Connection,), {"strangers": OrderedDict[Connection, asyncio.TimerHandle]()})
+    own = {"strangers": OrderedDict[Connection, asyncio.TimerHandle](), "open_to_all": open_to_all}
+    return type("Connection", (Connection,), own)
 
 
 @asynccontextmanager
@@ -176,6 +187,7 @@ async def serving(
     On leaving, open requests have the seconds that `config` says. With `closing`, which is given a future of their end,
     they have until it returns. Raises as `listen.bound_socket`.
     """
+    config.timeout_keep_alive = KEEP_ALIVE_S
     server = _Server(config)
     listener, address = listening.bound_socket(listen, secure=secure)
     with listener:

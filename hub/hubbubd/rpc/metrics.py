@@ -31,7 +31,7 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
     """Serve what `exposition` returns, which may block, and yield its URL. Raises as `http.serving`."""
     config = uvicorn.Config(
         application(exposition),
-        http=connection(),
+        http=connection(open_to_all=True),
         ws="none",
         lifespan="off",
         log_config=None,

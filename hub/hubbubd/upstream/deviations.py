@@ -25,6 +25,8 @@ class Deviation(StrEnum):
 
     LIST_IN_CIRCLES = "list_in_circles"
     LIST_TOO_LONG = "list_too_long"
+    STREAM_CUT = "stream_cut"
+    STREAM_REFUSED = "stream_refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
             "a list leads back to a page that was there before", "the pages until then are taken", Cost.NOTHING
         ),
         Deviation.LIST_TOO_LONG: Handling("a list is too long", "its beginning is taken", Cost.ENTRY),
+        Deviation.STREAM_CUT: Handling(
+            "its own stream (GET) is cut at about the same age again and again", "it is opened again", Cost.NOTHING
+        ),
+        Deviation.STREAM_REFUSED: Handling(
+            "its own stream (GET) cannot be opened", "it cannot ask outside of calls until it can", Cost.STREAM
+        ),
     }
 )
 

@@ -30,7 +30,6 @@ _CODES: Final[Mapping[str, tuple[Category, bool, str]]] = {
     FaultCode.CONNECTION_LOST: (Category.CONNECTION, True, "the connection was lost"),
     "CONNECTION_REFUSED": (Category.CONNECTION, True, "nothing accepts connections there"),
     "CONNECTION_TIMEOUT": (Category.TIMEOUT, True, "the server did not connect in time"),
-    "GET_STREAM_LOST": (Category.TRANSPORT, True, "the server's own event stream broke and was not restored"),
     "HOST_NOT_ALLOWED": (Category.CONNECTION, False, "the operator does not allow it"),
     "HOST_NOT_FOUND": (Category.CONNECTION, True, "the host's name does not resolve"),
     FaultCode.HTTP_ERROR: (Category.TRANSPORT, False, "the server answered with an HTTP error"),

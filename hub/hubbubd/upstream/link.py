@@ -25,7 +25,7 @@ from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
-from hubbubd.upstream.streams import Pipe, Transport
+from hubbubd.upstream.streams import Pipe, Ties, Transport
 
 MAX_UNUSABLE: Final = 10
 """Consecutive invalid messages after which the connection is given up."""
@@ -83,7 +83,10 @@ class ServerLink:
         PLACE.set(None)
         try:
             with self._holding:
-                async with self._transport(self._lose) as pipe, anyio.create_task_group() as tasks:
+                async with (
+                    self._transport(Ties(self._lose, self._doubt, self._inbound.note)) as pipe,
+                    anyio.create_task_group() as tasks,
+                ):
                     self._pipe = pipe
                     self._wire = Wire(
                         pipe.read,
@@ -228,6 +231,11 @@ class ServerLink:
             if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
                 raise
 
+    async def _doubt(self) -> None:
+        """Probe, for a moment: if the session is over, the connection is lost with that."""
+        with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
+            await self.probe()
+
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
         return await self._instrumentation.exchange(
             method, params, None, lambda told: self._send(method, told, headers, cancellable=False)
@@ -274,8 +282,7 @@ class ServerLink:
         if exchange.unknown_session and method != "ping" and self._hello is not None:
             # HTTP 400 may be about the request. A ping has nothing to object to: if it is refused too, the session is
             # unknown and the connection lost.
-            with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
-                await self.probe()
+            await self._doubt()
             if self._fault is not None and self._fault.code == FaultCode.SESSION_LOST:
                 return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:

@@ -55,7 +55,21 @@ class Pipe:
 Lose = Callable[[Fault], None]
 """Tells a link that its connection is lost; the first reason counts."""
 
-Transport = Callable[[Lose], AbstractAsyncContextManager[Pipe]]
+
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """What a transport may do to its link.
+
+    `doubt` asks the server for a sign of life, and returns once it came or did not; the link is lost if the server's
+    session is over. `note` takes a note about the server, as `ports.Inbound.note`.
+    """
+
+    lose: Lose
+    doubt: Callable[[], Awaitable[None]]
+    note: Callable[[str, str | None], None]
+
+
+Transport = Callable[[Ties], AbstractAsyncContextManager[Pipe]]
 
 
 class Permitted:

@@ -22,7 +22,7 @@ from hubbubd.upstream.http.connections import Connections
 from hubbubd.upstream.http.sse import sse_transport
 from hubbubd.upstream.http.streamable import http_transport
 from hubbubd.upstream.ports import Inbound, Permit, Vault
-from hubbubd.upstream.streams import Lose, Pipe, Transport
+from hubbubd.upstream.streams import Pipe, Ties, Transport
 
 OPENINGS: Final = 16
 OPENING_S: Final = 0.25
@@ -46,7 +46,7 @@ class OverHttp:
 
     @asynccontextmanager
     async def _opened(
-        self, config: ServerConfig, access: Access | None, hosts: Hosts | None, lose: Lose
+        self, config: ServerConfig, access: Access | None, hosts: Hosts | None, ties: Ties
     ) -> AsyncGenerator[Pipe]:
         assert config.url is not None
         url = URL(str(httpx2.URL(config.url)), encoded=True).with_fragment(None)
@@ -55,9 +55,9 @@ class OverHttp:
             client = HttpClient(config, session, tls, hosts, access, permit=self._permit)
             limit = config.max_message_bytes
             if config.transport == "http":
-                opened = http_transport(url, limit, client, lose, self._openings)
+                opened = http_transport(url, limit, client, ties, self._openings)
             else:
-                opened = sse_transport(url, limit, client, lose)
+                opened = sse_transport(url, limit, client, ties.lose)
             async with opened as pipe:
                 yield pipe
 

@@ -1,30 +1,52 @@
 """The server's own stream of streamable HTTP (a GET): what it asks and tells beside the responses."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
 from multidict import CIMultiDict
 from yarl import URL
 
-from hubbubd.errors import Fault, FaultCode, UpstreamError
+from hubbubd.errors import UpstreamError
 from hubbubd.slots import Slots
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import Pace
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.framing import SHORT, BadMessage, read
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.arrivals import Arrivals
-from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect
-from hubbubd.upstream.http.events import Events, TooLong
-from hubbubd.upstream.http.posting import SESSION
-from hubbubd.upstream.streams import Lose
+from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request
+from hubbubd.upstream.http.events import LONGEST_RETRY_MS, Events, TooLong
+from hubbubd.upstream.streams import Ties
 
 ATTEMPTS: Final = 2
-"""Attempts in a row to open a stream, after which it is given up."""
+"""Attempts in a row after which the stream of a request is given up, and a refusal of this one is no accident."""
 
 REOPEN_S: Final = 1.0
 """Seconds before a stream that ended is opened again, if the server names no pause."""
+
+SELDOM_S: Final = 300.0
+"""Seconds between attempts to open a stream that was refused again and again: pauses double up to this one."""
+
+DOUBLINGS: Final = 10
+"""After so many a pause is as long as it gets."""
+
+NO_STREAM: Final = frozenset({405, 501})
+"""Statuses of a server that has no such stream (2025-11-25, basic/transports, listening for messages)."""
+
+NOT_KEPT: Final = frozenset({400, 404, 410, 422})
+"""Statuses with which a server may refuse to go on after an event that it no longer has."""
+
+LONGEST_S: Final = LONGEST_RETRY_MS / 1000
+"""The longest pause, in seconds, that a server may ask for with `Retry-After`."""
+
+SIMILAR: Final = 3
+"""Streams in a row that were cut at about the same age: then it is a time limit on the way."""
+SPREAD: Final = 0.2
+"""How much these ages may differ, as a part of the greatest one."""
 
 LAST_EVENT_ID: Final = "last-event-id"
 
@@ -58,104 +80,121 @@ async def hand_over(data: bytes, arrivals: Arrivals) -> None:
     await arrivals.put(item, len(data))
 
 
-class _Broken(Exception):
-    """An attempt failed. `counts` says that the server has such a stream, or should have."""
+class _NotOpened(Exception):
+    """The stream was refused, or cannot be read. `status` is that of the response, 0 without one."""
 
-    def __init__(self, fault: Fault, *, counts: bool = True) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-        self.counts = counts
+    def __init__(self, why: str, status: int = 0, wait_s: float | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.status = status
+        self.wait_s = wait_s or 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the stream needs of its connection: `headers` completes those of a request, `openings` bound openings."""
+
+    headers: Callable[[Mapping[str, str]], CIMultiDict[str]]
+    ties: Ties
+    openings: Slots
 
 
 class OwnStream:
-    """Reads the stream for as long as there is one.
+    """Reads the stream whenever there is one.
 
-    It is optional: a server that refuses it from the beginning (any 4xx, or another content type) has none. One that
-    breaks and cannot be restored is a lost connection, as nobody would hear what the server asks.
+    It is optional (2025-11-25, basic/transports, listening for messages), so no refusal and no break of it costs the
+    connection, or a call. What was open is opened again for as long as that works; what is refused is tried again
+    more and more seldom. A server that refuses it from the beginning as one that it does not have is left alone.
     """
 
     def __init__(
-        self,
-        client: HttpClient,
-        url: URL,
-        max_bytes: int,
-        arrivals: Arrivals,
-        *,
-        headers: Callable[[Mapping[str, str]], CIMultiDict[str]],
-        lose: Lose,
-        openings: Slots,
+        self, client: HttpClient, url: URL, max_bytes: int, arrivals: Arrivals, surroundings: Surroundings
     ) -> None:
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
         self._arrivals = arrivals
-        self._headers = headers
-        self._lose = lose
-        self._openings = openings
+        self._around = surroundings
         self._pace = Pace()
         self._worked = False
+        self._refusals = 0
+        self._cut_after_s: deque[float] = deque(maxlen=SIMILAR)
 
     async def run(self) -> None:
-        """Read until there is no stream."""
+        """Read until the connection ends, or the server has no such stream."""
         events = Events(self._max_bytes)
-        attempts = broken = 0
-        while attempts < ATTEMPTS:
+        while True:
+            pause = 0.0
             try:
-                if not await self._read(events):
+                await self._read(await self._open(events), events)
+                self._refusals = 0
+                self._note_cuts()
+            except _NotOpened as refusal:
+                self._refusals += 1
+                if self._has_none(refusal):
                     return
-                attempts = broken = 0
-            except _Broken as exc:
-                attempts += 1
-                broken += exc.counts
-                if broken >= ATTEMPTS:
-                    fault = exc.fault
-                    self._lose(faults.fault("GET_STREAM_LOST", fault.message, cause=fault.code, **fault.details))
+                if self._worked and self._refusals == 1:
+                    await self._around.ties.doubt()
+                self._note_refusal(refusal)
+                if self._refusals >= ATTEMPTS and refusal.status in NOT_KEPT:
+                    events = Events(self._max_bytes)
+                doubled = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
+                pause = max(min(doubled, SELDOM_S), min(refusal.wait_s, LONGEST_S))
             events = Events(self._max_bytes, events.last_id, events.retry_ms)
-            await anyio.sleep(pause_s(events))
+            await anyio.sleep(max(pause, pause_s(events)))
 
-    async def _read(self, events: Events) -> bool:
-        """Read a stream to its regular end; return False when the server has none. Raises _Broken."""
-        try:
-            answer = await self._open(events)
-        except HttpFailure as exc:
-            raise _Broken(exc.fault) from None
-        except UpstreamError as exc:
-            raise _Broken(exc.fault) from None
-        if answer is None:
-            return False
+    def _has_none(self, refusal: _NotOpened) -> bool:
+        return not self._worked and self._refusals >= ATTEMPTS and refusal.status in NO_STREAM
+
+    def _note_refusal(self, refusal: _NotOpened) -> None:
+        """Note a stream that there should be: a server may have none, and most say so in other ways than with 405."""
+        client_error = 400 <= refusal.status < 500 or refusal.status in NO_STREAM
+        if self._refusals >= ATTEMPTS and (self._worked or not client_error):
+            self._around.ties.note(Deviation.STREAM_REFUSED, words(Deviation.STREAM_REFUSED, refusal.why))
+
+    def _note_cuts(self) -> None:
+        ages = self._cut_after_s
+        if len(ages) == SIMILAR and max(ages) - min(ages) < SPREAD * max(ages):
+            about = f"after {max(ages):.0f} s; a time limit of a proxy or a load balancer?"
+            self._around.ties.note(Deviation.STREAM_CUT, words(Deviation.STREAM_CUT, about))
+
+    async def _read(self, answer: Answer, events: Events) -> None:
+        """Read a stream to its end, however it ends. Raises _NotOpened for an event that is too long."""
+        opened_at = anyio.current_time()
         try:
             async for piece in body.in_turns(answer.chunks()):
                 for event in events.feed(piece):
                     if event.kind == "message" and event.data:
                         await hand_over(event.data, self._arrivals)
-        except HttpFailure as exc:
-            raise _Broken(exc.fault) from None
+        except HttpFailure:
+            self._cut_after_s.append(anyio.current_time() - opened_at)
         except TooLong as exc:
-            raise _Broken(faults.fault("INVALID_RESPONSE", str(exc))) from None
+            raise _NotOpened(str(exc)) from None
         finally:
             answer.close()
-        return True
 
-    async def _open(self, events: Events) -> Answer | None:
+    async def _open(self, events: Events) -> Answer:
+        """Open the stream after what has come of it. Raises _NotOpened."""
         await self._pace.wait()
-        request = Request("GET", self._url, self._headers(reopening(events)))
-        opened = await self._openings.take()
+        request = Request("GET", self._url, self._around.headers(reopening(events)))
+        opened = await self._around.openings.take()
         try:
             answer = await self._client.send(request)
+        except HttpFailure as exc:
+            raise _NotOpened(exc.fault.message) from None
+        except UpstreamError as exc:
+            raise _NotOpened(exc.fault.message) from None
         finally:
             opened()
-        if is_stream(answer) and answer.status < 400 and not answer.compressed:
+        if is_stream(answer) and answer.status < 300 and not answer.compressed:
             self._worked = True
+            self._around.ties.note(Deviation.STREAM_REFUSED, None)
             return answer
         answer.close()
-        if is_redirect(answer):
-            return None
-        if answer.status < 400:
-            self._worked = self._worked or is_stream(answer)
-            what = "it is compressed" if answer.compressed else "the GET stream is no event stream"
-            raise _Broken(faults.fault("INVALID_RESPONSE", what), counts=self._worked)
-        fault = faults.of_status(answer.status, answer.headers, b"", session=SESSION in request.headers)
-        if fault.code == FaultCode.SESSION_LOST and self._worked:
-            self._lose(fault)
-            raise _Broken(fault, counts=False)
-        raise _Broken(fault, counts=self._worked or answer.status >= 500)
+        raise _NotOpened(_why(answer), answer.status, faults.retry_after_s(answer.headers))
+
+
+def _why(answer: Answer) -> str:
+    if answer.status >= 300:
+        return f"HTTP {answer.status}"
+    return "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"

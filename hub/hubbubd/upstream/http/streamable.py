@@ -36,10 +36,10 @@ from hubbubd.upstream.http import body
 from hubbubd.upstream.http.arrivals import Arrivals
 from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request
 from hubbubd.upstream.http.events import Events, TooLong
-from hubbubd.upstream.http.own_stream import ATTEMPTS, OwnStream, is_stream, pause_s, reopening
+from hubbubd.upstream.http.own_stream import ATTEMPTS, OwnStream, Surroundings, is_stream, pause_s, reopening
 from hubbubd.upstream.http.posting import SESSION, Posting, Refused
 from hubbubd.upstream.http.sending import Sending
-from hubbubd.upstream.streams import Lose, Pipe
+from hubbubd.upstream.streams import Pipe, Ties
 
 CLOSE_LIMIT_S: Final = 2.0
 """Seconds to wait for the last notifications to be taken, and for a server to confirm the end of a session."""
@@ -57,10 +57,10 @@ class Unanswered(Exception):
 
 @asynccontextmanager
 async def http_transport(
-    url: URL, max_bytes: int, client: HttpClient, lose: Lose, openings: Slots
+    url: URL, max_bytes: int, client: HttpClient, ties: Ties, openings: Slots
 ) -> AsyncGenerator[Pipe]:
     """Open a streamable HTTP transport to `url`; leaving ends its session. `openings` bound those of its own stream."""
-    transport = StreamableHttp(url, max_bytes, client, lose, openings)
+    transport = StreamableHttp(url, max_bytes, client, ties, openings)
     try:
         yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=ended)
     finally:
@@ -75,15 +75,15 @@ async def ended() -> Fault:
 class StreamableHttp:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
-    def __init__(self, url: URL, max_bytes: int, client: HttpClient, lose: Lose, openings: Slots) -> None:
+    def __init__(self, url: URL, max_bytes: int, client: HttpClient, ties: Ties, openings: Slots) -> None:
         self.arrivals = Arrivals()
         self._url = url
         self._max_bytes = max_bytes
         self._client = client
-        self._lose = lose
+        self._ties = ties
         self._openings = openings
         self._posting = Posting(client, self._lost, all_vital=False)
-        self._sending = Sending(self._post, lose)
+        self._sending = Sending(self._post, ties.lose)
         self._session: str | None = None
         self._forgotten = False
         self._version: str | None = None
@@ -105,20 +105,12 @@ class StreamableHttp:
 
     def _begin_own_stream(self) -> None:
         if self._session is not None:
-            stream = OwnStream(
-                self._client,
-                self._url,
-                self._max_bytes,
-                self.arrivals,
-                headers=self._headers,
-                lose=self._lost,
-                openings=self._openings,
-            )
-            self._sending.start(stream.run())
+            around = Surroundings(self._headers, self._ties, self._openings)
+            self._sending.start(OwnStream(self._client, self._url, self._max_bytes, self.arrivals, around).run())
 
     def _lost(self, fault: Fault) -> None:
         self._forgotten |= fault.code == FaultCode.SESSION_LOST
-        self._lose(fault)
+        self._ties.lose(fault)
 
     async def aclose(self) -> None:
         """As `streams.Writing`."""
