@@ -28,6 +28,7 @@ from hubbub_client.errors import (
 )
 from hubbub_client.legible import is_text
 from hubbub_client.records import EventKind
+from hubbub_http import LET_IN
 from hubbub_web.actions import ACTIONS
 from hubbub_web.entrance import Entrance
 from hubbub_web.event_stream import EventStream
@@ -96,6 +97,7 @@ class Bridge:
         if session is not None and to is not None:  # a link of a notification, in a browser that is in already
             return JSONResponse({"token": session.token, "to": to})
         cookie, session = self._sessions.begin()
+        _let_in(request)
         response = JSONResponse({"token": session.token, "to": to})
         response.set_cookie(self._cookie, cookie, httponly=True, samesite="strict", path="/", secure=self._site.secure)
         return response
@@ -176,7 +178,14 @@ class Bridge:
         found = self._found(request)
         if found is None:
             raise Unauthenticated("log in with a link from `hubbub web`", reason="LOGIN_NEEDED")
+        _let_in(request)
         return found
+
+
+def _let_in(request: Request) -> None:
+    """Note that a request's connection is no stranger's."""
+    let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+    let_in()
 
 
 class _Listening(StreamingResponse):

@@ -17,6 +17,7 @@ from hubbub_client.discovery import is_loopback
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import LAST_PORT, whole_text
 from hubbub_frontend.links import Links
+from hubbub_http import connection_class
 from hubbub_web.app import Bridge
 from hubbub_web.entrance import Entrance
 from hubbub_web.feed import Feed
@@ -25,9 +26,6 @@ from hubbub_web.push import Pushing
 from hubbub_web.sessions import People, Sessions
 
 STOP_S = 2
-
-KEEP_ALIVE_S = 180
-"""Seconds an idle connection is kept, as at the hub: for longer than browsers' proxies keep theirs, which is 60 s."""
 
 
 class _Server(uvicorn.Server):
@@ -117,14 +115,13 @@ async def serve(
         bridge.application(),
         lifespan="off",
         ws="none",
-        http="h11",
+        http=connection_class(),
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
         ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         timeout_graceful_shutdown=STOP_S,
-        timeout_keep_alive=KEEP_ALIVE_S,
     )
     named = _named(host, site)
     url = f"{site.scheme}://{f'[{named}]' if ':' in named else named}:{port}/#login={sessions.link()}"

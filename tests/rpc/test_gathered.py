@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from hubbubd.rpc.http import TOGETHER_BYTES, Gathered
+from hubbub_http.gathered import TOGETHER_BYTES, Gathered
 
 from .conftest import LIMIT_S
 

@@ -14,7 +14,7 @@ import structlog.testing
 from anyio.abc import SocketAttribute, SocketStream
 from structlog.typing import EventDict
 
-from hubbubd.rpc import http, mcp_wire
+from hubbubd.rpc import mcp_wire
 from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
 
 from ..runtime.peer import Outcome, Sent, never
@@ -120,7 +120,7 @@ async def test_whoever_still_sends_when_the_response_is_there_can_read_it(small:
 async def test_whoever_sends_on_and_on_after_the_response_is_cut_off(
     small: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "LINGER_S", 0.05)
+    monkeypatch.setattr("hubbub_http.connection.LINGER_S", 0.05)
     head, _ = REFUSED_EARLY["of another type"]
     async with small.raw() as stream:
         await stream.send(head.encode())

@@ -365,7 +365,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for_and_is_no_watcher_
 
 
 async def test_a_connection_over_which_somebody_was_let_in_is_kept(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbubd.rpc.http.MAX_STRANGERS", 1)
+    monkeypatch.setattr("hubbub_http.connection.MAX_STRANGERS", 1)
     head = f"POST {GET_SELF} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
     async with AsyncExitStack() as opened:
         stream = await opened.enter_async_context(raw(base))
@@ -382,7 +382,7 @@ async def test_a_connection_over_which_somebody_was_let_in_is_kept(base: str, mo
 async def test_connections_over_which_nobody_was_let_in_make_room_for_others(
     base: str, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, until: Until
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.http.MAX_STRANGERS", 3)
+    monkeypatch.setattr("hubbub_http.connection.MAX_STRANGERS", 3)
     async with AsyncExitStack() as opened:
         assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200  # no stranger from now on
         silent = [await opened.enter_async_context(raw(base)) for _ in range(3)]
@@ -399,7 +399,7 @@ async def test_connections_over_which_nobody_was_let_in_make_room_for_others(
 async def test_a_connection_over_which_nobody_is_let_in_is_not_kept_for_long(
     base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.http.STRANGER_S", 0.2)
+    monkeypatch.setattr("hubbub_http.connection.STRANGER_S", 0.2)
     async with raw(base) as silent, raw(base) as slow:
         await slow.send(f"POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n".encode())
         for each in (silent, slow):
@@ -415,7 +415,7 @@ async def _to_the_end(stream: SocketStream) -> None:
 async def test_a_watch_of_the_health_is_no_idle_stranger(
     http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.http.STRANGER_S", 0.1)
+    monkeypatch.setattr("hubbub_http.connection.STRANGER_S", 0.1)
     headers = {"content-type": "application/connect+json"}
     body = b"\0\0\0\0\2{}"
     async with http.stream("POST", "/grpc.health.v1.Health/Watch", content=body, headers=headers) as watch:
@@ -427,7 +427,7 @@ async def test_a_watch_of_the_health_is_no_idle_stranger(
 
 
 async def test_silent_connections_do_not_keep_anybody_from_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbubd.rpc.http.MAX_STRANGERS", 9)
+    monkeypatch.setattr("hubbub_http.connection.MAX_STRANGERS", 9)
     async with AsyncExitStack() as opened:
         url = await opened.enter_async_context(serve_metrics("127.0.0.1:0", lambda: ("text/plain", b"x 1")))
         for _ in range(12):

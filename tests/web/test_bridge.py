@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import anyio
@@ -317,3 +317,12 @@ async def until_token(lines: Any) -> list[dict[str, Any]]:
             if line := json.loads(await anext(lines)):  # an empty one is a sign of life
                 batch.append(line)
     return batch
+
+
+async def test_connections_that_say_nothing_do_not_keep_anybody_from_the_page(bridge: Bridge) -> None:
+    port = int(bridge.origin.rpartition(":")[2])
+    async with AsyncExitStack() as opened:
+        silent = [await opened.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)) for _ in range(250)]
+        with anyio.fail_after(LIMIT_S), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await silent[0].receive()  # it made room
+        assert (await bridge.post("me")).status_code == 200

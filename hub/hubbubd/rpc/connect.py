@@ -38,13 +38,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
 from hubbub.v1 import server_pb2
+from hubbub_http import CERTIFICATE, LET_IN, connection_class
 from hubbubd.config.network import is_loopback
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, json_codec, status
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
-from hubbubd.rpc.http import CERTIFICATE, LET_IN, connection, serving
+from hubbubd.rpc.http import serving
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, rpcs
 from hubbubd.rpc.permissions import RULES, Reach
@@ -115,7 +116,7 @@ async def serve_connect(
     context = ssl_context(tls) if tls else None
     config = uvicorn.Config(
         application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within),
-        http=connection(),
+        http=connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
         lifespan="off",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from hubbub_http import CERTIFICATE, LET_IN
 from hubbubd import payload
 from hubbubd.config.network import is_loopback
 from hubbubd.core.access import Principal
@@ -24,7 +25,6 @@ from hubbubd.errors import (
 )
 from hubbubd.rpc import auth
 from hubbubd.rpc.context import Peer, amend, principal
-from hubbubd.rpc.http import CERTIFICATE, LET_IN
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_wire import SESSION, VERSION, Answered, Headers, Received
 

@@ -19,6 +19,7 @@ import structlog
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
+from hubbub_http import connection_class
 from hubbubd.config.mcp import DEFAULT
 from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
@@ -48,7 +49,7 @@ from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Requ
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc import auth
 from hubbubd.rpc.context import amend
-from hubbubd.rpc.http import connection, serving
+from hubbubd.rpc.http import serving
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_access import METADATA, PATH, RPC, Admission, preflight, status_of
 from hubbubd.rpc.mcp_headers import ArgumentHeaders, decoded
@@ -97,7 +98,7 @@ async def serve_mcp(
     app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
     config = uvicorn.Config(
         app,
-        http=connection(),
+        http=connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",
         lifespan="off",

@@ -9,6 +9,7 @@ import anyio
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
+from hubbub_http import CUT
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -23,7 +24,6 @@ from hubbubd.downstream.calls import of_error
 from hubbubd.downstream.messages import Id, Message, Refusal, TooLarge
 from hubbubd.errors import HubError
 from hubbubd.rpc.context import current
-from hubbubd.rpc.http import CUT
 
 JSON_AT_ONCE: Final = 16 * 1024
 """Bytes from which on a message is read in a worker thread, one at a time."""

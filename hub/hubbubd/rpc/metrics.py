@@ -14,8 +14,9 @@ import anyio
 import uvicorn
 from anyio import CapacityLimiter, to_thread
 
+from hubbub_http import connection_class
 from hubbubd.config.network import is_loopback
-from hubbubd.rpc.http import connection, serving
+from hubbubd.rpc.http import serving
 
 PATH = "/metrics"
 
@@ -31,7 +32,7 @@ async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]
     """Serve what `exposition` returns, which may block, and yield its URL. Raises as `http.serving`."""
     config = uvicorn.Config(
         application(exposition),
-        http=connection(open_to_all=True),
+        http=connection_class(open_to_all=True),
         ws="none",
         lifespan="off",
         log_config=None,

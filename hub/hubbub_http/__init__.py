@@ -1,0 +1,9 @@
+"""HTTP connections within bounds: those of the hub, and those of `hubbub web`.
+
+connection.py  one connection: its parser, its bounds, strangers
+gathered.py    what is written in one turn of the loop, sent together
+"""
+
+from hubbub_http.connection import CERTIFICATE, CUT, LET_IN, Connection, connection_class
+
+__all__ = ["CERTIFICATE", "CUT", "LET_IN", "Connection", "connection_class"]

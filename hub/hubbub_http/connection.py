@@ -1,0 +1,340 @@
+"""One HTTP connection, with bounds for whoever sends, and narrower ones for strangers.
+
+A connection is a stranger's until one of its requests was authenticated. Few of these are kept at a time, the newest
+ones, and not for long, unless a request of theirs is being answered (against slow-loris attacks).
+
+Parsing is work of the event loop, on which everybody is served. So bytes are parsed in pieces, no more than TURN_BYTES
+in one turn of the loop, and no piece while a request waits behind another (pipelining, RFC 9112, section 9.3.2). The
+parser is llhttp, in C: what costs time is each call from it, one per header and per chunk.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from hubbub_http.gathered import Gathered
+
+MAX_STRANGERS = 200
+"""The most connections of strangers; beyond that the oldest idle one is closed."""
+
+STRANGER_S = 30.0
+"""Seconds such a connection may take to send a request, or be idle."""
+
+KEEP_ALIVE_S: Final = 180
+"""Seconds an idle connection is kept after a response: for longer than clients keep theirs.
+
+A request that meets the end of its connection is lost. httpx keeps a connection for 5 s, aiohttp for 15, nginx and load
+balancers for 60, Go for 90.
+"""
+
+LINGER_S = 2.0
+"""Seconds in which a caller may still send what is not read, after a response that ends its connection."""
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Bytes of a request before its body."""
+
+MAX_HEADERS: Final = 256
+"""Header fields of one request, those after its body (trailers) included."""
+
+MAX_STRANGER_CHUNKS: Final = 256
+"""Chunks of a stranger's request that are read before it was authenticated."""
+
+TURN_BYTES: Final = 16 * 1024
+"""Bytes that are parsed in one turn of the loop."""
+
+STRANGER_BYTES: Final = 1024
+"""Bytes of a stranger that are parsed before it is looked at whether there is more to parse."""
+
+HELD_BYTES: Final = 1024 * 1024
+"""Bytes that may wait to be parsed; reading pauses meanwhile."""
+
+DRAINED_BYTES: Final = 64 * 1024
+"""Bytes of a request that are read and dropped after its response, so that its connection can be used again."""
+
+CERTIFICATE = "hubbub.certificate"
+"""Key of an ASGI scope: the peer's certificate (DER), or None."""
+
+LET_IN = "hubbub.let_in"
+"""Key of an ASGI scope: the function to call once a request was authenticated."""
+
+CUT = "hubbub.cut"
+"""Key of an ASGI scope: the function that closes the connection at once."""
+
+
+class Refused(Exception):
+    """A request is malformed, or exceeds a bound; `status` is the HTTP status that says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class _Flow(FlowControl):
+    """Flow control that reads nothing while bytes wait to be parsed."""
+
+    def __init__(self, transport: asyncio.Transport, holds: Callable[[], bool]) -> None:
+        super().__init__(transport)
+        self._holds = holds
+
+    def resume_reading(self) -> None:
+        """Read on, unless something waits."""
+        if not self._holds():
+            super().resume_reading()
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is closed early while it is a stranger's."""
+
+    strangers: "OrderedDict[Connection, asyncio.TimerHandle]"
+    open_to_all: bool
+    """Whether nobody needs a credential here: then a connection that was used may be idle like any other."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Count a stranger, and give the application the means to say that it is none."""
+        self._lingering = self._broken = self._scheduled = self._upgrading = False
+        self._held = memoryview(b"")
+        self._in_head, self._head_bytes, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
+        self._own = transport
+        super().connection_made(cast("asyncio.Transport", Gathered(transport, self._lingers)))
+        self.timeout_keep_alive = KEEP_ALIVE_S
+        self.flow = _Flow(transport, lambda: len(self._held) > 0)
+        secured = transport.get_extra_info("ssl_object")
+        app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
+
+        async def call(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut}, receive, send)
+
+        self.app = call
+        self._watch()
+        idle = [each for each in self.strangers if not each.answering]
+        if len(self.strangers) > MAX_STRANGERS and idle:
+            idle[0].cut()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the caller sends; nothing more after a response that ends the connection."""
+        if self._lingering:
+            return
+        self._unset_keepalive_if_required()
+        self._held = memoryview(bytes(self._held) + data if self._held else data)
+        if len(self._held) > HELD_BYTES:
+            self.cut()
+        elif not self._scheduled:
+            self._parse()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._lingering, self._held = True, memoryview(b"")
+        self.let_in()
+        super().connection_lost(exc)
+
+    @property
+    def answering(self) -> bool:
+        """Whether a complete request is being answered."""
+        cycle = self._latest
+        return cycle is not None and not cycle.more_body and not cycle.response_complete
+
+    @property
+    def _latest(self) -> RequestResponseCycle | None:
+        """The request that was read last."""
+        return self.cycle
+
+    @property
+    def stranger(self) -> bool:
+        """Whether no request was authenticated."""
+        return self in self.strangers
+
+    def let_in(self) -> None:
+        """Note that a request was authenticated: the connection is no stranger's."""
+        timer = self.strangers.pop(self, None)
+        if timer is not None:
+            timer.cancel()
+            self._go_on()
+
+    def cut(self) -> None:
+        """Close the connection."""
+        self._lingering = True
+        self.let_in()
+        self.transport.abort()
+
+    # Parsing
+
+    def _parse(self) -> None:
+        """Parse what is held, as much as one turn of the loop has time for."""
+        self._scheduled = False
+        left = TURN_BYTES
+        while self._held and left > 0 and self._may_parse():
+            piece = self._held[: min(left, STRANGER_BYTES if self.stranger else TURN_BYTES)]
+            self._held = self._held[len(piece) :]
+            left -= len(piece)
+            self._feed(piece)
+        if self._held:
+            self.flow.pause_reading()
+            self._go_on()
+        elif not (self.pipeline or ((cycle := self._latest) is not None and len(cycle.body) > HIGH_WATER_LIMIT)):
+            self.flow.resume_reading()
+
+    def _may_parse(self) -> bool:
+        """Whether more may be parsed now: not while a request waits for the one before it, nor much of a stranger's."""
+        return not (
+            self._lingering or self._broken or self.pipeline or (self._chunks >= MAX_STRANGER_CHUNKS and self.stranger)
+        )
+
+    def _go_on(self) -> None:
+        """Parse the rest in the next turn of the loop, if there is one and it may be parsed."""
+        if self._held and not self._scheduled and self._may_parse():
+            self._scheduled = True
+            self.loop.call_soon(self._parse)
+
+    def _feed(self, piece: memoryview) -> None:
+        try:
+            self._count(len(piece))
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._held = memoryview(self._without_upgrade() + bytes(piece[upgrade.args[0] :]) + bytes(self._held))
+        except Refused as refused:
+            self._refuse(refused)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, Refused) else Refused(400, "this is not HTTP/1.1"))
+
+    def _count(self, size: int) -> None:
+        """Raises Refused."""
+        if self._in_head:
+            self._head_bytes += size
+            if self._head_bytes > MAX_HEAD_BYTES + TURN_BYTES:
+                raise _LONG_HEAD
+        elif self.cycle.more_body and self.cycle.response_complete:
+            self._drained += size
+            if self._drained > DRAINED_BYTES:
+                self.transport.close()
+
+    def _without_upgrade(self) -> bytes:
+        """Return the head of a request without what it asks to be upgraded to: a server may ignore that (RFC 9110,
+        section 7.8). The parser would take the body for the other protocol."""
+        self._upgrading = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        head = [b"%b %b HTTP/1.1" % (self.scope["method"].encode(), self.url)]
+        head += [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join((*head, b"", b""))
+
+    # As the parser calls them
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._fields = self._chunks = self._drained = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of a request, or of its trailers, which nobody reads. Raises Refused."""
+        self._fields += 1
+        if self._fields > MAX_HEADERS:
+            raise Refused(431, f"a request may have {MAX_HEADERS} header fields")
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """What follows is a body. Raises Refused."""
+        self._in_head = False
+        self.scope["method"] = self.parser.get_method().decode("ascii")
+        _check_head(self.parser.get_http_version(), self.scope["method"], self.url, self.headers)
+        self._upgrading = self.parser.should_upgrade()
+        if not self._upgrading:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body, or a chunk."""
+        self._chunks += 1
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request has come."""
+        self._in_head, self._head_bytes = True, 0
+        if not self._upgrading:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Called by uvicorn: a response was sent."""
+        super().on_response_complete()
+        if self._held:
+            self._unset_keepalive_if_required()
+        self._go_on()
+
+    # The end
+
+    def _refuse(self, refused: Refused) -> None:
+        """End the connection, and say why. What is being answered is answered first, without a word about the rest."""
+        self._broken, cycle = True, self._latest
+        if cycle is not None and not (cycle.response_complete or cycle.more_body):
+            cycle.keep_alive = False
+            return
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started:
+                self.cut()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        body = f"{refused}\n".encode()
+        phrase = HTTPStatus(refused.status).phrase.encode()
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%b" % (refused.status, phrase, len(body), body)
+        )
+        self.transport.close()
+
+    def _lingers(self) -> bool:
+        """Keep a connection open for what its caller still sends: closed at once, it would be reset, and the response
+        lost on its way (RFC 9112, section 9.6)."""
+        unread = self._broken or self._held or ((cycle := self._latest) is not None and cycle.more_body)
+        if self._lingering or not unread:
+            return False
+        self._lingering, self._held = True, memoryview(b"")
+        if self._own.can_write_eof():
+            self._own.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(LINGER_S, self._own.close)
+        return True
+
+    def _watch(self) -> None:
+        self.strangers[self] = asyncio.get_running_loop().call_later(STRANGER_S, self._late)
+
+    def _late(self) -> None:
+        rests = self.timeout_keep_alive_task is not None  # answered, and nothing of a next request has come
+        if self.answering or (self.open_to_all and rests):
+            self._watch()
+        else:
+            self.cut()
+
+
+_LONG_HEAD: Final = Refused(431, f"what comes before a body may have {MAX_HEAD_BYTES} bytes")
+
+
+def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Raise Refused for a head that this server and one before it might read in two ways (RFC 9112, 3.2 and 6)."""
+    size = len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+    if size > MAX_HEAD_BYTES:
+        raise _LONG_HEAD
+    if version not in ("1.0", "1.1"):
+        raise Refused(505, "HTTP/1.1 is spoken here")
+    if method == "CONNECT":
+        raise Refused(501, "this is no proxy")
+    hosts = sum(name == b"host" for name, _ in headers)
+    if hosts > 1 or (not hosts and version == "1.1"):
+        raise Refused(400, "a request has one Host")
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    if codings and version == "1.0":
+        raise Refused(400, "HTTP/1.0 has no Transfer-Encoding")
+    if codings not in ([], [b"chunked"]):
+        raise Refused(501, "the only Transfer-Encoding taken is chunked")
+
+
+def connection_class(*, open_to_all: bool = False) -> type[Connection]:
+    """Return the connection class of one server, with a count of its own."""
+    own = {"strangers": OrderedDict[Connection, asyncio.TimerHandle](), "open_to_all": open_to_all}
+    return type("Connection", (Connection,), own)

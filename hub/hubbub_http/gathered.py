@@ -1,0 +1,54 @@
+"""What is written in one turn of the loop, sent together."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+TOGETHER_BYTES = 16 * 1024
+"""As much that is written in one turn of the loop is sent together: the head of a response with its body."""
+
+
+class Gathered:
+    """A connection's transport, which sends what is written in one turn of the loop at its end, at once.
+
+    `lingers` is asked when it is to be closed; True if the connection closes it later.
+    """
+
+    def __init__(self, transport: asyncio.Transport, lingers: Callable[[], bool] = lambda: False) -> None:
+        self._transport = transport
+        self._lingers = lingers
+        self._closing = False
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, with what else is written now. More than TOGETHER_BYTES never wait."""
+        if not data:
+            return
+        self._waiting.append(data)
+        self._size += len(data)
+        if self._size > TOGETHER_BYTES:
+            self._flush()  # so that the transport says at once when it is full
+        elif len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self._flush()
+        self._closing = True
+        if not self._lingers():
+            self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._closing or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def _flush(self) -> None:
+        together = b"".join(self._waiting)
+        self._waiting.clear()
+        self._size = 0
+        if together and not self.is_closing():
+            self._transport.write(together)
