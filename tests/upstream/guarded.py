@@ -183,9 +183,9 @@ Start = Callable[..., AbstractAsyncContextManager[World]]
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[Guarded]:
+async def listening(server: Guarded | None = None) -> AsyncIterator[Guarded]:
     """Serves a `Guarded` server until the end of the block."""
-    server = Guarded()
+    server = server or Guarded()
     async with served(Starlette(routes=server.routes())) as server.origin:
         yield server
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -346,10 +345,9 @@ def test_of_many_lines_on_stderr_at_once_each_one_past_the_bounds_costs_no_step(
 
 
 async def test_a_reply_of_an_authorization_server_with_too_many_values_is_refused() -> None:
-    await require_short(httpx2.Response(200, json={"scopes_supported": ["a"] * 100}))
-    await require_short(httpx2.Response(200, content=b"<html>"))
+    require_short({"scopes_supported": ["a"] * 100})
     with pytest.raises(Exception, match="more than 5000 values"):
-        await require_short(httpx2.Response(200, json={"scopes_supported": [7] * 100_000}))
+        require_short({"scopes_supported": [7] * 100_000})
 
 
 def test_the_check_of_a_short_result_is_a_few_calls_more_than_its_validation() -> None:

@@ -20,6 +20,9 @@ ServerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 OWN_NAME: Final = "hubbub"
 """The hub itself, to its hosts: no server can have this name, nor an alias of one."""
 
+OAuthScope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5B\x5D-\x7E]+( [\x21\x23-\x5B\x5D-\x7E]+)*$", max_length=4096)]
+"""Scopes, separated by spaces (RFC 6749, section 3.3)."""
+
 TransportName = Literal["stdio", "http", "sse"]
 Revision = Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 REVISIONS: Final[tuple[str, ...]] = get_args(Revision)
@@ -55,6 +58,8 @@ class OAuthConfig(BaseModel):
     client_metadata_url: str | None = None
     issuer: str | None = None
     redirect_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    scope: OAuthScope | None = None
+    resource: bool | Annotated[str, Field(min_length=1, max_length=2048)] = True
 
     @model_validator(mode="after")
     def _one_kind_of_client(self) -> Self:

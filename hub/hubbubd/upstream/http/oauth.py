@@ -13,7 +13,7 @@ import warnings
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, fields, replace
 from time import time
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -25,28 +25,33 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.oauth2 import OAuthContext
-from mcp.shared.auth import (
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthMetadata,
-    OAuthToken,
-    ProtectedResourceMetadata,
-)
+from mcp.client.auth.utils import extract_scope_from_www_auth
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp.shared.exceptions import MCPDeprecationWarning
-from pydantic import AnyUrl, BaseModel, SecretStr, ValidationError
+from pydantic import AnyUrl, SecretStr, ValidationError
 
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import OAuthConfig
-from hubbubd.errors import HubError, Overtaken, UpstreamError, VaultError
-from hubbubd.redaction import REDACTION
+from hubbubd.errors import HubError, UpstreamError, VaultError
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import problems
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.exchange import CALL, EXCHANGE
 from hubbubd.upstream.http.client import Answer, Hop, Request
-from hubbubd.upstream.http.oauth_replies import NoReply, demands, refusal, reply_to
-from hubbubd.upstream.ports import Inbound, Vault, oauth_of
+from hubbubd.upstream.http.oauth_documents import (
+    CLIENT_REFUSED,
+    Expected,
+    Kind,
+    challenge,
+    error_of,
+    kind_of,
+    same_issuer,
+    usable_method,
+)
+from hubbubd.upstream.http.oauth_memory import Memory
+from hubbubd.upstream.http.oauth_replies import NoReply, Reply, demands, refusal, reply_to
+from hubbubd.upstream.ports import Inbound, Vault
 
 PASSES: Final = 3
 """How often a request is sent at most: as it is, with a refreshed token, and with a new authorization."""
@@ -55,126 +60,37 @@ CALLBACK: Final = "/callback"
 
 _ERROR_CODE: Final = re.compile(r'"error"\s*:\s*"([\w.-]{1,60})"')
 
+_BODY: Final = re.compile(r":?\s*[{<]")
+"""Where a reply begins in a message of the SDK: an object of JSON, or a page of HTML."""
+
 # Failures are in the fault; the SDK would log them with whatever an authorization server has sent.
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL + 1)
 
 
+class _ClientForgotten(Exception):
+    """The authorization server does not know the client that the hub registered there, any more."""
+
+
 class _Context(OAuthContext):
-    """The SDK's context with a bounded token lifetime: the SDK would compute with any number."""
+    """The SDK's context, with a bounded token lifetime and the resource that the configuration names."""
+
+    named_resource: str | bool = True
 
     def update_token_expiry(self, token: OAuthToken) -> None:
-        """Set the token's expiry, at most a century ahead."""
+        """Set the token's expiry, at most a century ahead: the SDK would compute with any number."""
         lasts_s = bounds.seconds(token.expires_in)
         self.token_expiry_time = None if lasts_s is None else time() + lasts_s
 
+    def should_include_resource_param(self, protocol_version: str | None = None) -> bool:
+        """Return whether requests name the resource (RFC 8707), which Entra refuses of all but its own."""
+        named = self.named_resource
+        return (
+            named if isinstance(named, bool) and not named else super().should_include_resource_param(protocol_version)
+        )
 
-class Memory:
-    """A server's authorization, between the SDK's context and the vault.
-
-    Implements the SDK's TokenStorage: whenever a part is to be stored, it stores the whole context.
-    """
-
-    def __init__(self, config: ServerConfig, vault: Vault) -> None:
-        oauth = config.oauth or OAuthConfig()
-        self._server = config.name
-        self._vault = vault
-        self._about = {
-            "url": config.url,
-            **oauth.model_dump(include={"grant", "client_id", "client_metadata_url", "issuer", "redirect_port"}),
-        }
-        self.context: OAuthContext | None = None
-        self.unsaved = False
-        """Whether the context has what the vault could not take."""
-        self._read()
-
-    def _read(self) -> None:
-        self._known = self._vault.get(self._server)
-        same = self._known is not None and self._known.get("about") == self._about
-        self.kept: dict[str, Any] = self._known if self._known and same else {}
-
-    def restore(self, context: OAuthContext) -> None:
-        """Fill a new context with what was kept for this server, if its configuration is the same."""
-        self.context = context
-        kept = _parsed(OAuthClientInformationFull, self.kept.get("client"))
-        if kept is not None and context.client_info is None:
-            context.client_info = kept
-        elif kept is not None and context.client_info is not None:
-            context.client_info.issuer = context.client_info.issuer or kept.issuer
-        context.current_tokens = _parsed(OAuthToken, self.kept.get("tokens"))
-        self._learn(context)
-        context.token_expiry_time = bounds.moment(self.kept.get("expires_at"))
-        context.oauth_metadata = _parsed(OAuthMetadata, self.kept.get("authorization_server"))
-        context.protected_resource_metadata = _parsed(ProtectedResourceMetadata, self.kept.get("resource"))
-        if context.protected_resource_metadata is not None:
-            context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
-
-    async def follow(self) -> None:
-        """Take over what another member of the fleet has kept since: a token that renews is good for once.
-
-        Raises VaultError; then nothing may be renewed, as it could not be kept.
-        """
-        if self.unsaved:
-            await self.keep()
-        await self._vault.refresh(self._server)
-        now = self._vault.get(self._server)
-        if now is None or now == self._known:
-            return
-        self._read()
-        if self.context is not None:
-            if self._about["client_id"] is None:  # else it is that of the configuration
-                self.context.client_info = None
-            self.restore(self.context)
-
-    async def get_tokens(self) -> OAuthToken | None:
-        """As the SDK's TokenStorage."""
-        return self.context.current_tokens if self.context is not None else None
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """As the SDK's TokenStorage."""
-        return self.context.client_info if self.context is not None else None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        """As the SDK's TokenStorage."""
-        await self.keep()
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """As the SDK's TokenStorage."""
-        await self.keep()
-
-    def _learn(self, context: OAuthContext) -> None:
-        client, tokens = context.client_info, context.current_tokens
-        secrets = [client.client_secret] if client is not None else []
-        secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
-        REDACTION.learn(oauth_of(self._server), filter(None, secrets), whole=True)
-
-    async def keep(self) -> None:
-        """Store the whole context. Raises OSError."""
-        context = self.context
-        assert context is not None, "restored"
-        self._learn(context)
-        client, metadata = context.client_info, context.oauth_metadata
-        if client is not None and client.issuer is None and metadata is not None:
-            # Bind a client registered by the operator to the authorization server that accepted it.
-            client.issuer = str(metadata.issuer)
-        parts = {
-            "client": client,
-            "tokens": context.current_tokens,
-            "authorization_server": metadata,
-            "resource": context.protected_resource_metadata,
-        }
-        secrets: dict[str, Any] = {
-            name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part is not None
-        }
-        if "client" in secrets and self._about["client_id"]:
-            secrets["client"].pop("client_secret", None)  # the configuration has it
-        secrets |= {"about": self._about, "issuer": client.issuer if client else None}
-        secrets["expires_at"] = context.token_expiry_time
-        try:
-            await self._vault.put(self._server, secrets)
-        except VaultError as exc:
-            self.unsaved = not isinstance(exc, Overtaken)  # what another member has kept is newer
-            raise
-        self.unsaved, self._known = False, secrets
+    def get_resource_url(self) -> str:
+        """Return the resource that tokens are for."""
+        return self.named_resource if isinstance(self.named_resource, str) else super().get_resource_url()
 
 
 @dataclass(slots=True)
@@ -207,7 +123,11 @@ class OAuth:
             self._provider = self._make_provider(memory)
         known = self._provider.context
         self._provider.context = _Context(**{field.name: getattr(known, field.name) for field in fields(known)})
+        self._provider.context.named_resource = True if config.oauth is None else config.oauth.resource
         memory.restore(self._provider.context)
+        self._choose_method()
+        self._registered = False
+        """Whether the client was registered by the flow that runs."""
 
     def _make_provider(self, memory: Memory) -> OAuthClientProvider:
         oauth = self._server.oauth or OAuthConfig()
@@ -223,10 +143,15 @@ class OAuth:
                 )
                 assertion = signing.create_assertion_provider()
                 return PrivateKeyJWTOAuthProvider(
-                    self._server.url, memory, oauth.client_id, assertion, issuer=oauth.issuer
+                    self._server.url, memory, oauth.client_id, assertion, scope=oauth.scope, issuer=oauth.issuer
                 )
             return ClientCredentialsOAuthProvider(
-                self._server.url, memory, oauth.client_id, _plain(oauth.client_secret) or "", issuer=oauth.issuer
+                self._server.url,
+                memory,
+                oauth.client_id,
+                _plain(oauth.client_secret) or "",
+                scope=oauth.scope,
+                issuer=oauth.issuer,
             )
         self._redirect_uri = _redirect_uri(oauth, memory.kept)
         provider = OAuthClientProvider(
@@ -256,22 +181,22 @@ class OAuth:
             async with self._turn:
                 with suppress(VaultError):  # it is good, though it would not outlast this hub
                     await self._memory.keep()
-        challenge: httpx2.Response | None = None
+        refused: httpx2.Response | None = None
         token: str | None = None  # the one that was sent last; another request may have renewed it since
         last = False
         for passes_left in range(PASSES - 1, -1, -1):
             if answer is None:
-                needed = challenge is not None or self._expired()
+                needed = refused is not None or self._expired()
                 if needed and self._turn.locked() and not self._waits(request):
                     last = True
                 elif needed:
-                    last = await self._gain(_Asking(request, hop, challenge, token, last=last))
+                    last = await self._gain(_Asking(request, hop, refused, token, last=last))
                 if (token := self._token()) is not None:
                     request.headers["Authorization"] = f"Bearer {token}"
                 answer = await hop(request)
             if last or not passes_left or request.method == "DELETE" or not demands(answer):
                 return answer
-            challenge, answer = await refusal(answer), None
+            refused, answer = await refusal(answer), None
         raise AssertionError("unreachable")
 
     async def _gain(self, asking: "_Asking") -> bool:
@@ -285,7 +210,7 @@ class OAuth:
                     await self._memory.follow()
                     if asking.challenge is not None and asking.challenge.status_code == 401:
                         self._expire(asking.token)
-                    return await self._run(asking)
+                    return await self._run_with_known_client(asking)
                 except NoReply as exc:
                     raise UpstreamError(exc.fault) from None
                 except VaultError as exc:
@@ -294,6 +219,20 @@ class OAuth:
                     self._failures += 1
                     self._failure = _failed(exc, asking.challenge)
                     raise self._failure from None
+
+    async def _run_with_known_client(self, asking: "_Asking") -> bool:
+        """Run the flow; once more with a new client if the authorization server has forgotten the one it had.
+
+        Servers forget clients that registered themselves: after a time, or with their database.
+        """
+        self._registered = False
+        client = self._provider.context.client_info
+        if client is not None and client.client_secret_expires_at and client.client_secret_expires_at <= time():
+            await self._forget_client()
+        try:
+            return await self._run(asking)
+        except _ClientForgotten:
+            return await self._run(asking)
 
     async def _run(self, asking: "_Asking") -> bool:
         request = httpx2.Request(
@@ -304,14 +243,78 @@ class OAuth:
             outgoing = await anext(flow)
             while True:
                 if outgoing is not request:
-                    reply = await reply_to(outgoing, asking.hop, self._server.url or "")
+                    reply = await self._reply(outgoing, asking)
                 elif last or asking.challenge is None or self._token() not in (None, asking.token):
                     return last
                 else:
-                    last, reply = True, asking.challenge
+                    last = True
+                    reply = challenge(asking.challenge, str(asking.request.url), self._scope)
                     if not self._asks(asking.request):
                         return last
                 outgoing = await flow.asend(reply)
+
+    async def _reply(self, outgoing: httpx2.Request, asking: "_Asking") -> httpx2.Response:
+        """Send a request of the flow and return its reply, after what follows from it for the hub's client."""
+        context, kind = self._provider.context, kind_of(outgoing)
+        known = context.oauth_metadata
+        expected = Expected(
+            issuer=context.auth_server_url,
+            scoped=self._is_scoped(asking.challenge),
+            methods=known.token_endpoint_auth_methods_supported if known is not None else None,
+        )
+        reply = await reply_to(outgoing, asking.hop, self._server.url or "", expected)
+        if kind is Kind.METADATA:
+            self._choose_method(reply)
+        elif kind is Kind.REGISTRATION:
+            self._check_registration(outgoing, reply)
+            self._registered = True
+        elif error_of(reply.document) in CLIENT_REFUSED and self._is_registered_client:
+            await self._forget_client()
+            if b"grant_type=refresh_token" not in await outgoing.aread():  # after that the SDK goes on by itself
+                raise _ClientForgotten(f"the authorization server has forgotten the hub: {error_of(reply.document)}")
+        return reply.response
+
+    @property
+    def _scope(self) -> str | None:
+        return self._server.oauth.scope if self._server.oauth is not None else None
+
+    def _is_scoped(self, refused: httpx2.Response | None) -> bool:
+        """Return whether the configuration, the challenge or the resource says which scopes to ask for."""
+        resource = self._provider.context.protected_resource_metadata
+        named = resource is not None and resource.scopes_supported is not None
+        return self._scope is not None or named or (refused is not None and _asks_for_scope(refused))
+
+    def _choose_method(self, reply: Reply | None = None) -> None:
+        """Have a configured secret sent in a way that the authorization server takes."""
+        oauth, context = self._server.oauth, self._provider.context
+        known = context.oauth_metadata.token_endpoint_auth_methods_supported if context.oauth_metadata else None
+        methods = reply.methods if reply is not None else known
+        if oauth is not None and oauth.client_secret is not None and context.client_info is not None and methods:
+            context.client_info.token_endpoint_auth_method = usable_method(methods)
+
+    def _check_registration(self, outgoing: httpx2.Request, reply: Reply) -> None:
+        """Raise OAuthFlowError for a registration that was refused by a server that offers none."""
+        metadata = self._provider.context.oauth_metadata
+        if reply.response.is_success or (metadata is not None and metadata.registration_endpoint is not None):
+            return
+        where = urlsplit(str(metadata.issuer)).netloc if metadata is not None else outgoing.url.host
+        raise OAuthFlowError(
+            f"{where} lets no client register itself: register one there by hand, with the redirect URI "
+            f"http://127.0.0.1:PORT{CALLBACK}, and set oauth.client_id and oauth.redirect_port"
+        )
+
+    @property
+    def _is_registered_client(self) -> bool:
+        """Whether the client is one that the hub registered by itself (RFC 7591), and can register again."""
+        oauth, client = self._server.oauth or OAuthConfig(), self._provider.context.client_info
+        return client is not None and oauth.client_id is None and client.client_id != oauth.client_metadata_url
+
+    async def _forget_client(self) -> None:
+        """Forget a client that the hub registered by itself, with its tokens. Raises VaultError."""
+        if self._is_registered_client:
+            self._provider.context.client_info = None
+            self._provider.context.clear_tokens()
+            await self._memory.keep()
 
     def _token(self) -> str | None:
         tokens = self._provider.context.current_tokens
@@ -340,32 +343,38 @@ class OAuth:
 
     async def _show(self, url: str) -> None:
         self._url = url
-        context, oauth = self._provider.context, self._server.oauth
-        client, metadata = context.client_info, context.oauth_metadata
-        if oauth is not None and oauth.client_secret is not None and client is not None and metadata is not None:
-            methods = metadata.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-            if "client_secret_basic" not in methods and "client_secret_post" in methods:
-                client.token_endpoint_auth_method = "client_secret_post"  # noqa: S105 - the name of a method
 
     async def _redirected(self) -> AuthorizationCodeResult:
         with self._patience.asking():
-            url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
+            try:
+                url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
+            except HubError:
+                # A person whom the server shows an error for an unknown client comes to no end. The next attempt
+                # registers a new one.
+                if not self._registered:
+                    await self._forget_client()
+                raise
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        if query.get("error") in CLIENT_REFUSED and self._is_registered_client:
+            await self._forget_client()
+            raise _ClientForgotten(f"the authorization server has forgotten the hub: {query['error']}")
         if "error" in query:
-            why = " ".join([query["error"], query.get("error_description", "")]).strip()
-            raise OAuthFlowError(f"the authorization server said no: {why[: faults.BODY_EXCERPT]}")
-        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
+            why = " ".join([query["error"], query.get("error_description", "")]).strip()[: faults.BODY_EXCERPT]
+            hint = "; it does not take `resource`: set oauth.resource" if query["error"] == "invalid_target" else ""
+            raise OAuthFlowError(f"the authorization server said no: {why}{hint}")
+        return AuthorizationCodeResult(
+            code=query.get("code", ""), state=query.get("state"), iss=self._issuer_of(query.get("iss"))
+        )
+
+    def _issuer_of(self, iss: str | None) -> str | None:
+        """Return the issuer of a redirect as the metadata spell it, if it is the same (RFC 9207, section 2.4)."""
+        metadata = self._provider.context.oauth_metadata
+        known = str(metadata.issuer) if metadata is not None else None
+        return known if iss is not None and known is not None and same_issuer(iss, known) else iss
 
 
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def _parsed(model: type[Model], kept: object) -> Model | None:
-    """Return what was kept, or None if this version of the SDK cannot read it."""
-    try:
-        return model.model_validate(kept)
-    except ValidationError:
-        return None
+def _asks_for_scope(refused: httpx2.Response) -> bool:
+    return extract_scope_from_www_auth(refused) is not None
 
 
 def _redirect_uri(oauth: OAuthConfig, kept: dict[str, Any]) -> str:
@@ -386,10 +395,10 @@ def _failed(exc: Exception, challenge: httpx2.Response | None) -> UpstreamError:
         why = exc.message
     elif isinstance(problem := exc.__cause__ or exc.__context__ or exc, ValidationError):
         why = f"the authorization server's reply does not fit: {problems(problem)}"
-    elif isinstance(exc, OAuthFlowError):
+    elif isinstance(exc, (OAuthFlowError, _ClientForgotten)):
         text = str(exc)
         code = _ERROR_CODE.search(text)
-        why = text.partition(": {")[0][: faults.BODY_EXCERPT] + (f" {code[1]}" if code else "")
+        why = _BODY.split(text, 1)[0][: faults.BODY_EXCERPT] + (f" {code[1]}" if code else "")
     else:
         why = f"{type(exc).__name__}"
     if challenge is None:

@@ -1,6 +1,8 @@
 """The requests of an OAuth flow and their replies, between the SDK's form and the hub's HTTP client."""
 
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -11,11 +13,11 @@ from yarl import URL
 
 from hubbubd.config.network import is_loopback
 from hubbubd.errors import Fault, UpstreamError
-from hubbubd.payload import loads
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import weight
 from hubbubd.upstream.http.body import TooLarge
 from hubbubd.upstream.http.client import AUTOMATIC, KEEPS_METHOD, Answer, Hop, HttpFailure, Request
+from hubbubd.upstream.http.oauth_documents import Expected, content_of, kind_of, parse, repair, status_of
 
 REPLY_LIMIT_S: Final = 30.0
 """Seconds to wait for a part of an authorization server's reply."""
@@ -41,7 +43,24 @@ class NoReply(Exception):
         self.fault = fault
 
 
-async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str) -> httpx2.Response:
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply to a request of a flow: its document, None if it has none, and the whole as the SDK takes it."""
+
+    document: Any
+    response: httpx2.Response
+
+    @property
+    def methods(self) -> list[str] | None:
+        """How clients may authenticate, as the metadata of an authorization server say."""
+        document: Any = self.document
+        if not isinstance(document, dict):
+            return None
+        methods = cast("dict[str, Any]", document).get("token_endpoint_auth_methods_supported")
+        return [str(each) for each in cast("list[Any]", methods)] if isinstance(methods, list) else None
+
+
+async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: Expected) -> Reply:
     """Send a request of a flow, whose target the server chose (SSRF). Raises OAuthFlowError, NoReply."""
     url = URL(str(outgoing.url), encoded=True)
     own = urlsplit(server_url).hostname or ""
@@ -50,17 +69,15 @@ async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str) -> httpx
     if url.scheme != "https" and not near:
         raise OAuthFlowError(f"{url.with_query(None)} is not https")
     headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE)
-    headers.update(AUTOMATIC)
+    headers.update(AUTOMATIC | {"Accept": "application/json"})  # unasked, GitHub answers form-encoded
     try:
         answer = await hop(Request(outgoing.method, url, headers, await outgoing.aread() or None, read_s=REPLY_LIMIT_S))
-        reply = await _reply(answer, outgoing)
+        return await _reply(answer, outgoing, expected)
     except HttpFailure as exc:
         note = f"{url.host} could not be asked: {exc.fault.message}"
         raise NoReply(faults.fault("AUTHENTICATION_FAILED", note, retryable=True)) from None
     except UpstreamError as exc:
         raise NoReply(exc.fault) from None
-    await require_short(reply)
-    return reply
 
 
 def demands(answer: Answer) -> bool:
@@ -77,7 +94,7 @@ async def refusal(answer: Answer) -> httpx2.Response:
     return httpx2.Response(answer.status, headers=_headers(answer), content=begun)
 
 
-async def _reply(answer: Answer, asked: httpx2.Request) -> httpx2.Response:
+async def _reply(answer: Answer, outgoing: httpx2.Request, expected: Expected) -> Reply:
     """Return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
     try:
         if answer.compressed:
@@ -87,24 +104,27 @@ async def _reply(answer: Answer, asked: httpx2.Request) -> httpx2.Response:
         raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
     finally:
         answer.close()
-    reply = httpx2.Response(answer.status, headers=_headers(answer), content=content, request=asked)
-    if reply.has_redirect_location and (asked.method == "GET" or reply.status_code in KEEPS_METHOD):
+    kind, status, document = kind_of(outgoing), answer.status, None
+    with suppress(ValueError):  # no document, such as an error page
+        document = parse(content, kind)
+    if document is not None:
+        require_short(document)
+        document = repair(document, kind, expected)
+        status, content = status_of(document, kind, status), content_of(document)
+    response = httpx2.Response(status, headers=_headers(answer), content=content, request=outgoing)
+    if response.has_redirect_location and (outgoing.method == "GET" or response.status_code in KEEPS_METHOD):
         # The SDK decides whether it is followed; then it passes `reply_to`, too.
-        headers = {name: value for name, value in asked.headers.items() if name not in _OF_THE_WIRE}
-        target = asked.url.join(reply.headers["location"])
-        reply.next_request = httpx2.Request(asked.method, target, headers=headers, content=asked.content)
-    return reply
+        headers = {name: value for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE}
+        target = outgoing.url.join(response.headers["location"])
+        response.next_request = httpx2.Request(outgoing.method, target, headers=headers, content=outgoing.content)
+    return Reply(document, response)
 
 
 def _headers(answer: Answer) -> list[tuple[str, str]]:
     return [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE]
 
 
-async def require_short(reply: httpx2.Response) -> None:
+def require_short(document: Any) -> None:
     """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
-    try:
-        document = loads(await reply.aread())
-    except ValueError:
-        return  # not JSON, such as an error page
     if weight(document, REPLY_VALUES) >= REPLY_VALUES:
         raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")
