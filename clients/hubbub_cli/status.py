@@ -11,7 +11,7 @@ from hubbub_cli.session import Settings, run, settings_of
 from hubbub_client.legible import clean
 from hubbub_client.records import Server, StateCount
 from hubbub_frontend.explained import more_about
-from hubbub_frontend.wording import in_queue, place, relative, size
+from hubbub_frontend.wording import duration, in_queue, place, relative, size
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -146,6 +146,12 @@ def _troubles(it: "HubStatus", settings: Settings) -> "Iterator[RenderableType]"
 
     if it.store_problem:
         yield Text(f"The store cannot be written: {it.store_problem}", style=BAD)
+    if it.doubted_ms:
+        yield Text(
+            f"The clock is {duration(it.doubted_ms / 1000)} ahead of what was recorded last. Nobody confirms it, so it "
+            f"ages nothing. If the hub did not run for so long: {settings.command('store', 'trust-clock')}",
+            style=POOR,
+        )
     if it.config and it.config.problem:
         yield Text(f"The configuration is not taken over: {it.config.problem}", style=BAD)
     if it.config and it.config.needs_restart:

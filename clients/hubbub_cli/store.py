@@ -12,7 +12,7 @@ from hubbub_cli.params import example
 from hubbub_cli.session import in_loop, run, settings_of
 from hubbub_cli.usage import Failed
 from hubbub_client.records import StoreStatus
-from hubbub_frontend.wording import size
+from hubbub_frontend.wording import duration, size
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -48,6 +48,26 @@ def compact(context: typer.Context) -> None:
             print_counts(
                 (name, before if before == after else f"{before} -> {after}") for (name, before), (_, after) in rows
             )
+
+    run(context, work)
+
+
+@app.command(name="trust-clock", epilog=example("store trust-clock"))
+def trust_clock(context: typer.Context) -> None:
+    """Say that the hub's clock is right: the time by which it is ahead of what was recorded last has passed.
+
+    Until then that time ages nothing, as the clock may be wrong. What is too old by it goes with the next round of
+    retention, or now with `store compact`.
+    """
+
+    async def work(hub: "Hub") -> None:
+        trusted_s = await hub.store.trust_clock()
+        if settings_of(context).json:
+            print_json({"trusted_ms": round(trusted_s * 1000)})
+        elif trusted_s:
+            say(f"{duration(trusted_s)} count now; hubbub store compact deletes at once what is too old")
+        else:
+            say("nothing was doubted")
 
     run(context, work)
 

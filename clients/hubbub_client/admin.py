@@ -91,6 +91,7 @@ class HubStatus(Record):
     oldest_open_at: datetime | None
     config: ConfigStatus | None
     telemetry: TelemetryStatus | None
+    doubted_ms: int | None
 
 
 # Registered here, so that the converter finds the record of each message.

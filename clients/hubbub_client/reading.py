@@ -31,6 +31,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "FleetMember": {"silent": "silent_ms"},
     "GetFleetResponse": {"clock_offset": "clock_offset_ms"},
     "GetStatusResponse": {
+        "doubted_time": "doubted_ms",
         "open_pending_requests": "open_requests",
         "pending_requests": "requests",
         "read_at": "now",

@@ -1,4 +1,4 @@
-"""`hub.store`: size, compaction and backup of the hub's store."""
+"""`hub.store`: size, compaction and backup of the hub's store, and the ages of what it has."""
 
 import contextlib
 import hashlib
@@ -43,6 +43,11 @@ class Store:
         """Delete now what exceeds the history limits, free the space, and return the result."""
         answer = await self._link.call(lambda hub: hub.admin.CompactStore, admin_pb2.CompactStoreRequest())
         return read(Compaction, answer.compaction)
+
+    async def trust_clock(self) -> float:
+        """Say that the hub's clock is right and that doubted time has passed; return its seconds."""
+        answer = await self._link.call(lambda hub: hub.admin.TrustClock, admin_pb2.TrustClockRequest())
+        return answer.trusted_time.ToMicroseconds() / 1e6
 
     async def backup(self, path: str | Path, *, replace: bool = False, on_copied: OnCopied | None = None) -> Backup:
         """Write a copy of the store to a file on this machine that only its owner can read.

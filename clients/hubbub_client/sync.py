@@ -216,6 +216,7 @@ class SyncStore(Facade[Store]):
 
     stats = blocking(Store.stats)
     compact = blocking(Store.compact)
+    trust_clock = blocking(Store.trust_clock)
     backup = blocking(Store.backup)
 
 

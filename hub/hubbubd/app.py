@@ -209,7 +209,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
                 connector := _connector(settings, vault, around, permit),
                 {server.name: server for server in settings.servers},
                 hub_settings,
-                clock=around.clock,
+                clock=joining.clock() if joining is not None else around.clock,
                 tracer=around.tracer,
                 meter=around.meter,
                 files=settings.files,

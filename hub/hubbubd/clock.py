@@ -1,7 +1,10 @@
 """The hub's two clocks: wall-clock time for timestamps, and the loop's monotonic clock for waiting."""
 
+import asyncio
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import anyio
 import structlog
@@ -17,6 +20,8 @@ log = structlog.get_logger(__name__)
 
 def suspended() -> float:
     """Return the seconds the computer has been suspended, where the system tells; only differences are meaningful."""
+    if sys.platform == "darwin":  # clock_gettime(3) there: CLOCK_MONOTONIC goes on during a sleep
+        return time.clock_gettime(time.CLOCK_MONOTONIC) - time.clock_gettime(time.CLOCK_UPTIME_RAW)
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return 0.0 if boot is None else time.clock_gettime(boot) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
@@ -29,11 +34,40 @@ def elapsed() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+STA_UNSYNC = 0x40
+STATUS_AT = 10
+TIMEX_WORDS = 32
+"""`struct timex` of adjtimex(2), in words of the size of a C int: status is the eleventh where a long has 8 bytes."""
+
+
+def synchronised() -> bool:
+    """Return whether a time service keeps this machine's clock right, says its kernel; False where it cannot say.
+
+    The kernel takes that back when the clock is set by hand, and hours after it last heard of the service: STA_UNSYNC.
+    """
+    import ctypes  # lazy: looked at after the start
+
+    if sys.platform != "linux" or ctypes.sizeof(ctypes.c_long) != 8:
+        return False
+    timex = (ctypes.c_int * (2 * TIMEX_WORDS))()  # all zero: it is read, and nothing is adjusted
+    try:
+        state = ctypes.CDLL(None).adjtimex(timex)
+    except (AttributeError, OSError):
+        return False
+    return state >= 0 and not timex[STATUS_AT] & STA_UNSYNC
+
+
+def system_time() -> float:
+    """Return this machine's time in seconds since the epoch, right or wrong."""
+    return time.time()
+
+
 class Clock:
     """Seconds since the epoch, counted by the loop's monotonic clock and corrected when the system's clock is stepped.
 
     Deadlines are stored as absolute times but awaited on the loop's clock, so whoever waits must `follow` jumps. With
-    an `epoch` the system's clock is ignored, for a virtual loop in tests; `wall` and `slept` stand in for it.
+    an `epoch` the system's clock is ignored, for a virtual loop in tests; `wall`, `slept` and `vouched` stand in
+    for it.
     """
 
     def __init__(
@@ -43,7 +77,10 @@ class Clock:
         *,
         wall: Callable[[], float] | None = None,
         slept: Callable[[], float] = suspended,
+        vouched: Callable[[], bool] | None = None,
     ) -> None:
+        self.vouched = vouched or (synchronised if epoch is None and wall is None else lambda: False)
+        """Whether a time service says that the wall-clock time is right."""
         self.steady = monotonic
         """Monotonic seconds; they stop while the computer is suspended."""
         self._wall = wall or (time.time if epoch is None else None)
@@ -60,7 +97,13 @@ class Clock:
         if self._wall is not None and abs(off := self._wall() - now) >= STEP_S:
             self._offset += off
             now += off
+            with suppress(RuntimeError):  # outside the loop nobody follows
+                asyncio.get_running_loop().call_soon(self.look)
         return now
+
+    def elapsed(self) -> float:
+        """Return seconds that never leap, whatever the system's clock does; they count while the computer sleeps."""
+        return self.steady() + self._slept()
 
     def follow(self, moved: Callable[[float], object]) -> None:
         """Call `moved` after each jump of the time, with the seconds by which the system's clock was set.

@@ -1,5 +1,6 @@
 """A hub in a fleet: its place among the members, and its port for them. Imported only with `[fleet]`."""
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -55,10 +56,16 @@ class Joining:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.fleet.beat)
             try:
+                await self.fleet.heard()
                 yield
             finally:
                 tasks.cancel_scope.cancel()
                 await self.port.close()  # most often it is by now; but a start may fail before it is served
+
+    def clock(self) -> Clock:
+        """Return a clock of the time that all members share, the database's."""
+        time = self.fleet.time
+        return Clock(asyncio.get_running_loop().time, wall=time.now, vouched=time.vouched)
 
     @asynccontextmanager
     async def vault(self, store: StoreSettings) -> AsyncGenerator[PostgresVault]:

@@ -46,6 +46,18 @@ class Member:
         return self.standing is Standing.LIVE and not self.overdue
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The database's clock as read by a member: `at` is its time in seconds since the epoch.
+
+    It was read between `sent` and `came`, by `clock.elapsed` of the member's machine.
+    """
+
+    at: float
+    sent: float
+    came: float
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The `version` of the store's tables, and the one that a hub must know to open them.

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "AdminService.ListAuditEntries": ("audit", "list"),
     "AdminService.GetStoreStats": ("store", "stats"),
     "AdminService.CompactStore": ("store", "compact"),
+    "AdminService.TrustClock": ("store", "trust-clock"),
     "AdminService.BackupStore": ("store", "backup", "COPY"),
     "AdminService.ReloadConfig": ("reload",),
     "CallService.StartCall": ("call", "demo", "order_lunch", "--detach"),

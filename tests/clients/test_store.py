@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import hubbub_client
-from hubbub.v1 import admin_pb2, common_pb2
+from hubbub.v1 import admin_pb2, common_pb2, server_pb2
 from hubbub_client import AlreadyExists, Unavailable
 
 CHUNKS = (b"one", b"two", b"three")
@@ -154,3 +154,14 @@ async def test_the_numbers_of_a_store_are_shown_to_people_with_units(hub: Any, h
     assert "size           3.0 MiB -> 2.0 MiB" in shown
     assert "size           2.0 MiB\n" in (await hubbub("store", "stats", json=False)).out
     assert (await hubbub("store", "stats")).lines[0]["size_bytes"] == 2 << 20
+
+
+async def test_a_person_who_confirms_the_clock_hears_what_counts_now(hub: Any, hubbub: Any) -> None:
+    doubted = 3 * 86_400
+    hub.replies["GetStatus"] = lambda _: admin_pb2.GetStatusResponse(doubted_time={"seconds": doubted})
+    hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
+    assert "store trust-clock" in " ".join((await hubbub("status", json=False)).out.split())
+    hub.replies["TrustClock"] = lambda _: admin_pb2.TrustClockResponse(trusted_time={"seconds": doubted})
+    assert (await hubbub("store", "trust-clock")).lines == [{"trusted_ms": doubted * 1000}]
+    hub.replies["TrustClock"] = lambda _: admin_pb2.TrustClockResponse()
+    assert "nothing was doubted" in (await hubbub("store", "trust-clock", json=False)).out

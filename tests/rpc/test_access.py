@@ -131,6 +131,7 @@ OF_THE_HUB: list[tuple[str, Message, set[Role]]] = [
     ("GetStatus", admin_pb2.GetStatusRequest(), {V, R, OP, A}),
     ("GetStoreStats", admin_pb2.GetStoreStatsRequest(), {A}),
     ("CompactStore", admin_pb2.CompactStoreRequest(), {A}),
+    ("TrustClock", admin_pb2.TrustClockRequest(), {A}),
     ("BackupStore", admin_pb2.BackupStoreRequest(), {A}),
     ("ReloadConfig", admin_pb2.ReloadConfigRequest(), {A}),
     ("CheckHub", admin_pb2.CheckHubRequest(), {A}),

@@ -9,9 +9,11 @@ from typing import Any
 
 import anyio
 
+from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
-from hubbubd.members import Expulsion, Member, Schema, Standing
+from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
 from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.fleet_time import FleetTime
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import Guard, StoreUnavailable, Write
@@ -20,7 +22,7 @@ from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
 
 from . import foreign
-from .conftest import World
+from .conftest import EPOCH, World
 from .peer import Peers
 
 TTL_S = 6.0
@@ -54,6 +56,13 @@ class Database:
 
     slow_s: float = 0.0
     """How long a beat takes."""
+
+    set_s: float = 0.0
+    """By how much its clock was set."""
+
+    def time(self) -> float:
+        """What its clock says."""
+        return EPOCH + now() + self.set_s
 
     async def slow(self) -> None:
         if self.slow_s:
@@ -121,7 +130,7 @@ class Place:
         self._rows = store.database.rows
         self.name, self.life = store.name_of_member, store.life
 
-    async def beat(self, position: int, for_s: float) -> float:
+    async def beat(self, position: int, for_s: float) -> Reading:
         await self._store.database.slow()
         self._store.reach()
         row = self._rows[self.name]
@@ -129,7 +138,7 @@ class Place:
             row.steady_since = now()
         row.beat_at, row.expires_at = now(), now() + for_s
         row.member = replace(row.member, position=position)
-        return 0.0
+        return Reading(at=self._store.database.time(), sent=now(), came=now())
 
     async def members(self) -> list[Member]:
         self._store.reach()
@@ -215,6 +224,8 @@ class Members:
         self.settings: dict[str, Any] = {}
         self.meters: dict[str, Meter] = {}
         self.losses: dict[str, list[HistoryLost]] = {}
+        self.wrong_s: dict[str, float] = {}
+        """By how much the clocks of members' machines are wrong."""
         self._tasks = tasks
 
     async def start(self, name: str, *servers: ServerConfig) -> Running:
@@ -233,19 +244,23 @@ class Members:
             rebalance=self.settings.get("rebalance", False),
             losses=self.losses.setdefault(name, []),
             now=now,
+            time=FleetTime(now, lambda: EPOCH + now() + self.wrong_s.get(name, 0.0), lambda: False),
         )
+        clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
         hub = self.settings.get("hub", {})
         fleet.answers = self.answers
-        world = World(store, self.peers, settings=hub, fleet=fleet, meter=self.meters.get(name, OFF))
+        world = World(store, self.peers, settings=hub, fleet=fleet, clock=clock, meter=self.meters.get(name, OFF))
         with suppress(Exception):
-            async with world.hub(*servers) as hub:
-                running = self.running[name] = Running(name, hub, store, self)
-                started.append(running)
-                async with anyio.create_task_group() as waiting:
-                    waiting.start_soon(fleet.beat)
+            async with anyio.create_task_group() as beating:
+                beating.start_soon(fleet.beat)
+                await fleet.time.heard.wait()
+                async with world.hub(*servers) as hub, anyio.create_task_group() as waiting:
+                    running = self.running[name] = Running(name, hub, store, self)
+                    started.append(running)
                     waiting.start_soon(self._until_lost, fleet, running)
                     await running.ended.wait()
                     waiting.cancel_scope.cancel()
+                beating.cancel_scope.cancel()
         if name in self.running and self.running[name].store is store:
             del self.running[name]
 

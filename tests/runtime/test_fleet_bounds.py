@@ -7,6 +7,7 @@ import pytest
 
 from hubbubd.core.catalog import Kind
 from hubbubd.core.filters import CallFilter, CatalogFilter
+from hubbubd.members import Reading
 from hubbubd.runtime.ownership import UPKEEP, Sole
 
 from .conftest import World, server, settle, spec, until
@@ -84,10 +85,10 @@ async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its
 ) -> None:
     at_once = Place.beat
 
-    async def slowly(place: Place, position: int, for_s: float) -> float:
-        ahead_s = await at_once(place, position, for_s)
+    async def slowly(place: Place, position: int, for_s: float) -> Reading:
+        reading = await at_once(place, position, for_s)
         await anyio.sleep(1)  # the answer is on its way
-        return ahead_s
+        return reading
 
     monkeypatch.setattr(Place, "beat", slowly)
     one = await fleet.start("a")

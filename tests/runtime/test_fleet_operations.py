@@ -333,7 +333,7 @@ async def test_what_an_operator_should_look_at_is_found(
     await of(fleet, "a", "b")
     await settle(2)
     one = fleet.running["a"]
-    one.fleet.ahead_s, fleet.database.standbys = ahead_s, standbys
+    fleet.wrong_s["a"], fleet.database.standbys = -ahead_s, standbys
     assert {each.about: each.message for each in await findings(one) if each.severity is not Severity.OK} == expected
 
 

@@ -2,7 +2,6 @@
 
 import ast
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -18,22 +17,9 @@ from hubbubd.runtime.hub import Hub
 
 from .conftest import EPOCH, FORM, World, question, server, spec, until
 from .peer import REFUSED, never
+from .system import System
 
 HOUR_S, DAY_S, YEAR_S = 3600.0, 86400.0, 365 * 86400.0
-
-
-@dataclass
-class System:
-    """The system's clock and sleep, beside the loop's own time."""
-
-    epoch: float = EPOCH
-    slept: float = 0.0
-
-    def wall(self) -> float:
-        return self.epoch + self.slept + asyncio.get_running_loop().time()
-
-    def clock(self) -> Clock:
-        return Clock(asyncio.get_running_loop().time, wall=self.wall, slept=lambda: self.slept)
 
 
 @pytest.fixture
@@ -208,19 +194,7 @@ async def test_what_was_stamped_by_a_clock_that_was_ahead_does_not_keep_later_re
         assert history(hub) == 2
 
 
-async def test_what_is_too_old_after_a_long_time_without_a_hub_goes_an_hour_later(world: World, system: System) -> None:
-    world.settings = {"call_history_age_s": DAY_S}
-    async with world.hub(server()) as hub:
-        await hub.calls.call(spec(), "me")
-    system.epoch += YEAR_S
-    world.clock = system.clock()
-    async with world.hub(server()) as hub:
-        await anyio.sleep(2 * HOUR_S)
-        assert history(hub) == 0
-
-
 ALLOWED = {
-    "store/postgres_members.py": {"time.time"},  # how far it is from the database's
     "clock.py": {"time.time", "time.clock_gettime"},
     "downstream/instrumentation.py": {"time.perf_counter"},  # how long something took
     "garbage.py": {"time.perf_counter"},

@@ -6,7 +6,7 @@ from pathlib import Path
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
-from hubbubd.runtime.oversight import Audit, Retention
+from hubbubd.runtime.oversight import Ages, Audit, Retention
 from hubbubd.runtime.ownership import Sole
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
@@ -49,7 +49,7 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
         calls=tables.calls,
         requests=tables.requests,
         tasks=tables.tasks,
-        upkeep=tables.upkeep,
+        ages=Ages(ledger, tables.upkeep, clock, Sole()),
         audit=Audit(ledger, tables.audit, clock, settings),
         ownership=Sole(),
     )

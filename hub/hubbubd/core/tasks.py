@@ -224,6 +224,15 @@ def expires_at(task: Task) -> float | None:
     return max(by_ttl, task.last_updated_at + GRACE_S) if task.status.ended else by_ttl
 
 
+def prolonged(task: Task, by_s: float) -> Task:
+    """Return the task with a longer ttl, if it has one."""
+    return (
+        task
+        if task.ttl_ms is None
+        else replace(task, ttl_ms=bounds.whole(task.ttl_ms + by_s * 1000, high=bounds.LONGEST_MS))
+    )
+
+
 def on_the_wire(task: Task) -> dict[str, Any]:
     """Return the MCP Task object. `ttl` is always present, null included."""
     wire: dict[str, Any] = {

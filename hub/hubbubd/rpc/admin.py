@@ -82,6 +82,7 @@ class AdminService:
             ],
             oldest_open_at=convert.timestamp(min(r.created_at for r in waiting)) if waiting else None,
             config=_config(hub.configuration),
+            doubted_time=convert.duration(hub.ages.doubted_s) if hub.ages.doubted_s else None,
             telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
         )
 
@@ -183,6 +184,10 @@ class AdminService:
             scope=EVERYTHING,
         )
         return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
+
+    async def trust_clock(self, _request: pb.TrustClockRequest) -> pb.TrustClockResponse:
+        """Let time count that was doubted."""
+        return pb.TrustClockResponse(trusted_time=convert.duration(await self._hub.ages.trust()))
 
     async def _copy(self) -> BinaryIO:
         try:

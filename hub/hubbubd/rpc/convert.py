@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbubd import payload
+from hubbubd import bounds, payload
 from hubbubd.config.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
 from hubbubd.core.audit import AuditEntry, AuditKind
@@ -75,6 +75,13 @@ def timestamp(at: float | None) -> Timestamp | None:
     stamp = Timestamp()
     stamp.FromMicroseconds(round(at * 1_000_000))
     return stamp
+
+
+def duration(seconds: float) -> Duration:
+    """Return seconds as a Duration, bounded as one is."""
+    found = Duration()
+    found.FromMicroseconds(round(min(max(seconds, -bounds.LONGEST_S), bounds.LONGEST_S) * 1_000_000))
+    return found
 
 
 def millis(value: int | None) -> Duration | None:

@@ -2,20 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from google.protobuf.duration_pb2 import Duration
-
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
 from hubbubd.members import Member, Standing
-from hubbubd.rpc import requests
+from hubbubd.rpc import convert, requests
 from hubbubd.runtime.hub import Hub
 
 if TYPE_CHECKING:
     from hubbubd.runtime.fleet import Fleet
     from hubbubd.runtime.fleet_operations import Operations
-
-MOST_S = 1e9
-"""The longest time that is told, in seconds."""
 
 _STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in Standing}
 
@@ -34,11 +29,11 @@ class FleetAdminService:
         return pb.GetFleetResponse(
             members=[_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
             unowned=[
-                pb.UnownedServer(server=each.server, why=each.why, since=_duration(each.since_s))
+                pb.UnownedServer(server=each.server, why=each.why, since=convert.duration(each.since_s))
                 for each in operations.unowned()
             ],
             member=fleet.me,
-            clock_offset=_duration(fleet.ahead_s),
+            clock_offset=convert.duration(fleet.time.ahead_s),
             revision=revision,
             schema=schema.version,
             required_schema=schema.required,
@@ -98,13 +93,7 @@ def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember
         forward=member.forward,
         position=member.position,
         lag=max(revision - member.position, 0),
-        silent=_duration(member.silent_s),
+        silent=convert.duration(member.silent_s),
         overdue=member.overdue and member.standing is not Standing.GONE,
         schema=member.schema,
     )
-
-
-def _duration(seconds: float) -> Duration:
-    found = Duration()
-    found.FromMicroseconds(round(min(seconds, MOST_S) * 1_000_000))
-    return found

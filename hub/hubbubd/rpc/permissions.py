@@ -102,6 +102,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "CheckHub": _INSPECT_HUB,
         "GetSelf": Rule(Reach.KNOWN),
         "ListAuditEntries": _INSPECT_HUB,
+        "TrustClock": _CHANGE_HUB,
     },
     "hubbub.v1.CallService": {
         "CallMethod": _at_owner(_CALL),

@@ -1,4 +1,7 @@
-"""Timers for absolute times and delays, by kind and name, on the event loop; they follow jumps of the clock."""
+"""Timers for absolute times and delays, by kind and name, on the event loop.
+
+A set clock moves them along: what is to wait an hour waits an hour. Only a sleep of the computer uses that up.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -41,7 +44,7 @@ class Due(StrEnum):
 
 @dataclass(slots=True)
 class _Alarm:
-    """A set alarm. `at` is seconds since the epoch; None for a delay, which a jump of the clock does not move."""
+    """A set alarm. `at` is seconds since the epoch; None for a delay."""
 
     timer: asyncio.TimerHandle
     at: float | None
@@ -56,7 +59,7 @@ class Alarms:
         self._tasks = tasks
         self._timers: dict[tuple[Due, str], _Alarm] = {}
         self._closed = False
-        clock.follow(lambda _: self._set_anew())
+        clock.follow(self._move)
 
     def set(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         """Run `action` at `at` (seconds since the epoch); None clears the alarm."""
@@ -86,11 +89,11 @@ class Alarms:
             timer = asyncio.get_running_loop().call_later(wait_s, self._ring, kind, name, at, action)
             self._timers[kind, name] = _Alarm(timer, at, action)
 
-    def _set_anew(self) -> None:
-        """Reschedule the alarms with absolute times after the clock has jumped."""
+    def _move(self, set_by_s: float) -> None:
+        """Let what waits for a time wait as long as before after the clock was set. A sleep of the computer counts."""
         for (kind, name), alarm in list(self._timers.items()):
             if alarm.at is not None:
-                self.set(kind, name, alarm.at, alarm.action)
+                self.set(kind, name, alarm.at + set_by_s, alarm.action)
 
     def _ring(self, kind: Due, name: str, at: float | None, action: Action) -> None:
         del self._timers[kind, name]

@@ -77,7 +77,7 @@ async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
         await _writable(hub.store),
         *records(hub.defects()),
         *noted(hub.servers.all()),
-        _clock(hub.clock.set_by_s),
+        _clock(hub.clock.set_by_s, hub.ages.doubted_s),
         *await to_thread.run_sync(_directory, settings.data_dir),
         *await _fleet(hub),
         *await common(settings, away, environ),
@@ -126,7 +126,14 @@ def _configuration(state: ConfigState) -> Finding:
     return Finding("configuration", Severity.OK, files or "no files")
 
 
-def _clock(set_by_s: float) -> Finding:
+def _clock(set_by_s: float, doubted_s: float) -> Finding:
+    if doubted_s:
+        return Finding(
+            "clock",
+            Severity.WARN,
+            f"it is {doubted_s / 3600:.0f} h ahead of what was recorded last; nobody confirms that, so it ages nothing",
+            "if the hub did not run for so long: hubbub store trust-clock; else set the clock, best by a time service",
+        )
     if not set_by_s:
         return Finding("clock", Severity.OK, "not set since the hub started")
     return Finding(

@@ -23,6 +23,7 @@ from hubbubd.runtime.fleet_life import Life
 from hubbubd.runtime.fleet_measures import FleetMeasures, Lag
 from hubbubd.runtime.fleet_moves import HandedOn, Moves
 from hubbubd.runtime.fleet_taking import Taken
+from hubbubd.runtime.fleet_time import FleetTime
 from hubbubd.runtime.ownership import UPKEEP, Candidates, Hands, Owner
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.store import Conflict, StoreUnavailable
@@ -73,14 +74,14 @@ class Fleet:
         rebalance: bool,
         losses: list[HistoryLost] | None = None,
         now: Callable[[], float] = elapsed,
+        time: FleetTime | None = None,
     ) -> None:
         """Begin a life. `losses` are those of former lives; it notes them, and adds its own."""
         self.me = membership.name
         self._life = Life(self.me, [] if losses is None else losses)
         self.lost = self._life.over
         """Set once this member is found to be gone."""
-        self.ahead_s = 0.0
-        """Seconds by which the database's clock is ahead of this machine's."""
+        self.time = time or FleetTime()
         self.answers: Callable[[Owner], Awaitable[bool]] = _unasked
         """Whether a member answers, at the port for members."""
         self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _kept_nowhere
@@ -141,6 +142,11 @@ class Fleet:
         me = self._members.get(self.me)
         is_live = me is not None and me.life == self.membership.life and me.standing is Standing.LIVE
         return is_live and not self._ending and self.may_act() and self.feed.hears()
+
+    async def heard(self) -> None:
+        """Return once the database's time is known, or this life is over."""
+        while not self.time.heard.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
+            await anyio.sleep(HELD_S)
 
     async def permit(self) -> None:
         """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
@@ -303,7 +309,7 @@ class Fleet:
 
     async def _beaten(self) -> None:
         for_s = self.membership.lease_ttl_s
-        self.ahead_s = await self.membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S))
+        self.time.hear(await self.membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S)))
         self.feed.look()
 
     async def _scan(self) -> None:

@@ -130,7 +130,7 @@ def _feed(fleet: Fleet) -> Finding:
 
 
 def _clock(fleet: Fleet) -> Finding:
-    about, off_s = "clock of the fleet", fleet.ahead_s
+    about, off_s = "clock of the fleet", fleet.time.ahead_s
     if abs(off_s) <= CLOCKS_S:
         return Finding(about, Severity.OK, f"differs from the database's by {abs(off_s):.2f} s")
     how = "behind" if off_s > 0 else "ahead of"

@@ -8,6 +8,7 @@ import structlog
 
 from hubbubd.core.server import NOBODY, Lease
 from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet_time import FleetTime
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import Meter, Reading
@@ -73,7 +74,7 @@ class Measured(Protocol):
     """A member of a fleet, as `runtime.fleet.Fleet` describes it."""
 
     me: str
-    ahead_s: float
+    time: FleetTime
     feed: Lag
 
     def members(self) -> list[Member]: ...
@@ -98,7 +99,7 @@ class FleetMeasures:
         meter.observe(metrics.FLEET_UNOWNED, lambda: _one(fleet.free_count()))
         meter.observe(metrics.FLEET_LEASE, lambda: _one(max(fleet.remaining_s(), 0.0)))
         meter.observe(metrics.FLEET_LAG, lambda: _one(fleet.feed.revisions()))
-        meter.observe(metrics.FLEET_CLOCK, lambda: _one(fleet.ahead_s))
+        meter.observe(metrics.FLEET_CLOCK, lambda: _one(fleet.time.ahead_s))
 
     def taken(self, server: str, before: Lease | None, free_s: float) -> None:
         """A server has become this member's. `before` is its lease when it was free, `free_s` how long it was."""

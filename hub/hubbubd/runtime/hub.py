@@ -94,6 +94,7 @@ class Hub:
         self.subscriptions = subscriptions
         self.log_levels = log_levels
         self.catalog = catalog
+        self.ages = retention.ages
         self.retention = retention
         self.tokens = tokens
         self.audit = audit
@@ -311,8 +312,10 @@ class Hub:
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
         self.tokens.recover()
-        self.retention.recover()
+        moved_s = self.retention.recover()
         self.inbox.recover()
+        self.inbox.deadlines.postpone(moved_s)
+        self.tasks.postpone(moved_s)
         background.start_soon(self._ledger.run)
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
@@ -356,6 +359,7 @@ class Hub:
             await self.servers.close()
         self._alarms.close()
         self.inbox.keep_shown()
+        self.ages.close()
         await self._ledger.flush()
         self._stop_listening()
         if self.fleet is not None:

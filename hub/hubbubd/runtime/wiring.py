@@ -23,7 +23,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
-from hubbubd.runtime.oversight import Audit, Quotas, Retention
+from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention
 from hubbubd.runtime.ownership import Ownership, changing
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
@@ -83,7 +83,7 @@ def retention_of(ground: Ground, audit: Audit) -> Retention:
         calls=tables.calls,
         requests=tables.requests,
         tasks=tables.tasks,
-        upkeep=tables.upkeep,
+        ages=Ages(ground.ledger, tables.upkeep, ground.clock, ground.ownership),
         audit=audit,
         ownership=ground.ownership,
     )
@@ -175,6 +175,7 @@ def inbox_of(ground: Ground, quotas: Quotas, config: Callable[[str], ServerConfi
         max_open_per_server=ground.settings.open_requests_per_server,
         max_open_bytes=max_open_bytes,
         claims=quotas.claims,
+        ownership=ground.ownership,
     )
 
 
@@ -244,6 +245,7 @@ def tasks_of(ground: Ground, inbox: Inbox, client_tasks: ClientTasks, notify: No
         notify=notify,
         cancel_client=client_tasks.cancel,
         max_per_server=ground.settings.receiver_tasks_per_server,
+        ownership=ground.ownership,
     )
 
 

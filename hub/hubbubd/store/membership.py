@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from hubbubd.members import Expulsion, Member, Schema, Standing
+from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
 from hubbubd.store import StoreUnavailable
 
 
@@ -49,8 +49,8 @@ class Membership(Protocol):
         """Of the store, when the members were last asked for."""
         ...
 
-    async def beat(self, position: int, for_s: float) -> float:
-        """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
+    async def beat(self, position: int, for_s: float) -> Reading:
+        """Say that this member lives and has read up to a revision; return a reading of the database's clock.
 
         After `for_s` seconds without a beat others may expel it.
         Raises Expelled, and StoreUnavailable when the database does not answer.

@@ -4,13 +4,13 @@ It has a connection of its own, so that no slow commit delays a beat.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import anyio
 
-from hubbubd.members import Expulsion, Member, Schema, Standing
+from hubbubd.clock import elapsed
+from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled
@@ -25,9 +25,9 @@ TEXT: Final = 256
 
 
 class PostgresMembers:
-    """This hub's place among the members. Belongs to the event loop that made it; `now` is this machine's time."""
+    """This hub's place among the members. Belongs to the event loop that made it; `now` is never set."""
 
-    def __init__(self, place: Place, entrant: Entrant, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, place: Place, entrant: Entrant, now: Callable[[], float] = elapsed) -> None:
         self._place = place
         self._entrant = entrant
         self._now = now
@@ -54,8 +54,8 @@ class PostgresMembers:
         """Seconds without a beat after which others may expel this member."""
         return self._entrant.lease_ttl_s
 
-    async def beat(self, position: int, for_s: float | None = None) -> float:
-        """Say that this member lives and has read up to a revision; return by how many seconds the database is ahead.
+    async def beat(self, position: int, for_s: float | None = None) -> Reading:
+        """Say that this member lives and has read up to a revision; return a reading of the database's clock.
 
         After `for_s` seconds without a beat, by default those of a lease, others may expel it.
         Raises Expelled, and StoreUnavailable when the database does not answer.
@@ -67,8 +67,8 @@ class PostgresMembers:
             begun = self._now()
 
         words = for_s or self.lease_ttl_s, position, self.lease_ttl_s, *self._reached
-        there = await self._own(sql.BEAT, *words, before=begin)
-        return there - (begun + self._now()) / 2
+        at = await self._own(sql.BEAT, *words, before=begin)
+        return Reading(at=at, sent=begun, came=self._now())
 
     async def members(self) -> list[Member]:
         """Return all members, gone ones included for a day at least. Raises Expelled and StoreUnavailable."""

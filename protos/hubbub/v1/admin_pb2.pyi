@@ -326,6 +326,7 @@ class GetStatusResponse(_message.Message):
     OLDEST_OPEN_AT_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
     TELEMETRY_FIELD_NUMBER: _builtins.int
+    DOUBTED_TIME_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """The version of the daemon."""
     pid: _builtins.int
@@ -390,6 +391,12 @@ class GetStatusResponse(_message.Message):
     def telemetry(self) -> Global___TelemetryStatus:
         """The export of traces, metrics and logs."""
 
+    @_builtins.property
+    def doubted_time(self) -> _duration_pb2.Duration:
+        """By how much the clock went ahead while no hub watched it, which neither a time service nor TrustClock has
+        confirmed: it ages nothing. Unset if nothing is doubted.
+        """
+
     def __init__(
         self,
         *,
@@ -412,10 +419,11 @@ class GetStatusResponse(_message.Message):
         oldest_open_at: _timestamp_pb2.Timestamp | None = ...,
         config: Global___ConfigStatus | None = ...,
         telemetry: Global___TelemetryStatus | None = ...,
+        doubted_time: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "last_commit_at", b"last_commit_at", "oldest_open_at", b"oldest_open_at", "read_at", b"read_at", "started_at", b"started_at", "store", b"store", "telemetry", b"telemetry", "versions", b"versions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "doubted_time", b"doubted_time", "last_commit_at", b"last_commit_at", "oldest_open_at", b"oldest_open_at", "read_at", b"read_at", "started_at", b"started_at", "store", b"store", "telemetry", b"telemetry", "versions", b"versions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "config", b"config", "last_commit_at", b"last_commit_at", "loop_tasks", b"loop_tasks", "oldest_open_at", b"oldest_open_at", "open_pending_requests", b"open_pending_requests", "pending_requests", b"pending_requests", "pid", b"pid", "read_at", b"read_at", "servers", b"servers", "serving", b"serving", "started_at", b"started_at", "store", b"store", "store_problem", b"store_problem", "tasks", b"tasks", "telemetry", b"telemetry", "version", b"version", "versions", b"versions", "watchers", b"watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "config", b"config", "doubted_time", b"doubted_time", "last_commit_at", b"last_commit_at", "loop_tasks", b"loop_tasks", "oldest_open_at", b"oldest_open_at", "open_pending_requests", b"open_pending_requests", "pending_requests", b"pending_requests", "pid", b"pid", "read_at", b"read_at", "servers", b"servers", "serving", b"serving", "started_at", b"started_at", "store", b"store", "store_problem", b"store_problem", "tasks", b"tasks", "telemetry", b"telemetry", "version", b"version", "versions", b"versions", "watchers", b"watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1453,3 +1461,44 @@ class ListAuditEntriesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListAuditEntriesResponse: _TypeAlias = ListAuditEntriesResponse  # noqa: Y015
+
+@_typing.final
+class TrustClockRequest(_message.Message):
+    """Request for TrustClock."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrustClockRequest: _TypeAlias = TrustClockRequest  # noqa: Y015
+
+@_typing.final
+class TrustClockResponse(_message.Message):
+    """The time that counts now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRUSTED_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def trusted_time(self) -> _duration_pb2.Duration:
+        """How much it is; zero if nothing was doubted."""
+
+    def __init__(
+        self,
+        *,
+        trusted_time: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["trusted_time", b"trusted_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["trusted_time", b"trusted_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrustClockResponse: _TypeAlias = TrustClockResponse  # noqa: Y015

@@ -90,6 +90,11 @@ class AdminServiceStub:
                 request_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.FromString,
                 _registered_method=True)
+        self.TrustClock = channel.unary_unary(
+                '/hubbub.v1.AdminService/TrustClock',
+                request_serializer=hubbub_dot_v1_dot_admin__pb2.TrustClockRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_admin__pb2.TrustClockResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -188,6 +193,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TrustClock(self, request, context):
+        """Says that the hub's clock is right, and that the time by which it is ahead of what was recorded last has passed:
+        `doubted_time` of GetStatus counts from now on, and what is too old by that goes with the next round of retention.
+        UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -245,6 +259,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListAuditEntries,
                     request_deserializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.SerializeToString,
+            ),
+            'TrustClock': grpc.unary_unary_rpc_method_handler(
+                    servicer.TrustClock,
+                    request_deserializer=hubbub_dot_v1_dot_admin__pb2.TrustClockRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_admin__pb2.TrustClockResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -545,6 +564,33 @@ class AdminService:
             '/hubbub.v1.AdminService/ListAuditEntries',
             hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesRequest.SerializeToString,
             hubbub_dot_v1_dot_admin__pb2.ListAuditEntriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrustClock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.AdminService/TrustClock',
+            hubbub_dot_v1_dot_admin__pb2.TrustClockRequest.SerializeToString,
+            hubbub_dot_v1_dot_admin__pb2.TrustClockResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -78,6 +78,11 @@ class AdminServiceStub:
     """Returns who the caller is to the hub, and what it may do. Any credential is enough."""
     ListAuditEntries: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListAuditEntriesRequest, _admin_pb2.ListAuditEntriesResponse]
     """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
+    TrustClock: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TrustClockRequest, _admin_pb2.TrustClockResponse]
+    """Says that the hub's clock is right, and that the time by which it is ahead of what was recorded last has passed:
+    `doubted_time` of GetStatus counts from now on, and what is too old by that goes with the next round of retention.
+    UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -129,6 +134,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Returns who the caller is to the hub, and what it may do. Any credential is enough."""
     ListAuditEntries: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListAuditEntriesRequest, _admin_pb2.ListAuditEntriesResponse]  # type: ignore[assignment]
     """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
+    TrustClock: _aio.UnaryUnaryMultiCallable[_admin_pb2.TrustClockRequest, _admin_pb2.TrustClockResponse]  # type: ignore[assignment]
+    """Says that the hub's clock is right, and that the time by which it is ahead of what was recorded last has passed:
+    `doubted_time` of GetStatus counts from now on, and what is too old by that goes with the next round of retention.
+    UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Administration of the hub itself."""
@@ -243,5 +253,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListAuditEntriesResponse, _abc.Awaitable[_admin_pb2.ListAuditEntriesResponse]]:
         """Returns the audit log, newest first: who changed what, and who was refused. INVALID_ARGUMENT, PERMISSION_DENIED."""
+
+    @_abc_1.abstractmethod
+    def TrustClock(
+        self,
+        request: _admin_pb2.TrustClockRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TrustClockResponse, _abc.Awaitable[_admin_pb2.TrustClockResponse]]:
+        """Says that the hub's clock is right, and that the time by which it is ahead of what was recorded last has passed:
+        `doubted_time` of GetStatus counts from now on, and what is too old by that goes with the next round of retention.
+        UNAVAILABLE (STORE_UNAVAILABLE), PERMISSION_DENIED.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,12 +22,13 @@ from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestEventType,
 from hubbubd.core.tally import Tally
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.inbox.deadlines import Deadlines
 from hubbubd.runtime.inbox.opening import put
 from hubbubd.runtime.inbox.refusals import certainly, is_final
 from hubbubd.runtime.inbox.reserved import Reserved
 from hubbubd.runtime.inbox.shown import ShownTo
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.ownership import Ownership, Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.telemetry.trace import CURRENT_RPC
 
@@ -56,12 +57,12 @@ class Inbox:
         max_open_per_server: int,
         max_open_bytes: Callable[[str], int],
         claims: Quota,
+        ownership: Ownership,
     ) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
         self._alarms = alarms
-        self._timeout_message = timeout_message
         self.max_open_per_server = max_open_per_server
         self._max_open_bytes = max_open_bytes
         self._claims = claims
@@ -79,7 +80,15 @@ class Inbox:
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
-        table.act(self._arm)
+        self.deadlines = Deadlines(
+            ledger,
+            table,
+            clock,
+            alarms,
+            ownership=ownership,
+            timeout_message=timeout_message,
+            change=self._change,
+        )
 
     def recover(self) -> None:
         """Load the open requests from the store, and who was shown them."""
@@ -97,14 +106,14 @@ class Inbox:
 
     def _take_up(self, request: PendingRequest, taking: Taking) -> None:
         if taking.owns(request.server):
-            self._arm(None, request)
+            self.deadlines.arm(None, request)
             if taking.alone:
                 self._note(request.id, core.without_worker)
 
     def leave(self, server: str) -> None:
         """Act no longer on the requests of a server."""
         for request_id in self._open.get(server, ()):
-            self._alarms.clear(Due.REQUEST, request_id)
+            self.deadlines.disarm(request_id)
 
     def register(self, origin: Origin, settler: Settler) -> None:
         """Set the settler of an origin."""
@@ -231,7 +240,7 @@ class Inbox:
             serving.links.append(request.trace)
         if answer_id is None:
             return await self._change(request_id, settle)
-        final = partial(is_final, self._ledger, self._table, request_id, lambda: self._on_time(request_id))
+        final = partial(is_final, self._ledger, self._table, request_id, lambda: self.deadlines.pass_on(request_id))
         return await certainly(lambda: self._change(request_id, settle), final)
 
     async def not_counted(self, request_id: str, by: str, via: str) -> None:
@@ -388,6 +397,7 @@ class Inbox:
             also = settler(after) if settling and settler is not None else ()
             return after, [*also, self._table.change(request_id, after)]
 
+        self._clock.look()
         return await self._ledger.transact(plan)
 
     def _follow(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
@@ -418,22 +428,6 @@ class Inbox:
                 del self._open[after.server]
             for waiting in self._waits.pop(after.id, ()):
                 waiting.set()
-
-    def _arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
-        if request is not None:
-            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self._on_time(request.id))
-
-    async def _on_time(self, request_id: str) -> None:
-        now = self._clock.now()
-        request = self._table.record(request_id)
-        if request is None:
-            return
-        if core.overdue(request, now):
-            message = self._timeout_message(request.server)
-            given = forms.on_behalf(request.kind, message)
-            await self._change(request_id, lambda r: core.expire(r, given, message, now))
-        else:
-            await self._change(request_id, lambda r: core.lapse(r, now))
 
 
 def _too_many(server: str, limit: int, why: str) -> ResourceExhausted:

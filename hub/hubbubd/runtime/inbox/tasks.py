@@ -22,7 +22,7 @@ from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.ownership import Ownership, Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.upstream.ports import Reply, ReplyError
 
@@ -50,7 +50,9 @@ class Tasks:
         notify: Notify,
         cancel_client: Callable[[str], Awaitable[Task]],
         max_per_server: int,
+        ownership: Ownership,
     ) -> None:
+        self._ownership = ownership
         self.max_per_server = max_per_server
         self._cancel_client = cancel_client
         self._ledger = ledger
@@ -63,6 +65,7 @@ class Tasks:
         inbox.register(Origin.TASK, self._settle)
         table.follow(self._follow)
         table.act(self._act)
+        clock.follow(self.postpone)
 
     def take(self, taking: Taking) -> None:
         """Act on the tasks of these servers from now on."""
@@ -190,6 +193,14 @@ class Tasks:
             # The deadline of its request ends the task first, also if it passed while the hub was down.
             at = max(at, self._clock.now()) + core.GRACE_S
         self._alarms.set(Due.TASK, task.id, at, lambda: self._forget(task.id))
+
+    def postpone(self, by_s: float) -> None:
+        """Let receiver tasks of this hub's own servers live longer after the clock was set ahead, write-behind."""
+        if by_s <= 0:
+            return
+        for task in self.select(TaskFilter(role=TaskRole.RECEIVER)):
+            if self._ownership.owns(task.server):
+                self._ledger.later(self._table, task.id, lambda there: there and core.prolonged(there, by_s))
 
     async def _forget(self, task_id: str) -> None:
         def plan() -> tuple[None, Sequence[Change[Any]]]:

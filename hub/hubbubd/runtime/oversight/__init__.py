@@ -1,12 +1,14 @@
 """Oversight: audit log, quotas and rate limits, API tokens, connected hosts, and retention of history."""
 
+from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, Introduction, OpenRequest
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
-from hubbubd.runtime.oversight.retention import Retention, Upkeep
+from hubbubd.runtime.oversight.retention import Retention
 from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
 
 __all__ = [
+    "Ages",
     "Attempt",
     "Audit",
     "ConnectedHost",

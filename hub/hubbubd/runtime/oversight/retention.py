@@ -8,7 +8,6 @@ over all: of number, of age, and of bytes. Tombstones are limited as well, by co
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +15,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.bounds import Moment, Shift, Whole
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
@@ -24,6 +22,7 @@ from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
+from hubbubd.runtime.oversight.ages import Ages
 from hubbubd.runtime.oversight.audit import Audit
 from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, RetentionList
 from hubbubd.runtime.ownership import UPKEEP, Ownership
@@ -36,38 +35,7 @@ LONGEST_PAUSE_S = 600.0
 SHORTEST_PAUSE_S = 1.0
 """Bounds of the pause between rounds of upkeep, in seconds; it is a tenth of the shortest retention age."""
 
-MILESTONES = 100
-"""How many milestones divide the age of tombstones: these are compacted late by at most that fraction."""
-
-SLIP_S = 3600.0
-"""A step of the clock by this many seconds means that earlier timestamps were wrong."""
-
-SLIPS = 20
-"""How many such steps are remembered."""
-
-LEAP_S = 7 * 86400.0
-SETTLED_S = 3600.0
-"""A clock that is LEAP_S ahead of everything known may be wrong: for SETTLED_S nothing is deleted by age."""
-
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Upkeep:
-    """The hub's upkeep record. `milestones` are (revision, time), oldest first, which date the tombstones.
-
-    `slips` say when the clock was wrong: (first time, last time, seconds by which it was then set), newest first.
-    """
-
-    milestones: tuple[tuple[Whole, Moment], ...] = ()
-    slips: tuple[tuple[Moment, Moment, Shift], ...] = ()
-
-    def true(self, at: float) -> float:
-        """Return a timestamp corrected by the later steps of the clock."""
-        for first, last, set_by_s in reversed(self.slips):
-            if first <= at <= last:
-                at += set_by_s
-        return at
 
 
 HistoryLimits = Callable[[HubSettings | ServerConfig], tuple[int, float | None]]
@@ -99,7 +67,7 @@ class Retention:
         calls: Table[Call],
         requests: Table[PendingRequest],
         tasks: Table[Task],
-        upkeep: Table[Upkeep],
+        ages: Ages,
         audit: Audit,
         ownership: Ownership,
     ) -> None:
@@ -108,7 +76,7 @@ class Retention:
         self._clock = clock
         self._settings = settings
         self._servers = servers
-        self._upkeep = upkeep
+        self.ages = ages
         self._audit = audit
         self._ownership = ownership
         self._too_full = anyio.Event()
@@ -117,53 +85,24 @@ class Retention:
         self._requests = self._history(requests, _of_requests, _settled_at, _request_size)
         self._tasks = self._history(tasks, _of_tasks, self._task_ended_at, _task_size)
         self._histories: tuple[RetentionList[Any], ...] = (self._calls, self._requests, self._tasks)
-        self._since = clock.now()
-        self._last_known = 0.0
-        """The newest time that the previous process recorded; 0 when there is none."""
-        self._doubtful_until = -math.inf
 
-    def recover(self) -> None:
-        """Load the ended records, and follow the tables from now on."""
+    def recover(self) -> float:
+        """Load the ended records, and follow the tables from now on.
+
+        Return by how many seconds waits that were begun before are to end later (`Ages.look`).
+        """
+        moved_s = self.ages.look()
         for history in self._histories:
-            history.load()
             history.table.follow(partial(self._follow, history))
-        self._audit.load(self._known().true)
-        self._last_known = self._newest()
-        self._doubt()
-        self._clock.follow(self._jumped)
+        self.ages.on_dated(self._load)
+        self._load()
+        self._clock.follow(lambda _: self.ages.look())
+        return moved_s
 
-    def _jumped(self, set_by_s: float) -> None:
-        """Correct earlier timestamps after the system's clock was set."""
-        now, since = self._clock.now(), self._since
-        if abs(set_by_s) < SLIP_S or not self._ownership.owns(UPKEEP):
-            return
-        # The range of the next slip starts at the corrected times, so that it corrects these again.
-        self._since, before = since + set_by_s, now - set_by_s
-
-        def slipped(there: Upkeep | None) -> Upkeep:
-            known = there or Upkeep()
-            return replace(known, slips=((since, before, set_by_s), *known.slips)[:SLIPS])
-
-        self._ledger.later(self._upkeep, "upkeep", slipped)
+    def _load(self) -> None:
         for history in self._histories:
             history.load()
-        self._audit.load(self._known().true)
-        if set_by_s > 0:
-            self._doubt()
-
-    def _doubt(self) -> None:
-        """Suspend deletion by age if the clock is far ahead of what the previous process recorded."""
-        if self._last_known and self._clock.now() - self._last_known > LEAP_S:
-            self._doubtful_until = self._clock.steady() + SETTLED_S
-
-    @property
-    def _doubtful(self) -> bool:
-        return self._clock.steady() < self._doubtful_until
-
-    def _newest(self) -> float:
-        known = self._known()
-        milestones = (known.true(at) for _, at in known.milestones)
-        return max(*milestones, *(history.newest for history in self._histories))
+        self._audit.load(self.ages.true)
 
     def adopt(self, settings: HubSettings) -> None:
         """Apply changed limits."""
@@ -188,10 +127,10 @@ class Retention:
 
     def prune(self) -> int:
         """Delete what is too old or too much, write-behind, and return the number of records."""
-        now, by_age = self._clock.now(), not self._doubtful
-        count = self._audit.prune() if by_age else 0
+        self.ages.look()
+        count, now = self._audit.prune(), self._clock.now()
         for history in self._histories:
-            old = history.take(now, by_age=by_age)
+            old = history.take(now)
             count += len(old)
             for record_id in old:
                 self._ledger.later(history.table, record_id, gone)
@@ -206,10 +145,13 @@ class Retention:
         """
         async with self._at_work:
             count = self.prune()
-            self._set_milestone()
+            tombstones_s = self._settings.deletion_history_age_s
+            self.ages.note(tombstones_s)
+            self.ages.forget_before(max(self._all_ages()))
+            forgotten = self.ages.forgotten(tombstones_s)
             if not await self._ledger.flush():
                 raise Unavailable("the store cannot be written", reason="STORE_UNAVAILABLE")
-            await self._ledger.compact(self._forgotten())
+            await self._ledger.compact(forgotten)
             await self._ledger.store.reclaim()
         return count
 
@@ -237,7 +179,7 @@ class Retention:
 
         def truly_ended_at(record: T) -> float | None:
             at = ended_at(record)
-            return None if at is None else self._known().true(at)
+            return None if at is None else self.ages.true(at)
 
         return RetentionList(
             table=table, ended_at=truly_ended_at, size_of=size_of, total=total, own=own, now=self._clock.now
@@ -265,37 +207,11 @@ class Retention:
             needed = any(_settled_at(request) is None for request in questions)
         return None if needed else task.last_updated_at
 
-    def _set_milestone(self) -> None:
-        milestones = self._known().milestones
-        now, revision = self._clock.now(), self._ledger.store.revision
-        passed, at = milestones[-1] if milestones else (-1, 0.0)
-        at = self._known().true(at)
-        # Writing a milestone takes a revision itself, which must not cause the next one.
-        if revision > passed + 1 and now - at >= self._settings.deletion_history_age_s / MILESTONES:
-            forgotten = self._forgotten()
-
-            def further(there: Upkeep | None) -> Upkeep:
-                known = there or Upkeep()
-                later = (*known.milestones, (revision, now))
-                return replace(known, milestones=tuple(each for each in later if each[0] >= forgotten))
-
-            self._ledger.later(self._upkeep, "upkeep", further)
-
-    def _forgotten(self) -> int:
-        """Return the newest revision older than the tombstones' age; 0 when none is known."""
-        oldest, known = self._clock.now() - self._settings.deletion_history_age_s, self._known()
-        if self._doubtful:
-            return 0
-        return max((revision for revision, at in known.milestones if known.true(at) <= oldest), default=0)
-
-    def _known(self) -> Upkeep:
-        return self._upkeep.record("upkeep") or Upkeep()
-
     def _pause_s(self) -> float:
-        shortest = min(self._ages()) / 10
+        shortest = min(self._all_ages()) / 10
         return min(max(shortest, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
-    def _ages(self) -> Iterator[float]:
+    def _all_ages(self) -> Iterator[float]:
         limited: list[HubSettings | ServerConfig] = [self._settings, *(record.config for record in self._servers)]
         for each in limited:
             yield from filter(None, (each.call_history_age_s, each.request_history_age_s, each.task_history_age_s))

@@ -1,9 +1,8 @@
 """Retention lists: the ended records of a table in order of their end, with counts and sizes, and which to delete."""
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from hubbubd.runtime.records import Table
@@ -127,21 +126,15 @@ class RetentionList(Generic[T]):
             if not own.ended:
                 del self._by_server[ended.server]
 
-    @property
-    def newest(self) -> float:
-        """When the last of them ended, in seconds since the epoch; 0 without any."""
-        last = next(reversed(self._all.ended.values()), None)
-        return last.at if last is not None else 0.0
-
-    def take(self, now: float, *, by_age: bool = True) -> list[str]:
-        """Remove and return the ids to delete: beyond number or bytes, and with `by_age` past their age."""
+    def take(self, now: float) -> list[str]:
+        """Remove and return the ids to delete: beyond number or bytes, or past their age."""
         taken: list[str] = []
         for server in list(self._by_server):
-            limits = _believed(self._own(server), by_age)
+            limits = self._own(server)
             while (own := self._by_server.get(server)) and own.oldest_goes(limits, now):
                 taken.append(next(iter(own.ended)))
                 self._remove(taken[-1])
-        total = _believed(self._total(), by_age)
+        total = self._total()
         while self._all.oldest_goes(total, now):
             taken.append(next(iter(self._all.ended)))
             self._remove(taken[-1])
@@ -153,7 +146,3 @@ class RetentionList(Generic[T]):
         """Whether a limit of number or bytes is exceeded."""
         own = self._by_server.items()
         return self._all.over(self._total()) or any(row.over(self._own(server)) for server, row in own)
-
-
-def _believed(limits: Limits, by_age: bool) -> Limits:
-    return limits if by_age else replace(limits, age_s=math.inf)

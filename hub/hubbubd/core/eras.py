@@ -1,0 +1,100 @@
+"""Eras: times during which the clock ran without being set, so that the ages of what is recorded stay right.
+
+    the clock leaps ──> a new era begins; what is stamped in earlier ones counts as so many seconds later
+    a time service says that the clock is right, as it did in an earlier era ──> the stamps of that one hold as they are
+
+A leap adds nothing to an age. So a wrong clock deletes nothing that a right one would keep; after a long stop that no
+time service and no person confirms, what is recorded lives longer by the length of the stop.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hubbubd.bounds import LATEST, Moment, Shift
+
+MOST = 20
+"""The most eras; the oldest are joined to one, whose stamps count as late as those of either."""
+
+LEAP_S = 3600.0
+"""A clock that is off by this many seconds has leapt; less is taken as it comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Era:
+    """An era, by its first and last stamps as they were written. The last of several is the present one.
+
+    `shift_s` is to be added to its stamps, in the present era's time. `doubted_s` is the part of that which may be time
+    that truly passed; a person may say so. `vouched` says that a time service has called the clock right.
+    """
+
+    first: Moment = 0.0
+    last: Moment = 0.0
+    shift_s: Shift = 0.0
+    doubted_s: Shift = 0.0
+    vouched: bool = False
+
+
+def corrected(eras: Sequence[Era], at: float, now: float) -> float:
+    """Return a stamp in the present era's time. One that may be of several eras counts as late as any of them says."""
+    if len(eras) <= 1:
+        return at
+    *past, present = eras
+    shifts = [era.shift_s for era in past if era.first <= at <= era.last]
+    if present.first <= at <= now + LEAP_S:
+        shifts.append(0.0)
+    return at + max(shifts or (0.0, *(era.shift_s for era in past)))
+
+
+def leapt(eras: Sequence[Era], until: float, by_s: float, now: float) -> tuple[Era, ...]:
+    """Return the eras after the clock has leapt by so many seconds. `until` is its last time before that."""
+    *past, ended = eras or (Era(),)
+    ended = replace(ended, last=max(ended.last, until))
+    moved = [
+        replace(era, shift_s=_bounded(era.shift_s + by_s), doubted_s=max(era.doubted_s + by_s, 0.0))
+        for era in (*past, ended)
+    ]
+    while len(moved) >= MOST:
+        moved[:2] = [_joined(*moved[:2])]
+    return (*moved, Era(first=now, last=now))
+
+
+def vouched(eras: Sequence[Era], now: float) -> tuple[Era, ...]:
+    """Return the eras once a time service calls the clock right: stamps that it vouched for earlier hold as they are.
+
+    It is not believed while the time is before one for which it has vouched.
+    """
+    *past, present = eras or (Era(),)
+    if any(era.vouched and era.last - now > LEAP_S for era in past):
+        return tuple(eras)
+    settled = (replace(era, shift_s=0.0, doubted_s=0.0) if era.vouched else era for era in past)
+    return (*settled, replace(present, vouched=True))
+
+
+def trusted(eras: Sequence[Era]) -> tuple[Era, ...]:
+    """Return the eras once a person says that the clock is right, and that the doubted time has truly passed."""
+    return tuple(replace(era, shift_s=_bounded(era.shift_s - era.doubted_s), doubted_s=0.0) for era in eras)
+
+
+def doubted_s(eras: Sequence[Era]) -> float:
+    """Return the seconds that may have passed and do not count."""
+    return max((era.doubted_s for era in eras), default=0.0)
+
+
+def without_old(eras: Sequence[Era], before: float) -> tuple[Era, ...]:
+    """Return the eras without those of which nothing is left: all their stamps are before a time."""
+    *past, present = eras or (Era(),)
+    return (*(era for era in past if era.last + era.shift_s >= before), present)
+
+
+def _joined(one: Era, other: Era) -> Era:
+    return Era(
+        first=min(one.first, other.first),
+        last=max(one.last, other.last),
+        shift_s=max(one.shift_s, other.shift_s),
+        doubted_s=max(one.doubted_s, other.doubted_s),
+        vouched=one.vouched and other.vouched,
+    )
+
+
+def _bounded(shift_s: float) -> float:
+    return min(max(shift_s, -LATEST), LATEST)

@@ -1,0 +1,90 @@
+"""Deadlines of open requests, and the ends of their claims, by alarms.
+
+A set clock moves both along: a person who had an hour has an hour. Only time that passes uses them up, a sleep of the
+computer included.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from hubbubd import bounds
+from hubbubd.clock import Clock
+from hubbubd.core import forms
+from hubbubd.core import inbox as core
+from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.frozen import replaced
+from hubbubd.runtime.alarms import Alarms, Due
+from hubbubd.runtime.ownership import Ownership
+from hubbubd.runtime.records import Ledger, Table
+
+Step = Callable[[PendingRequest], PendingRequest]
+
+
+class Deadlines:
+    """Has requests expire and claims lapse in time."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        table: Table[PendingRequest],
+        clock: Clock,
+        alarms: Alarms,
+        *,
+        ownership: Ownership,
+        timeout_message: Callable[[str], str],
+        change: Callable[[str, Step], Awaitable[PendingRequest]],
+    ) -> None:
+        """`timeout_message` returns what a server hears when nobody answers; `change` commits a step of a request."""
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._alarms = alarms
+        self._ownership = ownership
+        self._timeout_message = timeout_message
+        self._change = change
+        table.act(self.arm)
+        clock.follow(self.postpone)
+
+    def arm(self, _before: PendingRequest | None, request: PendingRequest | None) -> None:
+        """Set the alarm of a request as it is now."""
+        if request is not None:
+            self._alarms.set(Due.REQUEST, request.id, core.due_at(request), lambda: self.pass_on(request.id))
+
+    def disarm(self, request_id: str) -> None:
+        """Clear the alarm of a request."""
+        self._alarms.clear(Due.REQUEST, request_id)
+
+    def postpone(self, by_s: float) -> None:
+        """Move the times of all open requests of this hub's own, write-behind."""
+
+        def later(request: PendingRequest | None) -> PendingRequest | None:
+            return request and _postponed(request, by_s)
+
+        if by_s:
+            for request in list(self._table):
+                if core.due_at(request) is not None and self._ownership.owns(request.server):
+                    self._ledger.later(self._table, request.id, later)
+
+    async def pass_on(self, request_id: str) -> None:
+        """Let a request expire, or its claim lapse, if it is time. Raises HubError."""
+        self._clock.look()
+        now = self._clock.now()
+        request = self._table.record(request_id)
+        if request is None:
+            return
+        if core.overdue(request, now):
+            message = self._timeout_message(request.server)
+            given = forms.on_behalf(request.kind, message)
+            await self._change(request_id, lambda r: core.expire(r, given, message, now) if core.overdue(r, now) else r)
+        else:
+            await self._change(request_id, lambda r: core.lapse(r, now))
+
+
+def _postponed(request: PendingRequest, by_s: float) -> PendingRequest:
+    """Return the request with its deadline and the end of its claim moved; only an open one has these."""
+    if request.state is not RequestState.OPEN:
+        return request
+    deadline = None if request.deadline is None else bounds.moment(request.deadline + by_s)
+    claim = request.claim
+    if claim is not None:
+        claim = replaced(claim, expires_at=bounds.moment(claim.expires_at + by_s))
+    return replaced(request, deadline=deadline, claim=claim)
