@@ -16,11 +16,7 @@ HANDSHAKE, STATELESS = "2025-11-25", "2026-07-28"
 INVALID = ("INVALID_RESPONSE", "protocol")
 PASSED_ON = ("SERVER_ERROR", "server")
 MALFORMED = {
-    "wrong_content": INVALID,
-    "wrong_block": INVALID,
-    "strange_block": INVALID,
     "wrong_flag": INVALID,
-    "no_content": INVALID,
     "number": INVALID,
     "list": INVALID,
     "null": INVALID,
@@ -33,7 +29,7 @@ MALFORMED = {
     "refused_revision": PASSED_ON,
 }
 WRONG: dict[str, dict[str, tuple[str, str]]] = {
-    HANDSHAKE: {**MALFORMED, "wrong_structure": INVALID, "unasked_task": INVALID},
+    HANDSHAKE: {**MALFORMED, "unasked_task": INVALID},
     STATELESS: {
         **MALFORMED,
         "surprise": INVALID,
@@ -52,6 +48,14 @@ WRONG_TASKS = {
     "task_that_is_none": INVALID,
     "task_unknown": ("TASK_LOST", "server"),
 }
+TAKEN: dict[str, list[dict[str, Any]]] = {
+    "wrong_content": [{"type": "text", "text": "no list"}],
+    "wrong_block": [{"type": "text", "text": '{"type":"text","text":7}'}],
+    "strange_block": [{"type": "smell", "scent": "roses"}],
+    "no_content": [],
+}
+"""The content of answers that are wrong and do no harm."""
+
 GROWTH_KB = 32 * 1024
 """More than the wrong answers may add to the hub's memory."""
 
@@ -92,6 +96,20 @@ async def test_an_answer_that_is_wrong_fails_its_call_alone_with_what_is_wrong(
     await is_well(hub)
 
 
+@pytest.mark.parametrize("tool", TAKEN)
+@pytest.mark.parametrize("server", [HANDSHAKE, STATELESS])
+async def test_an_answer_that_does_no_harm_is_taken_and_noted(hub: RunningHub, server: str, tool: str) -> None:
+    result = await hub.client.call_tool(server, tool)
+    assert list(result.content) == TAKEN[tool]
+    kind = "content of an unknown type" if tool == "strange_block" else "a result is not as MCP says"
+    await hub.watched(hub.client.servers.watch([server]), lambda record: any(kind in note for note in record.notes))
+    await is_well(hub)
+
+
+async def test_structured_content_that_is_no_object_becomes_text_if_there_is_no_other(hub: RunningHub) -> None:
+    assert (await hub.client.call_tool(HANDSHAKE, "wrong_structure")).text == "[7]"
+
+
 @pytest.mark.parametrize("tool", WRONG_TASKS)
 async def test_a_task_that_is_none_fails_its_call_alone(hub: RunningHub, tool: str) -> None:
     assert await refused(hub, HANDSHAKE, tool, as_task=True) == WRONG_TASKS[tool]
@@ -111,7 +129,7 @@ async def test_a_stateless_server_has_nothing_to_ask_on_the_wire(hub: RunningHub
 
 async def test_rounds_without_end_and_wrong_answers_cost_bounded_memory(hub: RunningHub) -> None:
     async def each() -> None:
-        for tool in ("endless", "crowd", "wrong_content"):
+        for tool in ("endless", "crowd", "wrong_flag"):
             await refused(hub, STATELESS, tool)
 
     for _ in range(2):

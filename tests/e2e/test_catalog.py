@@ -138,7 +138,6 @@ async def test_what_was_offered_is_shown_before_the_server_is_back(start_hub: An
 
 
 BAD = {
-    "wrong_types": ("INVALID_RESPONSE", "not MCP"),
     "no_list": ("INVALID_RESPONSE", "not MCP"),
     "scalar": ("INVALID_RESPONSE", "not MCP"),
     "hang": ("CALL_TIMEOUT", "call_timeout_s"),
@@ -169,10 +168,15 @@ async def test_of_lists_without_a_good_end_what_came_is_taken_and_noted(start_hu
 async def test_wrong_lists_are_classified_and_disturb_nothing(start_hub: Any, script: Script) -> None:
     servers = {mode.split()[0]: script("bad_lists.py", *mode.split(), protocol="2025-11-25") for mode in BAD}
     servers["hang"]["call_timeout_s"] = 10
-    nothing = {name: script("bad_lists.py", name, protocol="2025-11-25") for name in ("nothing", "noisy")}
+    nothing = {
+        name: script("bad_lists.py", name, protocol="2025-11-25") for name in ("nothing", "noisy", "wrong_types")
+    }
     hub = await start_hub({**servers, **nothing, "good": script("changing_server.py", "stdio")})
     await listed(hub, "good", "fresh")
     await listed(hub, "nothing", "empty", count=0)
+    await listed(hub, "wrong_types", "empty", count=0)
+    (noted,) = await hub.watched(hub.client.servers.watch(["wrong_types"]), lambda record: record.notes)
+    assert "tools/list: no. 1, no. 2" in noted.notes[0]
     for mode, (code, says) in BAD.items():
         name = mode.split()[0]
         found = await listed(hub, name, "error")

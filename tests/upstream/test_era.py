@@ -162,7 +162,8 @@ async def test_a_server_that_chooses_another_revision_than_the_pinned_one_does_n
 @pytest.mark.parametrize(
     ("replaced", "reason"),
     [
-        ({"initialize": answers(result={"protocolVersion": "1999-01-01"})}, "INVALID_RESPONSE"),
+        ({"initialize": answers(result={"protocolVersion": 7})}, "INVALID_RESPONSE"),
+        ({"initialize": answers(result={"capabilities": {}})}, "INVALID_RESPONSE"),
         ({"initialize": answers(error={"code": 7, "message": "go away"})}, "INVALID_RESPONSE"),
         (
             {

@@ -1,6 +1,7 @@
 """Lists of any length: looked at in steps, between which others have their turn."""
 
 import asyncio
+import copy
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from hubbubd.core.catalog import Kind, Pages
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.era import HandshakeRevision, StatelessRevision
+from hubbubd.upstream.mending import Found
 from hubbubd.upstream.results import STEP, absorb_tools, check_result
 from hubbubd.upstream.tool_headers import MAX_COMING, MAX_MAPPED
 
@@ -40,14 +42,21 @@ async def test_a_long_list_arrives_whole_and_in_order(scripted: Scripted, connec
     assert [tool["name"] for tool in found["tools"]] == [f"tool {at}" for at in range(LENGTH)]
 
 
-async def test_what_is_wrong_far_down_a_list_is_named_by_its_place(scripted: Scripted, connect: Connect) -> None:
-    entries = tools(LENGTH)
-    entries[-1]["inputSchema"] = "none"
-    scripted.replaced = {"tools/list": listing(entries)}
+async def test_what_is_wrong_far_down_a_list_is_left_out_and_named_by_its_place(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    scripted.replaced = {"tools/list": listing([*tools(LENGTH), {"title": "nameless"}, *tools(1)])}
     async with connect(url=scripted.url) as link:
-        with pytest.raises(UpstreamError, match=rf"tools\.{LENGTH - 1}\.inputSchema") as caught:
-            await link.request("tools/list", None)
-    assert caught.value.reason == "INVALID_RESPONSE"
+        found = await link.request("tools/list", None)
+    assert len(found["tools"]) == LENGTH + 1
+    assert f"no. {LENGTH + 1}" in recorder.notes["entry_left_out/tools/list"]
+
+
+@pytest.mark.parametrize("entry", [7, {}, {"name": "x", "inputSchema": "none"}, {"name": "x", "icons": [7] * 4000}])
+def test_a_list_with_nothing_right_in_it_is_looked_at_in_steps(entry: Any) -> None:
+    page: dict[str, Any] = {"tools": [copy.deepcopy(entry) for _ in range(LENGTH if entry in (7, {}) else 20)]}
+    length = len(page["tools"])
+    assert len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page, Found()))) >= length
 
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, LENGTH])
@@ -55,11 +64,11 @@ def test_a_list_is_looked_at_in_steps(length: int) -> None:
     steps = max(length - 1, 0) // STEP
     stateless = StatelessRevision("2026-07-28", {})
     page: dict[str, Any] = {"tools": tools(length)}
-    checked = len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page)))
+    checked = len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page, Found())))
     assert steps <= checked <= length
     page |= {"ttlMs": 0, "cacheScope": "private"}
-    assert steps <= len(list(check_result(stateless, "tools/list", None, page))) <= length
-    assert len(list(absorb_tools(stateless, page))) == steps
+    assert steps <= len(list(check_result(stateless, "tools/list", None, page, Found()))) <= length
+    assert len(list(absorb_tools(stateless, page, None, Found()))) == steps
     pages = Pages("one", Kind.TOOL)
     assert len(list(pages.steps(page))) <= steps
     assert len(pages.entries) == len(page["tools"]) == length
@@ -71,7 +80,7 @@ def with_header(at: int) -> dict[str, Any]:
 
 
 def page(revision: StatelessRevision, names: range, cursor: str | None, more: str | None) -> None:
-    for _ in absorb_tools(revision, {"tools": [with_header(at) for at in names], "nextCursor": more}, cursor):
+    for _ in absorb_tools(revision, {"tools": [with_header(at) for at in names], "nextCursor": more}, cursor, Found()):
         pass
 
 
@@ -163,7 +172,7 @@ async def test_between_the_steps_of_each_check_others_have_their_turn(
 
     async def asks(request: Request) -> Response:
         message = await request.json()
-        form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+        form: dict[str, Any] = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
         asked = event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": form})
         return Response(asked, media_type="text/event-stream", headers={"x-id": str(message["id"])})
 

@@ -23,8 +23,14 @@ class Cost(StrEnum):
 class Deviation(StrEnum):
     """A kind of deviation, and so of a note."""
 
+    INTRODUCTION_MENDED = "introduction_mended"
+    ENTRY_MENDED = "entry_mended"
+    ENTRY_LEFT_OUT = "entry_left_out"
     LIST_IN_CIRCLES = "list_in_circles"
     LIST_TOO_LONG = "list_too_long"
+    EMPTY_LIST = "empty_list"
+    RESULT_MENDED = "result_mended"
+    CONTENT_UNKNOWN = "content_unknown"
     STREAM_CUT = "stream_cut"
     STREAM_REFUSED = "stream_refused"
 
@@ -40,10 +46,26 @@ class Handling:
 
 HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
     {
+        Deviation.INTRODUCTION_MENDED: Handling(
+            "its introduction is not as MCP says", "what is wrong in it is left out or filled in", Cost.NOTHING
+        ),
+        Deviation.ENTRY_MENDED: Handling(
+            "entries of a list are not as MCP says", "what is wrong in them is left out or filled in", Cost.NOTHING
+        ),
+        Deviation.ENTRY_LEFT_OUT: Handling("entries of a list cannot be used", "they are left out", Cost.ENTRY),
         Deviation.LIST_IN_CIRCLES: Handling(
             "a list leads back to a page that was there before", "the pages until then are taken", Cost.NOTHING
         ),
         Deviation.LIST_TOO_LONG: Handling("a list is too long", "its beginning is taken", Cost.ENTRY),
+        Deviation.EMPTY_LIST: Handling(
+            "an empty list is where an object belongs", "it is taken as an empty object", Cost.NOTHING
+        ),
+        Deviation.RESULT_MENDED: Handling(
+            "a result is not as MCP says", "what is wrong in it is left out, filled in or becomes text", Cost.NOTHING
+        ),
+        Deviation.CONTENT_UNKNOWN: Handling(
+            "a result has content of an unknown type", "it is passed on as it is", Cost.NOTHING
+        ),
         Deviation.STREAM_CUT: Handling(
             "its own stream (GET) is cut at about the same age again and again", "it is opened again", Cost.NOTHING
         ),

@@ -46,7 +46,8 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
-from hubbubd.upstream.checking import Mismatch, check
+from hubbubd.upstream.checking import Mismatch, check, weight
+from hubbubd.upstream.mending import MENDABLE, Found, Mender, supply_caching, supply_introduction, wrong
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
 from hubbubd.upstream.tool_headers import ToolHeaders
 
@@ -206,12 +207,13 @@ Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str,
 
 @dataclass(frozen=True, slots=True)
 class Negotiation:
-    """Finds the revision of a new connection. `hint` is the era found last time."""
+    """Finds the revision of a new connection. `hint` is the era found last time; `found` gets what is odd."""
 
     config: ServerConfig
     ask: Ask
     hint: Era | None
     limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
+    found: Found = field(default_factory=Found)
 
     async def run(self) -> tuple[Hello, Revision]:
         """Return the server's introduction and the revision in force. Raises UpstreamError."""
@@ -267,7 +269,7 @@ class Negotiation:
                 raise
             raw = await self.ask("server/discover", *question)
         revision.complete(raw)
-        await _check(DiscoverResult, raw)
+        await _check(DiscoverResult, raw, self.found)
         supported: list[str] = raw["supportedVersions"]
         if version not in supported:
             offered = [each[:NAME_CHARACTERS] for each in supported[:MAX_VERSIONS]]
@@ -288,7 +290,7 @@ class Negotiation:
             "clientInfo": CLIENT_INFO,
         }
         raw = await self.ask("initialize", params, {})
-        await _check(InitializeResult, raw)
+        await _check(InitializeResult, raw, self.found)
         chosen: str = raw["protocolVersion"]
         if chosen not in HANDSHAKE_PROTOCOL_VERSIONS or (self.config.protocol != "auto" and chosen != version):
             raise _mismatch(f"the hub asked for {version}, the server chose {chosen}", [chosen])
@@ -302,13 +304,25 @@ class Negotiation:
         return hello, HandshakeRevision(chosen)
 
 
-async def _check(model: type[BaseModel], raw: dict[str, Any]) -> None:
-    """Validate an introduction, which may be long, in turns. Raises UpstreamError."""
+async def _check(model: type[BaseModel], raw: dict[str, Any], found: Found) -> None:
+    """Validate an introduction, which may be long, in turns, and mend one that is not. Raises UpstreamError."""
+    validate = partial(model.model_validate, by_name=False)
     try:
-        for _ in check(partial(model.model_validate, by_name=False), raw):
+        for _ in check(validate, raw):
             await turn()
     except Mismatch as exc:
-        raise faults.error("INVALID_RESPONSE", str(exc)) from None
+        if weight(raw, MENDABLE) >= MENDABLE or not _is_mended(validate, raw, found):
+            raise faults.error("INVALID_RESPONSE", str(exc)) from None
+
+
+def _is_mended(validate: Callable[[Any], object], raw: dict[str, Any], found: Found) -> bool:
+    supplied = [supply(raw) for supply in (supply_introduction, supply_caching)]
+    why, counted = wrong(validate, raw), found.mended.count
+    if why is not None and not Mender(validate).mend(raw, why, found, "members of it"):
+        return False
+    if any(supplied) and found.mended.count == counted:
+        found.mended.add("what is missing in it")
+    return True
 
 
 def _info(said: object) -> dict[str, Any]:

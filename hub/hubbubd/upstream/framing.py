@@ -212,14 +212,18 @@ def _why(raw: bytes | bytearray, exc: ValueError) -> str:
 def decode(value: Any) -> JSONRPCMessage:
     """Return a JSON value as a JSON-RPC message. Raises BadMessage.
 
-    Lenient, as both are seen in the wild: a null id beside a method makes a notification, a null error beside a result
-    a result. Choosing the class here takes a third of the time of validating against all four.
+    Lenient, as all are seen in the wild: a null id beside a method makes a notification, a null error beside a result
+    a result, and an empty list of params or as a result is an empty object. Choosing the class here takes a third of
+    the time of validating against all four.
     """
     if isinstance(value, list):
         raise BadMessage("an array of messages, which MCP does not have", *_all_answered(cast("list[Any]", value)))
     if not isinstance(value, dict):
         raise BadMessage("not a JSON object")
     fields = cast("dict[str, Any]", value)
+    for name in ("params", "result"):
+        if fields.get(name) == []:
+            fields[name] = {}
     try:
         if "method" in fields:
             if fields.get("id") is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import structlog
@@ -22,9 +22,11 @@ from pydantic import BaseModel
 from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import of_params
 from hubbubd.turns import turn
-from hubbubd.upstream.checking import Mismatch, check
+from hubbubd.upstream.checking import Mismatch, check, weight
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.era import TASKS_REVISION, Revision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, Exchange
+from hubbubd.upstream.mending import MENDABLE, Found, Mender, wrong
 from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
 
 MAX_OPEN_REQUESTS: Final = 1024
@@ -114,12 +116,22 @@ class Reception:
                 raise _method_not_found(method)
             else:
                 shape = partial(tables.parse_server_request, method, version)
-            for _ in check(shape, params or {}):
-                await turn()
+            await self._validate(shape, cast("dict[str, Any]", params or {}))
         except KeyError:
             raise _method_not_found(method) from None
         except Mismatch as exc:
             raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
+
+    async def _validate(self, shape: Callable[[dict[str, Any]], object], params: dict[str, Any]) -> None:
+        """Validate params, in which an empty list may stand for an empty object. Raises Mismatch, KeyError."""
+        try:
+            for _ in check(shape, params):
+                await turn()
+        except Mismatch:
+            why, found = wrong(shape, params) if weight(params, MENDABLE) < MENDABLE else None, Found()
+            if why is None or not Mender(shape, members=False).mend(params, why, found):
+                raise
+            self._inbound.note(Deviation.EMPTY_LIST, words(Deviation.EMPTY_LIST))
 
     def _is_declared(self, method: str) -> bool:
         return {

@@ -22,6 +22,7 @@ from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, ConnectionClosed, Exchange, UnusableResponse
 from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.instrumentation import Instrumentation
+from hubbubd.upstream.noting import Noting
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
@@ -61,6 +62,7 @@ class ServerLink:
         self._patience = patience
         self._instrumentation = instrumentation
         self._reception = Reception(config, inbound, lambda: self._revision)
+        self._noting = Noting(inbound.note)
         self._pipe: Pipe | None = None
         self._wire: Wire | None = None
         self._hello: Hello | None = None
@@ -114,7 +116,9 @@ class ServerLink:
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
-        hello, self._revision = await Negotiation(self._config, self._ask, hint, self._patience.limit).run()
+        negotiation = Negotiation(self._config, self._ask, hint, self._patience.limit)
+        hello, self._revision = await negotiation.run()
+        self._noting.introduced(negotiation.found)
         self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
@@ -331,14 +335,16 @@ class ServerLink:
     async def _accept(
         self, revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
     ) -> None:
+        found = self._noting.begin(method, params)
         try:
-            for _ in check_result(revision, method, params, result):
+            for _ in check_result(revision, method, params, result, found):
                 await turn()
         except Mismatch as exc:
             raise faults.error("INVALID_RESPONSE", str(exc), method=method) from None
         if method == "tools/list" and self._mirrors_arguments(revision):
-            for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None):
+            for _ in absorb_tools(revision, result, (params or {}).get("cursor") or None, found):
                 await turn()
+        self._noting.end(method, result, found)
 
     def _on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
         # Progress needs no validation: the dispatcher has parsed what matters.

@@ -4,16 +4,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Literal, cast, get_args
 
-import structlog
 from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
-from mcp_types import (
-    CancelTaskResult,
-    CreateTaskResult,
-    GetTaskPayloadResult,
-    GetTaskResult,
-    InputRequiredResult,
-    ListTasksResult,
-)
+from mcp_types import CreateTaskResult, InputRequiredResult
 from mcp_types import methods as tables
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -22,15 +14,9 @@ from pydantic_core import InitErrorDetails
 
 from hubbubd.upstream import checking
 from hubbubd.upstream.era import TASKS_REVISION, Revision, StatelessRevision
+from hubbubd.upstream.judging import judge_content, judge_frame, judge_list, parts_of, shape_of
+from hubbubd.upstream.mending import Found
 from hubbubd.upstream.tool_headers import Mapped
-
-_TASK_RESULTS: Final[dict[str, Any]] = {
-    "tasks/get": GetTaskResult,
-    "tasks/result": GetTaskPayloadResult,
-    "tasks/cancel": CancelTaskResult,
-    "tasks/list": ListTasksResult,
-}
-"""Result types of 2025-11-25 that the SDK's own tables leave out."""
 
 MAX_META: Final = 1000
 """The most members of `_meta` in a notification: the only part that a schema goes through entry by entry."""
@@ -86,8 +72,6 @@ _EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
 }
 """Result types of the tasks extension (2026-07-28), which the SDK does not have."""
 
-log = structlog.get_logger(__name__)
-
 
 def is_of_another_revision(version: str, method: str) -> bool:
     """Return whether the method exists in other revisions, but not in this one."""
@@ -98,21 +82,37 @@ def is_of_another_revision(version: str, method: str) -> bool:
 
 
 def check_result(
-    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
+    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any], found: Found
 ) -> Iterator[None]:
-    """Normalize a result in place and validate it. Results of methods unknown to the revision pass.
+    """Validate a result, and mend it in place where that does no harm; `found` gets what was odd.
 
-    Yields between the pieces of a long one. Raises Mismatch.
+    Results of methods unknown to the revision pass. Yields between the pieces of a long one. Raises Mismatch.
     """
+    version, parts = revision.version, parts_of(revision.version, method)
     try:
         adapter = _adapter_for(revision, method, params, result)
-        if adapter is None:
-            return
-        if revision.version == TASKS_REVISION:
-            _fill_in_ttl(result)
     except ValidationError as exc:
         raise checking.Mismatch(checking.problems(exc)) from None
-    yield from checking.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
+    if adapter is None:
+        return
+    if version == TASKS_REVISION:
+        _fill_in_ttl(result)
+    special = _asks_or_tracks(method, result)
+    if parts is None or special:
+        yield from judge_frame(version, adapter, result, found, members=not special)
+    elif method.endswith("/list"):
+        yield from judge_list(version, method, parts, result, found)
+    else:
+        try:
+            yield from checking.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
+        except checking.Mismatch:
+            yield from judge_content(version, method, parts, result, found, params=params)
+
+
+def _asks_or_tracks(method: str, result: dict[str, Any]) -> bool:
+    """Return whether a result asks something or is about a task: none of its members may be left out."""
+    tracks = method.startswith("tasks/") and method != "tasks/list"
+    return tracks or "task" in result or result.get("resultType", "complete") != "complete"
 
 
 def check_notification(version: str, method: str, params: dict[str, Any]) -> None:
@@ -137,11 +137,13 @@ def _adapter_for(
     return _adapter(revision.version, method, bool(params and "task" in params))
 
 
-def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: str | None = None) -> Iterator[None]:
+def absorb_tools(
+    revision: StatelessRevision, listing: dict[str, Any], cursor: str | None, found: Found
+) -> Iterator[None]:
     """Learn which arguments of a page's tools are repeated as headers, and drop tools with an invalid annotation of it.
 
     A client must do the latter (2026-07-28, tools, x-mcp-header). `cursor` is the one the page was requested with.
-    Yields after each STEP.
+    `found` gets the names of the dropped ones. Yields after each STEP.
     """
     kept: list[dict[str, Any]] = []
     mapped: dict[str, Mapped] = {}
@@ -150,7 +152,7 @@ def absorb_tools(revision: StatelessRevision, listing: dict[str, Any], cursor: s
             yield
         problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
         if problem is not None:
-            log.warning("tool dropped: invalid x-mcp-header", tool=tool["name"], problem=problem)
+            found.left_out.add(f"{tool['name']} ({problem})")
             continue
         mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
         kept.append(tool)
@@ -199,9 +201,7 @@ def _shapes(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
 
 @cache
 def _adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
-    shape: Any = tables.SERVER_RESULTS.get((method, version))
-    if version == TASKS_REVISION:
-        shape = shape or _TASK_RESULTS.get(method)
-        if as_task and shape is not None:
-            shape = CreateTaskResult | shape  # the server may answer at once instead
+    shape = shape_of(version, method)
+    if version == TASKS_REVISION and as_task and shape is not None:
+        shape = CreateTaskResult | shape  # the server may answer at once instead
     return TypeAdapter(shape) if shape is not None else None
