@@ -12,7 +12,18 @@ from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, s
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, PendingRequest, Record, Server, Task
 from hubbub_frontend.explained import more_about
-from hubbub_frontend.wording import clock, duration, in_queue, moment, question, relative, request_state, story, why
+from hubbub_frontend.wording import (
+    call_state,
+    clock,
+    duration,
+    in_queue,
+    moment,
+    question,
+    relative,
+    request_state,
+    story,
+    why,
+)
 
 if TYPE_CHECKING:
     from hubbub_cli.session import Settings
@@ -107,7 +118,7 @@ def print_details(record: Call | Server | Task) -> None:
         say(coloured(f"{record.name}: {_standing(record)}", style_of("state", record.state)))
         _print_facts(SERVER, record)
         return
-    say(coloured(story(record), style_of("state", record.state)))
+    say(coloured(story(record), style_of("state", call_state(record) or "")))
     _print_facts(CALL, record)
     print_end(record)
 

@@ -16,7 +16,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_client.records import PendingRequest, Progress
 from hubbub_frontend import samples
-from hubbub_frontend.wording import describe, question
+from hubbub_frontend.wording import describe, outcome, question
 
 # Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5
@@ -126,7 +126,7 @@ class LiveCall:
                 if self._asking.locked():
                     note("")
                 by = f" by {over.answered_by}" if over and over.answered_by else ""
-                note(f"{id_} is {over.state if over else 'gone'}{by}")
+                note(f"{id_} is {outcome(over) if over else 'gone'}{by}")
             if id_ in self._over:
                 self._over[id_].set()
             group.cancel_scope.cancel()

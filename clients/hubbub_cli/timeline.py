@@ -6,7 +6,7 @@ from hubbub_cli.output import console
 from hubbub_client.records import Call
 from hubbub_frontend import text
 from hubbub_frontend.timeline import Asked, PartKind, Timeline
-from hubbub_frontend.wording import duration
+from hubbub_frontend.wording import call_state, duration
 
 LABEL = 8
 STYLES: dict[PartKind, str] = {"queued": "yellow", "server": "blue", "person": "magenta"}
@@ -27,7 +27,7 @@ def print_timeline(call: Call, line: Timeline) -> None:
     """Print a row for each kind of part, and one for each pending request with its events."""
     out = console()
     width = max(min(out.width, 100) - LABEL - 2, 10)
-    head = f"{call.method} on {call.server}: {call.state} after {duration(line.total_s)}"
+    head = f"{call.method} on {call.server}: {call_state(call)} after {duration(line.total_s)}"
     out.print(Text(head if call.trace_id is None else f"{head}, trace {call.trace_id}"))
     for kind, style in STYLES.items():
         if line.sum_s(kind):

@@ -5,14 +5,24 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hubbub_cli.output import GAP, NOTHING, cell_of, coloured, note, print_json, say, style_of, trouble
 from hubbub_client.payload import as_object
-from hubbub_frontend.wording import clock, describe, in_queue, log_line, request_news, request_state, story, why
+from hubbub_frontend.wording import (
+    call_state,
+    clock,
+    describe,
+    in_queue,
+    log_line,
+    request_news,
+    request_state,
+    story,
+    why,
+)
 
 if TYPE_CHECKING:
-    from hubbub_client.records import Record
+    from hubbub_client.records import Call, Record
     from hubbub_client.watch_events import Event
 
 ENDS = "Ctrl-C ends this watch"
@@ -122,7 +132,7 @@ class Lines:
         name = type(record).__name__
         columns = COLUMNS[name]
         rows = self._rows.setdefault(name, Rows(("time", *columns)))
-        state = getattr(record, "state", "") if name == "Call" else ""
+        state = (call_state(cast("Call", record)) or "") if name == "Call" else ""
         rows.print((_now(), *(show(record) or "" for show in columns.values())), state)
 
     def _line(self, about: str, what: str) -> None:

@@ -8,8 +8,8 @@ from hubbub_client.records import PendingRequest
 from hubbub_frontend import content
 from hubbub_frontend.forms import Field, fields, label
 from hubbub_frontend.text import line
+from hubbub_frontend.wording import ACTIONS
 
-ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed"}
 # Fields of an answer that are listed, and characters of a value.
 MAX_FIELDS = 60
 MAX_VALUE_CHARS = 300

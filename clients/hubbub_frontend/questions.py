@@ -11,7 +11,7 @@ from hubbub_frontend import content, text
 from hubbub_frontend.forms import Field, fields, shown
 from hubbub_frontend.hosts import named
 from hubbub_frontend.text import Page
-from hubbub_frontend.wording import duration, moment
+from hubbub_frontend.wording import duration, moment, outcome
 
 # Limits on the fields and choices of a form that are listed.
 MAX_FIELDS = 60
@@ -66,6 +66,7 @@ def story(page: Page, request: PendingRequest) -> None:
             done = "delivered too late"
         by = f" {'the agent ' if each.agent else ''}{text.line(each.by)}" if each.by and done else ""
         by += f" via {text.line(each.via)}" if each.via and done else ""
+        by += f": {outcome(request)}" if each.what == "answered" != outcome(request) else ""
         after = duration((each.at - request.created_at).total_seconds())
         page.paragraph(f"{after:>9}  {done or each.what or 'unknown'}{by}")
 
@@ -159,7 +160,7 @@ def _end(page: Page, request: PendingRequest) -> None:
     if request.state == "open":
         return
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
-    page.fact("state", Text.assemble(text.state(request.state), by))
+    page.fact("state", Text.assemble(text.state(outcome(request)), by))
     page.fact("answered", moment(request.answered_at))
     page.fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""

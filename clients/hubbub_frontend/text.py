@@ -37,6 +37,10 @@ STYLES = {
     "working": "cyan",
     "error": "red",
     "failed": "red",
+    "tool error": "red",
+    "declined": "red",
+    "refused": "red",
+    "dismissed": "dim",
     "expired": "red",
     "withdrawn": "red",
 }

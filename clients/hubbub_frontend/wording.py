@@ -32,6 +32,11 @@ DELIVERED = {
     "late": ", too late",
 }
 
+# What an answer does.
+ACTIONS = {"accept": "accepted", "decline": "declined", "cancel": "dismissed"}
+# What a tool has done that was called, and says itself that it failed (MCP, tools: isError).
+TOOL_ERROR = "tool error"
+
 SPANS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -126,11 +131,19 @@ def what(call: Call) -> str:
     return f"{call.method} {tool}" if tool else call.method
 
 
+def outcome(request: PendingRequest) -> str:
+    """Return what came of a pending request: declined, dismissed, refused; else its state, such as answered."""
+    answer = as_object(request.answer)
+    if request.state != "answered" or answer.get("action") == "accept":
+        return request.state
+    return "refused" if answer.get("error") is not None else ACTIONS.get(str(answer.get("action")), request.state)
+
+
 def request_state(request: PendingRequest) -> str | None:
-    """Return the state of a pending request; also whether its call is over, or its answer came too late."""
+    """Return what came of a pending request; also whether its call is over, or its answer came too late."""
     if request.state == "open" and request.cause_ended:
         return "call is over"
-    return "late" if request.delivery == "late" else request.state
+    return "late" if request.delivery == "late" else outcome(request)
 
 
 def request_news(request: PendingRequest) -> str:
@@ -146,13 +159,15 @@ def request_news(request: PendingRequest) -> str:
             return f"{asks} ({ASKED_FOR.get(request.kind, request.kind)}{until})"
         case "answered":
             by = f" by {request.answered_by}" if request.answered_by else ""
-            return f"answered{by}{DELIVERED.get(request.delivery or '', '')}: {asks}"
+            return f"{outcome(request)}{by}{DELIVERED.get(request.delivery or '', '')}: {asks}"
         case ended:
             return f"{request.reason or ended}: {asks}"
 
 
 def call_state(call: Call) -> str | None:
-    """Return the state of a call; also whether it is perhaps waiting for a person."""
+    """Return the state of a call; also whether it is perhaps waiting for a person, or its tool says that it failed."""
+    if call.state == "completed" and as_object(call.result).get("isError"):
+        return TOOL_ERROR
     return "perhaps waiting" if call.perhaps_pending_ids and call.state == "in_progress" else call.state
 
 

@@ -88,7 +88,8 @@ class AnswerScreen(Part, Screen[None]):
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self._hold(), group="claim")
         first = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea").first()
-        first.focus() if first.display else self.query_one("#send").focus()
+        # Without a field, the harmless button: what is typed at once must answer nothing.
+        first.focus() if first.display else self.query_one("#leave").focus()
         self._look()
 
     def on_unmount(self) -> None:

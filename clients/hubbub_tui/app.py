@@ -20,6 +20,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.records import Call, CatalogEntry, PendingRequest
 from hubbub_frontend.text import line
+from hubbub_frontend.wording import outcome
 from hubbub_tui.answer import AnswerScreen
 from hubbub_tui.boards import MAX_ROWS, Boards
 from hubbub_tui.calls import CallsPane
@@ -165,7 +166,7 @@ class HubbubApp(App[None]):
             if request.state == "open":
                 self.push_screen(AnswerScreen(request))
             else:
-                self.notify(f"it is {request.state}", markup=False)
+                self.notify(f"it is {outcome(request)}", markup=False)
 
         self.run_worker(work(), group="open", exclusive=True)
 

@@ -224,7 +224,8 @@ class Boards:
         self.servers.put(Row(server.name, server))
 
     def _request(self, request: PendingRequest) -> None:
-        row = Row(request.id, replace(request, request=None, answer=None), _about(question(request), request.defect))
+        short = replace(request, request=None, answer=_gist(request.answer))
+        row = Row(request.id, short, _about(question(request), request.defect))
         if request.state == "open":
             self.open.put(row, request.kind)
         else:
@@ -241,15 +242,21 @@ class Boards:
         if seen.ended:
             self.progress.pop(seen.id, None)
         error = seen.error and replace(seen.error, details=None, message=line(seen.error.message or ""))
-        self.calls.put(
-            Row(seen.id, replace(seen, params=None, result=None, error=error), _about(called(seen), seen.defect))
-        )
+        result = {"isError": True} if as_object(seen.result).get("isError") else None
+        short = replace(seen, params=None, result=result, error=error)
+        self.calls.put(Row(seen.id, short, _about(called(seen), seen.defect)))
 
     def _task(self, task: Task) -> None:
         self.tasks.put(Row(task.id, replace(task, status_message=line(task.status_message or ""))))
 
     def _list(self, entries: CatalogList) -> None:
         self.lists.put(Row(entries.id, entries))
+
+
+def _gist(answer: object) -> object:
+    """Return of an answer what was done, without what was given."""
+    given = as_object(answer)
+    return {"error": {}} if given.get("error") is not None else {"action": given.get("action")}
 
 
 def called(call: Call) -> str:

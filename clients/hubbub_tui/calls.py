@@ -15,7 +15,7 @@ from hubbub_frontend.explained import more_about
 from hubbub_frontend.hosts import host_of, named
 from hubbub_frontend.text import Page
 from hubbub_frontend.timeline import timeline
-from hubbub_frontend.wording import call_state, describe, duration, moment, relative
+from hubbub_frontend.wording import call_state, describe, duration, moment, outcome, relative
 from hubbub_tui.boards import Board, Boards, Row, called
 from hubbub_tui.pane import ListPane
 from hubbub_tui.table import Column
@@ -85,7 +85,7 @@ def _requests(page: Page, call: Call, boards: Boards) -> None:
     page.heading("Requests")
     for id_ in call.pending_ids:
         request, row = boards.request(id_), boards.open.rows.get(id_) or boards.ended.rows.get(id_)
-        where = text.state(request.state) if request else Text("-")
+        where = text.state(outcome(request)) if request else Text("-")
         by = f" by {text.line(request.answered_by)}" if request and request.answered_by else ""
         page.paragraph(Text.assemble("• ", where, by, f"  {row.about if row else text.line(id_)}"))
         if call.state == "waiting_input" and request and request.state == "open":
@@ -148,7 +148,7 @@ class CallsPane(ListPane):
         return Page().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
     def words(self, row: Row[Any]) -> str:
-        return f"{super().words(row)} {row.record.state}"
+        return f"{super().words(row)} {row.record.state} {call_state(row.record)}"
 
     def open_row(self, row: Row[Any]) -> None:
         self.hub_app.show_call(row.key)

@@ -7,6 +7,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
@@ -55,7 +56,7 @@ Forms
 
 
 class Confirm(ModalScreen[bool]):
-    """Asks for yes or no."""
+    """Asks for yes or no. Another letter is a word that somebody types for something else, so it means no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "yes", "Yes"),
@@ -76,6 +77,12 @@ class Confirm(ModalScreen[bool]):
     def on_mount(self) -> None:
         """Focus the harmless answer."""
         self.query_one("#no").focus()
+
+    def on_key(self, event: Key) -> None:
+        """Take another letter for a no; it does nothing else."""
+        if event.is_printable and event.character not in (" ", "y", "n"):
+            event.stop()
+            self.dismiss(False)
 
     @on(Button.Pressed)
     def _pressed(self, event: Button.Pressed) -> None:

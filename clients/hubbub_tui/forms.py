@@ -105,10 +105,6 @@ class Question(Vertical):
     def _chosen(self) -> None:
         self.complain("")
 
-    @on(Input.Submitted)
-    def _next(self) -> None:
-        self.screen.focus_next()
-
 
 class Form(Vertical):
     """All fields of a form."""
@@ -187,6 +183,16 @@ class Form(Vertical):
             editor.focus()
         elif self._questions:
             self._questions[0].focus_control()
+
+    @on(Input.Submitted)
+    def _next(self, event: Input.Submitted) -> None:
+        """Go to the next field. The last one does not lead to the button that sends: Enter, pressed again, would."""
+        questions = self._questions
+        at = next((number for number, each in enumerate(questions) if event.input in each.children), len(questions))
+        if at + 1 < len(questions):
+            questions[at + 1].focus_control()
+        else:
+            self.notify("ctrl+s sends it")
 
     @property
     def _questions(self) -> list[Question]:

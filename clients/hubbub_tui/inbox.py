@@ -12,9 +12,9 @@ from hubbub_client.records import Call, PendingRequest
 from hubbub_frontend import text
 from hubbub_frontend.hosts import host_of
 from hubbub_frontend.text import Page
-from hubbub_frontend.wording import relative
+from hubbub_frontend.wording import outcome, relative
 from hubbub_tui.boards import Board, Row
-from hubbub_tui.dialogs import REFUSED, Ask
+from hubbub_tui.dialogs import REFUSED
 from hubbub_tui.pane import ListPane
 from hubbub_tui.question import in_full, kind
 from hubbub_tui.table import Column
@@ -54,7 +54,7 @@ HISTORY = (
     Column("question", lambda row: row.about),
     Column("kind", lambda row: kind(row.record), 8, wide=True),
     Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
-    Column("state", lambda row: text.state(row.record.state), 9),
+    Column("state", lambda row: text.state(outcome(row.record)), 9),
     Column("by", lambda row: text.line(row.record.answered_by or "-"), 8),
     Column("asked", lambda row: relative(row.record.created_at), 7, right=True),
 )
@@ -127,7 +127,7 @@ class InboxPane(ListPane):
 
     def words(self, row: Row[Any]) -> str:
         record = row.record
-        return f"{super().words(row)} {record.kind} {record.state} {record.answered_by or ''}"
+        return f"{super().words(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
 
     def select(self, key: str) -> bool:
         self._turn(key in self.boards.ended.rows)
@@ -148,19 +148,15 @@ class InboxPane(ListPane):
         self._turn(False)
 
     def action_decline(self) -> None:
-        """Decline the elicitation under the cursor after a question; refuse another kind with a reason."""
+        """Decline the elicitation under the cursor after a question; refuse another kind, for the usual reason."""
         if (row := self.current) is None:
             return
         about, server = text.line(row.about, 100), text.line(row.record.server)
         if row.record.kind.startswith("elicitation"):
             self.hub_app.confirm(f"Decline this question of {server}?\n\n{about}", lambda: self._give(row.key), "")
-            return
-
-        def refuse(reason: str | None) -> None:
-            if reason is not None:
-                self.hub_app.do(self._give(row.key, reason or REFUSED), "")
-
-        self.hub_app.push_screen(Ask(f"Refuse this request of {server}, for which reason?\n\n{about}", REFUSED), refuse)
+        else:
+            words = f"Refuse this request of {server}? (Open it to give a reason.)\n\n{about}"
+            self.hub_app.confirm(words, lambda: self._give(row.key, REFUSED), "")
 
     async def _give(self, id_: str, refusal: str | None = None) -> None:
         inbox = self.hub_app.hub.inbox

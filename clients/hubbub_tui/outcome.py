@@ -6,10 +6,11 @@ from textual.widgets import Static
 from hubbub_client.errors import HubbubError
 from hubbub_client.records import Call, PendingRequest
 from hubbub_frontend.answers import in_line
-from hubbub_frontend.text import line
+from hubbub_frontend.text import STYLES, line
+from hubbub_frontend.wording import outcome
 from hubbub_tui.boards import Row, called
 from hubbub_tui.part import Part
-from hubbub_tui.question import returned, words
+from hubbub_tui.question import returned, words, wrong
 
 LOOK_S = 0.2
 MAX_QUESTION_CHARS = 60
@@ -38,7 +39,8 @@ class Outcome(Part, Static):
         ended = {id_ for id_ in self._calls if (row := self._row(id_)) and row.record.ended}
         self._calls = tuple(id_ for id_ in self._calls if self._certain or id_ not in ended)
         question, answer = line(words(request), MAX_QUESTION_CHARS), in_line(request)
-        self._sent = Text.assemble(("✓ Sent", "bold green"), f": {question} ", (answer, "bold"))
+        style = STYLES.get(outcome(request), "")
+        self._sent = Text.assemble(("✓ Sent", f"bold {style}"), f": {question} ", (answer, "bold"))
         self._say("")
         self._look()
 
@@ -72,7 +74,7 @@ class Outcome(Part, Static):
         if id_ in self._calls:
             self._calls = ()
             perhaps = "" if self._certain else "Perhaps because of it: "
-            self._say(f"{perhaps}{returned(call)}", "red" if call.error else "")
+            self._say(f"{perhaps}{returned(call)}", "red" if wrong(call) else "")
 
     def _say(self, then: str, style: str = "") -> None:
         self.display = True

@@ -66,6 +66,11 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
     return page.text
 
 
+def wrong(call: Call) -> bool:
+    """Return whether an ended call failed, or its tool says so."""
+    return call.error is not None or wording.call_state(call) == wording.TOOL_ERROR
+
+
 def returned(call: Call) -> str:
     """Return in one line what an ended call returned, or why it failed."""
     name = text.line(called(call), 60)
@@ -79,14 +84,14 @@ def returned(call: Call) -> str:
 
 def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
-    page.heading("Answer").fact("state", Text.assemble(text.state(request.state), by))
+    page.heading("Answer").fact("state", Text.assemble(text.state(wording.outcome(request)), by))
     for name, value in in_words(request):
         page.fact(name, value)
     page.fact("when", wording.moment(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
     page.fact("delivery", text.state(request.delivery).append(late))
     if call is not None:
-        page.paragraph(returned(call), "red" if call.error else "")
+        page.paragraph(returned(call), "red" if wrong(call) else "")
 
 
 def _asked(page: Page, request: PendingRequest) -> None:

@@ -17,6 +17,7 @@ from hubbub_frontend.as_task import ways
 from hubbub_frontend.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
 from hubbub_frontend.hosts import name as host_name
 from hubbub_frontend.timeline import timeline
+from hubbub_frontend.wording import call_state, outcome
 from hubbub_web.brief import brief, question, whole_host
 from hubbub_web.search import search
 from hubbub_web.sessions import Session
@@ -155,7 +156,15 @@ async def answer(
 async def call(who: Session, id: Id) -> Any:  # noqa: A002
     """Return a whole call, its pending requests, and where its time went."""
     found, asked, spent = await _with_time(await who.hub(), id)
-    return {"call": found.to_json(), "requests": [_shown(each) for each in reversed(asked)], "timeline": spent}
+    shape = found.to_json() | {"outcome": call_state(found)}
+    return {"call": shape, "requests": [_shown(each) for each in reversed(asked)], "timeline": spent}
+
+
+@action
+async def sent(who: Session, id: Id) -> Any:  # noqa: A002
+    """Return what a call was sent with."""
+    found = await (await who.hub()).calls.get(id)
+    return {"method": found.method, "params": found.params}
 
 
 @action
@@ -344,7 +353,7 @@ async def _with_time(hub: Hub, call_id: str) -> tuple[Call, Sequence[PendingRequ
 
 def _shown(record: PendingRequest) -> dict[str, Any]:
     """Return the record with its question in a line, and without its claim's secret."""
-    shape: dict[str, Any] = record.to_json() | {"question": question(record)}
+    shape: dict[str, Any] = record.to_json() | {"question": question(record), "outcome": outcome(record)}
     if shape["claim"]:
         shape["claim"]["id"] = None
     return shape

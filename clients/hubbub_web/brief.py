@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from hubbub_client.records import Call, CatalogList, ConnectedHost, Fault, PendingRequest, Record, Server, Task
 from hubbub_frontend import hosts
+from hubbub_frontend.wording import call_state, outcome
 
 LONGEST = 300
 """Characters of a text in a list."""
@@ -27,12 +28,14 @@ def brief(record: Record) -> dict[str, Any]:
                 "question": question(record),
                 "done": _settled(record),
                 "yes_or_no": yes_or_no(record),
+                "outcome": outcome(record),
             }
             return _clipped(short) | {"candidate_call_ids": list(record.candidate_call_ids[:MOST_IDS])}
         case Call():
             tool = _mapping(record.params).get("name")
             short = _without(record, "params", "result", "error", "pending_ids", "perhaps_pending_ids")
             more = {"tool": tool if isinstance(tool, str) else None, "error": _fault(record.error)}
+            more["outcome"] = call_state(record)
             ids = list(record.pending_ids[-MOST_IDS:])
             perhaps = list(record.perhaps_pending_ids[-MOST_IDS:])
             return _clipped(short | more) | {"pending_ids": ids, "perhaps_pending_ids": perhaps, "done": record.ended}

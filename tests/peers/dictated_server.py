@@ -2,6 +2,7 @@
 
 ask     {questions: [{method, params}, ...]}      asks all at once; returns the responses, in that order
 many    {count, question: {method, params}}       asks the same so often, and goes on at once; returns how many
+fail    {}                                        says that it failed
 tools   with {tools: [...]} as its only command line argument, those are listed too, and just return their arguments
 """
 
@@ -27,8 +28,8 @@ def ask(group: str, questions: list[dict[str, Any]]) -> None:
         send({"id": f"{group}:{at}:{asked}", **question})
 
 
-def finish(call_id: Any, value: Any) -> None:
-    send({"id": call_id, "result": {"content": [{"type": "text", "text": json.dumps(value)}]}})
+def finish(call_id: Any, value: Any, **more: Any) -> None:
+    send({"id": call_id, "result": {"content": [{"type": "text", "text": json.dumps(value)}], **more}})
 
 
 def call(call_id: Any, name: str, given: dict[str, Any]) -> None:
@@ -39,6 +40,8 @@ def call(call_id: Any, name: str, given: dict[str, Any]) -> None:
         case "many":
             ask(f"many-{call_id}", [given["question"]] * given["count"])
             finish(call_id, given["count"])
+        case "fail":
+            finish(call_id, "no such file", isError=True)
         case _:
             finish(call_id, given)
 
@@ -56,7 +59,7 @@ def serve(message: dict[str, Any]) -> None:
             hello = {"capabilities": {"tools": {}}, "serverInfo": {"name": "dictated", "version": "1"}}
             send({"id": message["id"], "result": {"protocolVersion": "2025-11-25", **hello}})
         case "tools/list":
-            own = [{"name": name, "inputSchema": {"type": "object"}} for name in ("ask", "many")]
+            own = [{"name": name, "inputSchema": {"type": "object"}} for name in ("ask", "many", "fail")]
             send({"id": message["id"], "result": {"tools": own + LISTED}})
         case "tools/call":
             call(message["id"], message["params"]["name"], message["params"].get("arguments", {}))

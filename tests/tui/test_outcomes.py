@@ -92,17 +92,16 @@ async def test_a_question_is_declined_from_the_list_once_that_is_confirmed(hub: 
     await hub.call(call.id)
 
 
-async def test_a_request_that_cannot_be_declined_is_refused_with_a_reason(hub: RunningHub) -> None:
+async def test_a_request_that_cannot_be_declined_is_refused_once_that_is_confirmed(hub: RunningHub) -> None:
     call = await hub.client.start_tool("demo", "write_haiku")
     (asked,) = await hub.asked()
     async with at_terminal(hub) as ann:
         await ann.sees("Write a haiku about waiting.")
         await ann.press("e")
-        await ann.sees("Refuse this request of demo, for which reason?")
-        await ann.types("no poetry today")
-        await ann.press("enter")
-        await ann.sees("✓ Sent: Write a haiku about waiting. refused: no poetry today")
-    assert (await hub.client.inbox.get(asked.id)).answer["error"]["message"] == "no poetry today"
+        await ann.sees("Refuse this request of demo?")
+        await ann.press("y")
+        await ann.sees("✓ Sent: Write a haiku about waiting. refused: refused by a person")
+    assert (await hub.client.inbox.get(asked.id)).answer["error"]["message"] == "refused by a person"
     await hub.call(call.id)
 
 

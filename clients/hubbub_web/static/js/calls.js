@@ -7,6 +7,7 @@ import { waitingHost } from "./hosts.js";
 import { chooser, entry, rows, searchBox } from "./list.js";
 import { newestFirst, oneAtATime, tables } from "./store.js";
 import { ago, span } from "./time.js";
+import { againAt, isUsable } from "./use.js";
 import { timeline } from "./timeline.js";
 
 // Pending requests of a call that its short form names.
@@ -19,12 +20,12 @@ export function callsPage(main) {
   const search = searchBox("Search", draw);
   const server = chooser("All servers", draw);
   const wanted = chooser("All states", draw);
-  wanted.offer(["queued", "in_progress", "waiting_input", "completed", "failed", "cancelled"]);
+  wanted.offer(["queued", "in_progress", "waiting_input", "completed", "tool error", "failed", "cancelled"]);
   refill(main, h("h1", { text: "Calls" }), h("div", { class: "filters", role: "search" }, search.element, server.element, wanted.element), list.element);
   function draw() {
     server.offer([...tables.server.keys()].sort());
     list.show(newestFirst(tables.call).filter((call) => (!server.value || call.server === server.value)
-      && (!wanted.value || call.state === wanted.value) && search.matches(call.tool, call.method, call.server, call.id)));
+      && (!wanted.value || [call.state, call.outcome].includes(wanted.value)) && search.matches(call.tool, call.method, call.server, call.id)));
   }
   draw();
   return { update: draw, leave() {}, list };
@@ -35,7 +36,7 @@ function callRow(call) {
   const took = call.completed_at ? span(Date.parse(call.completed_at) - Date.parse(call.created_at)) : null;
   const waits = call.state === "waiting_input" ? `${call.pending_ids.length} question${call.pending_ids.length === 1 ? "" : "s"}` : null;
   return [entry(`#/call/${encodeURIComponent(call.id)}`, {
-    title: call.tool ?? call.method, right: [defectPill(call), pill(perhapsWaits(call) && call.state !== "waiting_input" ? "perhaps" : call.state)], chips: [call.server],
+    title: call.tool ?? call.method, right: [defectPill(call), pill(standing(call))], chips: [call.server],
     more: [call.error ? h("span", { class: "ended", text: `${call.error.code}: ${call.error.message ?? ""}` }) : null, ago(call.created_at),
       took ? h("span", { text: `took ${took}` }) : null, waits ? h("span", { text: waits }) : null],
   })];
@@ -45,6 +46,11 @@ function callRow(call) {
 function perhapsWaits(call) {
   const ids = call.completed_at ? [] : call.perhaps_pending_ids ?? [];
   return ids.length ? ids : null;
+}
+
+/** What has become of a call, in a word. */
+function standing(call) {
+  return perhapsWaits(call) && call.state !== "waiting_input" ? "perhaps waiting" : call.outcome;
 }
 
 /** Links to the pending requests that a call is perhaps waiting for. */
@@ -69,7 +75,7 @@ export async function callPage(main, id) {
   const about = facts(["Server", h("a", { href: `#/server/${encodeURIComponent(call.server)}`, text: call.server })], ["Method", call.method],
       ["Id", call.id], ["Task", call.task_id && h("a", { href: `#/task/${encodeURIComponent(call.task_id)}`, text: call.task_id })], ["Called", ago(call.created_at)]);
   refill(main, h("div", { class: "crumbs" }, h("a", { href: "#/calls", text: "Calls" })), h("h1", { text: call.params?.name ?? call.method, dir: "auto" }),
-    status, perhaps, progress, about, trouble, time, asked, outcome,
+    status, perhaps, progress, about, trouble, outcome, asked, time,
     h("section", { class: "panel" }, h("h2", { text: "What was sent" }), json(call.params, "Params as JSON")));
 
   async function cancel() {
@@ -84,10 +90,11 @@ export async function callPage(main, id) {
   function draw() {
     const running = !call.completed_at;
     refill(perhaps, defect(call), perhapsRequests(call));
-    refill(status, pill(call.state), perhapsWaits(call) && call.state !== "waiting_input" ? pill("perhaps") : null, running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } }) : null);
+    refill(status, pill(standing(call)), running ? h("button", { type: "button", class: "danger", text: "Cancel call", on: { click: cancel } })
+      : isUsable(call) ? h("a", { class: "button", href: againAt(call), text: "Call again" }) : null);
     asked.hidden = !requests.length;
     refill(asked, h("h2", { text: "Questions" }), h("ul", { class: "rows" }, requests.map((request) => h("li", { class: "item" }, entry(`#/request/${encodeURIComponent(request.id)}`, {
-      title: request.question || request.kind, right: pill(request.state), more: request.answered_by ? [h("span", { text: `by ${request.answered_by}` }), ago(request.answered_at)] : ago(request.created_at),
+      title: request.question || request.kind, right: pill(request.outcome), more: request.answered_by ? [h("span", { text: `by ${request.answered_by}` }), ago(request.answered_at)] : ago(request.created_at),
     })))));
     outcome.hidden = running;
     refill(outcome, h("h2", { text: call.error ? "Why it ended" : "Result" }), call.error ? fault(call.error) : result(call.method, call.result));

@@ -1,11 +1,16 @@
 // MCP content: texts, pictures and sounds; other content is described.
 
-import { h, json, words, facts, isPage, scrolled } from "./dom.js";
+import { code, h, json, words, facts, isPage, scrolled } from "./dom.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const SOUNDS = new Set(["audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/ogg", "audio/webm", "audio/mp4", "audio/aac", "audio/flac"]);
 const MAX_BASE64 = 12 * 1024 * 1024;
 const MAX_BLOCKS = 50;
+const MAX_ARGUMENTS = 100;
+// Arguments of up to so many characters are shown at once.
+const SHORT = 1000;
+// Values of up to so many characters as JSON stand in their line.
+const INLINE = 60;
 const MAX_MESSAGES = 100;
 const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
 
@@ -72,6 +77,29 @@ export function result(method, value) {
   if (method === "prompts/get" && Array.isArray(value?.messages)) return h("div", {}, words(value.description ?? ""), spoken(value.messages), whole);
   whole.setAttribute("open", "");
   return h("div", {}, whole);
+}
+
+/** Render what a call was sent with, shown at once if it is short. */
+export function sent({ method, params }) {
+  const given = method === "tools/call" || method === "prompts/get" ? params?.arguments : params;
+  const pairs = Object.entries(given ?? {});
+  if (!pairs.length) return null;
+  const box = h("details", { class: "aside sent", open: JSON.stringify(given).length <= SHORT },
+    h("summary", {}, "Called with ", pairs.length === 1 ? "this" : `these ${pairs.length.toLocaleString()} arguments`),
+    h("dl", { class: "given" }, pairs.slice(0, MAX_ARGUMENTS).map(([name, value]) =>
+      h("div", {}, h("dt", { text: name.slice(0, 300), dir: "auto" }), h("dd", {}, argument(name, value))))));
+  if (pairs.length > MAX_ARGUMENTS) box.append(h("p", { class: "help", text: `and ${pairs.length - MAX_ARGUMENTS} more` }));
+  return box;
+}
+
+/** Render a value as it was given: a line of text as text, more of it as code, and what is not short once it is wanted. */
+function argument(name, value) {
+  if (typeof value === "string") return value.includes("\n") ? code(value, name) : words(value);
+  const written = JSON.stringify(value);
+  if (written.length <= INLINE) return words(written, { class: "mono" });
+  const box = h("details", { on: { toggle: () => { if (box.open && !box.querySelector(".code")) box.append(json(value, name)); } } },
+    h("summary", { text: Array.isArray(value) ? `A list of ${value.length.toLocaleString()}` : "An object" }));
+  return box;
 }
 
 /** Render one part of a resource. */

@@ -110,9 +110,14 @@ export function scrolled(text, label) {
   return String(text ?? "").length > SCROLLED ? { tabindex: "0", role: "group", "aria-label": label } : {};
 }
 
+/** Render text of several lines as code, which can be scrolled. */
+export function code(text, label) {
+  return words(text, { class: "code", tabindex: "0", role: "group", "aria-label": clean(label), dir: "ltr" });
+}
+
 /** Render a value as indented JSON. */
 export function json(value, label) {
-  return words(JSON.stringify(value, null, 2) ?? "", { class: "code", tabindex: "0", role: "group", "aria-label": label, dir: "ltr" });
+  return code(JSON.stringify(value, null, 2) ?? "", label);
 }
 
 /** Render names and values, without empty ones. */
@@ -142,12 +147,13 @@ export function pill(state, words_ = PILL_WORDS[state] ?? state) {
 
 const PILLS = {
   open: "waits", waiting_input: "waits", input_required: "waits", pending: "waits", connecting: "waits", disconnecting: "waits",
-  late: "waits", perhaps: "waits", gave_up: "bad",
+  late: "waits", "perhaps waiting": "waits", gave_up: "bad",
+  declined: "bad", refused: "bad", "tool error": "bad",
   answered: "good", completed: "good", connected: "good", delivered: "good", fresh: "good",
   error: "bad", failed: "bad", expired: "bad", in_progress: "busy", working: "busy",
 };
 
-const PILL_WORDS = { waiting_input: "waiting for a person", input_required: "needs input", perhaps: "perhaps waiting for a person" };
+const PILL_WORDS = { waiting_input: "waiting for a person", input_required: "needs input", "perhaps waiting": "perhaps waiting for a person" };
 
 const ICONS = {
   inbox: "M3 13h5l1.500 3h5L16 13h5M3 13l3-8h12l3 8v6H3z",

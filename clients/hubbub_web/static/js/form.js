@@ -10,10 +10,10 @@ const LINES = "input:not([type=radio], [type=checkbox])";
 const INPUTS = { email: "email", uri: "url", date: "date", "date-time": "datetime-local" };
 
 /**
- * A form for an object schema. `values()` is the content, or null when a field is wrong, which then says so;
+ * A form for an object schema, filled in with what is `given` by name. With `explicit` a no has to be chosen. `values()` is the content, or null when a field is wrong, which then says so;
  * `show` puts a refusal's violations at their fields and returns those that belong to none.
  */
-export function schemaForm(schema, path) {
+export function schemaForm(schema, path, { given = {}, explicit = false } = {}) {
   const properties = Object.entries(isObject(schema?.properties) ? schema.properties : {});
   const required = new Set(Array.isArray(schema?.required) ? schema.required : []);
   const fields = [];
@@ -22,7 +22,7 @@ export function schemaForm(schema, path) {
 
   function grow(count) {
     for (const [name, spec] of properties.slice(fields.length, fields.length + count)) {
-      const field = makeField(name, isObject(spec) ? spec : {}, required.has(name));
+      const field = makeField(name, isObject(spec) ? spec : {}, required.has(name), { begun: Object.hasOwn(given, name) ? given[name] : undefined, explicit });
       fields.push(field);
       box.append(field.element);
     }
@@ -44,13 +44,13 @@ export function schemaForm(schema, path) {
     element: box,
     empty: properties.length === 0,
     values() {
-      const given = [];
+      const found = [];
       let wrong = null;
       for (const field of fields) {
         field.fail("");
         try {
           const value = field.read();
-          if (value !== undefined) given.push([field.name, value]);
+          if (value !== undefined) found.push([field.name, value]);
         } catch (error) {
           if (!(error instanceof Problem)) throw error;
           field.fail(error.message);
@@ -58,7 +58,7 @@ export function schemaForm(schema, path) {
         }
       }
       wrong?.focus();
-      return wrong ? null : Object.fromEntries(given);
+      return wrong ? null : Object.fromEntries(found);
     },
     show(violations) {
       const others = [];
@@ -114,19 +114,22 @@ function fieldsOf(form) {
   return all.filter((each) => each.type !== "radio" || stops.get(each.name) === each);
 }
 
-function makeField(name, given, required) {
+function makeField(name, given, required, { begun, explicit }) {
   const spec = withoutNull(given);
+  const filled = begun === undefined ? spec : { ...spec, default: begun };
   const id = fresh("field");
   const error = h("p", { class: "problem", id: `${id}-problem`, hidden: true });
   const hints = [spec.description, hint(spec)].filter(Boolean).map(String);
   const help = hints.length ? h("p", { class: "help", id: `${id}-help`, text: hints.join(" · ").slice(0, 1000), dir: "auto" }) : null;
   const described = `${help ? `${id}-help ` : ""}${id}-problem`;
   const title = `${spec.title || name}`.slice(0, 300) || "(no name)";
-  const control = controlFor(spec, { id, described, required, title });
+  const control = controlFor(filled, { id, described, required, title, explicit });
   const label = [title, required ? null : h("span", { class: "optional", text: " optional" })];
   const element = control.group
     ? h("fieldset", { class: "field", "aria-describedby": described }, h("legend", { dir: "auto" }, label), help, control.element, error)
-    : h("div", { class: "field" }, h("label", { for: id, dir: "auto" }, label), help, control.element, error);
+    : control.check
+      ? h("div", { class: "field" }, h("div", { class: "check" }, control.element, h("label", { for: id, dir: "auto" }, label)), help, error)
+      : h("div", { class: "field" }, h("label", { for: id, dir: "auto" }, label), help, control.element, error);
   return {
     name,
     element,
@@ -152,8 +155,7 @@ function controlFor(spec, place) {
   if (choices.length) return choicesField(choices, spec, multiple, place);
   switch (spec.type) {
     case "boolean":
-      // Not a box to tick: one that is left alone would say no, under a button that says yes.
-      return choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
+      return isTicked(spec, place) ? checkbox(spec, place) : choicesField([[true, "Yes"], [false, "No"]], spec, false, place);
     case "integer":
     case "number":
       return numberField(spec, place);
@@ -172,6 +174,16 @@ export function choicesOf(spec) {
   const values = Array.isArray(spec.enum) ? spec.enum.filter((value) => typeof value === "string") : [];
   const names = Array.isArray(spec.enumNames) && spec.enumNames.length === values.length ? spec.enumNames : values;
   return values.map((value, at) => [value, String(names[at])]);
+}
+
+/** Return whether a boolean is a box to tick. In an answer one that is left alone would say no, under a button that says yes. */
+function isTicked(spec, { required, explicit }) {
+  return spec.default === true || (!explicit && (spec.default === false || !required));
+}
+
+function checkbox(spec, { id, described }) {
+  const input = h("input", { type: "checkbox", id, "aria-describedby": described, checked: spec.default === true });
+  return { element: input, check: true, inputs: () => [input], read: () => input.checked };
 }
 
 function textField(spec, { id, described, required }) {

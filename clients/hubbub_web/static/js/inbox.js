@@ -15,12 +15,13 @@ export class Inbox {
     this.dialog = dialog;
     this.picked = new Set();
     this.picking = false;
-    this.list = rows((request) => this.row(request), { name: "Open requests", empty: nothing() });
+    this.none = h("div");
+    this.list = rows((request) => this.row(request), { name: "Open requests", empty: this.none });
     const filtered = () => this.update();
     this.search = searchBox("Search", filtered);
     this.server = chooser("All servers", filtered);
     this.kind = chooser("All kinds", filtered);
-    this.kind.offer(Object.keys(KINDS));
+    this.kind.offer(Object.keys(KINDS), KINDS);
     this.head = h("span");
     this.count = h("span", { class: "quiet" });
     this.pick = h("button", { type: "button", class: "plain", "aria-pressed": "false", text: "Select", on: { click: () => this.choose(!this.picking) } });
@@ -59,7 +60,16 @@ export class Inbox {
     const count = `${shown.length.toLocaleString()} open`;
     if (this.count.textContent !== count) this.count.textContent = count;
     this.list.show(shown);
+    this.drawNone();
     this.drawBar();
+  }
+
+  /** Say why there are no rows. */
+  drawNone() {
+    const why = openRequests().length ? "filtered" : "nothing";
+    if (this.none.dataset.why === why) return;
+    this.none.dataset.why = why;
+    refill(this.none, NONE[why]());
   }
 
   row(request) {
@@ -178,10 +188,11 @@ function isWhole(element) {
   return element.checkVisibility() && element.scrollWidth <= element.clientWidth;
 }
 
-function nothing() {
-  return [h("p", { class: "big", text: "Nothing waits for you." }), h("p", { text: "Questions of your servers appear here as they come." }),
-    h("p", {}, h("a", { href: "#/catalog", text: "Call a tool" }), " or see ", h("a", { href: "#/history", text: "what was answered" }), ".")];
-}
+const NONE = {
+  filtered: () => h("p", { text: "No open question is as you look for." }),
+  nothing: () => [h("p", { class: "big", text: "Nothing waits for you." }), h("p", { text: "Questions of your servers appear here as they come." }),
+    h("p", {}, h("a", { href: "#/catalog", text: "Call a tool" }), " or see ", h("a", { href: "#/history", text: "what was answered" }), ".")],
+};
 
 /** The page of closed pending requests. */
 export function historyPage(main) {
@@ -189,7 +200,7 @@ export function historyPage(main) {
   const search = searchBox("Search", draw);
   const server = chooser("All servers", draw);
   const kind = chooser("All kinds", draw);
-  kind.offer(Object.keys(KINDS));
+  kind.offer(Object.keys(KINDS), KINDS);
   refill(main, h("h1", { text: "History" }), h("div", { class: "filters", role: "search" }, search.element, server.element, kind.element), list.element);
   function draw() {
     server.offer([...tables.server.keys()].sort());
@@ -204,7 +215,7 @@ function settledRow(request) {
   const by = request.answered_by ? `by ${request.answered_by}` : request.reason ?? "";
   return [entry(`#/request/${encodeURIComponent(request.id)}`, {
     title: request.question || "(says nothing)", right: [request.delivery === "late" ? pill("late", "came too late") : null,
-      request.delivery === "failed" ? pill("failed", "not delivered") : null, pill(request.state)],
+      request.delivery === "failed" ? pill("failed", "not delivered") : null, pill(request.outcome)],
     chips: [request.server, KINDS[request.kind] ?? request.kind],
     more: [defectPill(request), h("span", { text: by, dir: "auto" }), ago(request.answered_at ?? request.created_at)],
   })];

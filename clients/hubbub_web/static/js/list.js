@@ -1,6 +1,7 @@
 // Long lists. Rows are all of one height: only those in sight are drawn. Cards have any height, and grow by pages.
 
 import { h, refill, svg } from "./dom.js";
+import { isKnown } from "./store.js";
 
 const PAGE = 200;
 // Rows that are drawn above and below those in sight.
@@ -8,16 +9,21 @@ const BEYOND = 10;
 // Height of a row in pixels until one has been drawn.
 const ROW = 52;
 
+const AWAY = ["The hub cannot be reached.", "What there is will be shown here when it is back."];
+
 const lists = new Set();
 let scheduled = false;
 
 /**
  * A list of rows. `row(record)` returns the children of an item, a link first; unchanged records are not drawn again.
+ * Without records it shows `empty`, or that the hub cannot be reached.
  * `step(by)` moves the focus from row to row; `select(key)` marks a row; `current()` is the record with the focus.
  */
 export function rows(row, { name, empty }) {
   const list = h("ul", { class: "rows", "aria-label": name });
-  const none = h("div", { class: "none", hidden: true }, empty);
+  const known = h("div", {}, empty);
+  const away = h("div", {}, AWAY.map((text) => h("p", { text })));
+  const none = h("div", { class: "none", hidden: true }, known, away);
   const element = h("div", {}, list, none);
   const items = new Map();
   let records = [];
@@ -33,6 +39,8 @@ export function rows(row, { name, empty }) {
     records = all;
     list.hidden = !all.length;
     none.hidden = all.length > 0;
+    known.hidden = !isKnown();
+    away.hidden = isKnown();
     lists.add(draw);
     draw();
     // Where the row with the focus is gone, the keyboard goes on with the one in its place.
@@ -244,11 +252,12 @@ export function chooser(label, changed) {
   return {
     element: select,
     get value() { return select.value; },
-    offer: (values) => {
+    /** Add choices; `names` has those whose name is not the value itself. */
+    offer: (values, names = {}) => {
       for (const value of values) {
         if (!known.has(value)) {
           known.add(value);
-          select.append(h("option", { value, text: value.replaceAll("_", " ") }));
+          select.append(h("option", { value, text: names[value] ?? value.replaceAll("_", " ") }));
         }
       }
     },

@@ -51,7 +51,9 @@ export function returned() {
     const name = call.params?.name ?? call.method;
     if (!call.completed_at) return goesOn(name);
     over = true;
-    refill(element, h("h3", { dir: "auto", text: call.error ? `${name} failed` : `${name} returned` }), call.error ? fault(call.error) : result(call.method, call.result));
+    const wrong = Boolean(call.error) || call.outcome === "tool error";
+    element.classList.toggle("wrong", wrong);
+    refill(element, h("h3", { dir: "auto", text: call.error ? `${name} failed` : wrong ? `${name} says that it failed` : `${name} returned` }), call.error ? fault(call.error) : result(call.method, call.result));
   });
 
   /** Return the call; null if the hub has it no more, or does not show it. */
@@ -88,8 +90,14 @@ export function story(it) {
     h("li", {}, h("span", { class: "quiet", text: span(Date.parse(each.at) - asked) }), h("span", { text: moment(it, each) })))));
 }
 
+/** Return what an answer was that gives nothing, as ": declined"; empty for one that gives what was asked for. */
+export function unlessGiven(it) {
+  return it.state === "answered" && it.outcome !== "answered" ? `: ${it.outcome}` : "";
+}
+
 function moment(it, each) {
   if (each.what === "delivered" && it.delivery === "late") return "delivered too late";
   if (!each.by || !HAPPENED[each.what]) return each.what ?? "unknown";
-  return `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}${each.via ? ` via ${each.via}` : ""}`;
+  const how = each.what === "answered" ? unlessGiven(it) : "";
+  return `${HAPPENED[each.what]} ${each.agent ? "the agent " : ""}${each.by}${each.via ? ` via ${each.via}` : ""}${how}`;
 }

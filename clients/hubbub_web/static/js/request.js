@@ -2,12 +2,13 @@
 
 import { ask, Refused, tell } from "./api.js";
 import { Claiming, hinders } from "./claim.js";
+import { sent } from "./content.js";
 import { clean, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { firstField, guardEnter, schemaForm } from "./form.js";
 import { waitingHost } from "./hosts.js";
-import { answered, returned, story } from "./outcome.js";
+import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
-import { callName, hubIsThere, openRequests, see, state, tables } from "./store.js";
+import { callName, isKnown, openRequests, see, tables } from "./store.js";
 import { ago, left } from "./time.js";
 import { address, visitForm } from "./visit.js";
 
@@ -24,7 +25,7 @@ const HEADING = 160;
 // A device of which fingers are the only pointer.
 const TOUCHED = matchMedia("(hover: none) and (pointer: coarse)");
 // Fields of a pending request that change while its page is open.
-const CHANGES = ["state", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
+const CHANGES = ["state", "outcome", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
 
 /** The page of a pending request. */
 export async function requestPage(main, id) {
@@ -45,6 +46,7 @@ class RequestPage {
     this.host = null;
     this.status = h("span", { class: "status" });
     this.reasons = h("div");
+    this.sentBy = h("div");
     this.ending = h("div", { role: "status" });
     this.claimBar = h("div", { class: "claim" });
     this.claimWords = h("p", { role: "status" });
@@ -75,6 +77,7 @@ class RequestPage {
       this.drawQuestion();
     }
     this.drawClaim();
+    this.findCall();
     this.findHost();
     this.parting = () => this.part();
     window.addEventListener("pagehide", this.parting);
@@ -87,7 +90,7 @@ class RequestPage {
 
   /** Apply changes of the store. */
   update() {
-    const reached = state.link === "live" && hubIsThere();
+    const reached = isKnown();
     if (reached && !this.reached) this.claiming.happens("back");
     this.reached = reached;
     this.followCall();
@@ -102,6 +105,7 @@ class RequestPage {
     if (before === JSON.stringify(CHANGES.map((name) => short[name]))) return;
     this.drawStatus();
     this.drawReasons();
+    this.findCall();
     if (this.open) this.findHost();
     else if (wasOpen) this.settled();
     else this.drawOutcome();
@@ -120,6 +124,16 @@ class RequestPage {
   /** Return whether the person has begun to write. */
   get dirty() {
     return this.open && this.touched === true;
+  }
+
+  /** Show what the call was sent with that asks, or perhaps asks: who approves it has to know. */
+  async findCall() {
+    const { call_id: id, candidate_call_ids: ids } = this.whole;
+    const asked = id ?? (ids?.length === 1 ? ids[0] : null);
+    if (!asked || this.known === asked) return;
+    this.known = asked;
+    const call = await ask("sent", { id: asked }).catch(() => null);
+    if (call && !this.gone) refill(this.sentBy, sent(call));
   }
 
   /** Look for the host whose call asks. */
@@ -142,7 +156,7 @@ class RequestPage {
 
   drawStatus() {
     const it = this.whole;
-    refill(this.status, it.state === "open" ? left(it.deadline) : pill(it.state));
+    refill(this.status, it.state === "open" ? left(it.deadline) : pill(it.outcome));
   }
 
   drawForm() {
@@ -168,7 +182,7 @@ class RequestPage {
     this.form.element.setAttribute("aria-describedby", this.heading.id);
     this.form.element.addEventListener("input", () => { this.touched = true; });
     guardEnter(this.form.element, (text) => { this.trouble.textContent = text; });
-    refill(this.body, this.question(), this.form.element);
+    refill(this.body, this.question(), this.sentBy, this.form.element);
   }
 
   /** Say no. */
@@ -188,7 +202,7 @@ class RequestPage {
   drawQuestion() {
     const it = this.whole;
     const asked = [this.question(), it.kind === "elicitation_url" ? address(String(it.request?.url ?? "")) : null].filter(Boolean);
-    refill(this.body, asked.length ? h("h2", { text: "What was asked" }) : null, asked,
+    refill(this.body, asked.length ? h("h2", { text: "What was asked" }) : null, asked, this.sentBy,
       story(it), h("details", { class: "aside" }, h("summary", { text: "As JSON" }), json(it.request, "Request as JSON")));
   }
 
@@ -314,8 +328,9 @@ class RequestPage {
   drawOutcome() {
     const it = this.whole;
     this.outcome.hidden = false;
+    this.outcome.dataset.came = it.outcome;
     const title = it.state === "answered"
-      ? this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`
+      ? `${this.ours ? "You have answered" : `${this.lost ? "Somebody was faster: " : ""}${it.answered_by ?? "somebody"} has answered`}${unlessGiven(it)}`
       : it.state === "expired" ? "Nobody answered in time" : "The server does not ask any more";
     const next = openRequests().filter((each) => each.id !== this.id && !each.claim).sort((a, b) => (b.call_id === it.call_id) - (a.call_id === it.call_id))[0];
     // Drawing it again, because the answer has arrived, keeps the focus.
@@ -333,7 +348,7 @@ class RequestPage {
 }
 
 function elicitationForm(params, send) {
-  const form = schemaForm(params.requestedSchema, "content");
+  const form = schemaForm(params.requestedSchema, "content", { explicit: true });
   const bar = h("div", { class: "row bar" }, h("button", { class: "primary", type: "submit", text: form.empty ? "Accept" : "Send answer" }));
   const element = h("form", { on: { submit: (event) => {
     event.preventDefault();

@@ -25,11 +25,16 @@ export function hubIsThere() {
   return tables.hub.get("hub")?.connected !== false;
 }
 
-/** Return the open pending requests, oldest first. */
+/** Return whether the tables are what the hub has now; else an empty one says nothing. */
+export function isKnown() {
+  return state.link === "live" && hubIsThere();
+}
+
+/** Return the open pending requests, the most urgent first: by the time that is left; those without a limit last, by age. */
 export function openRequests() {
   const open = [];
   for (const request of tables.request.values()) if (request.state === "open") open.push(request);
-  return open.sort(byAge);
+  return open.sort(byUrgency);
 }
 
 const SEEN = "hubbub-seen";
@@ -73,6 +78,11 @@ export function oneAtATime(work) {
     }
     running = false;
   };
+}
+
+function byUrgency(a, b) {
+  const [one, other] = [a, b].map((each) => (each.deadline ? Date.parse(each.deadline) : Infinity));
+  return one < other ? -1 : one > other ? 1 : byAge(a, b);
 }
 
 function byAge(a, b) {

@@ -15,13 +15,35 @@ export function keyOf(kind, entry) {
 
 /** Return the page for entries of some kind. */
 export function usePage(kind) {
-  return (main, server, key) => page(main, server, kind, key);
+  return (main, server, key, again) => page(main, server, kind, key, again);
 }
 
-async function page(main, server, kind, key) {
-  const { entries, ways } = await ask("catalog", { server, kind });
+// What was called by a method, and the page to use it.
+const USED = { "tools/call": ["tool", "name"], "resources/read": ["resource", "uri"], "prompts/get": ["prompt", "name"] };
+
+/** Return whether there is a page to make such a call again. */
+export function isUsable(call) {
+  return Object.hasOwn(USED, call.method) && typeof call.params?.[USED[call.method][1]] === "string";
+}
+
+/** Return the address of the form that makes a call again, filled in with what it was sent with. */
+export function againAt(call) {
+  const [kind, named] = USED[call.method];
+  return `#/${kind}/${[call.server, call.params[named], call.id].map(encodeURIComponent).join("/")}`;
+}
+
+/** Return what a call was sent with; nothing if it is not known any more. */
+async function sentWith(id) {
+  const call = await ask("sent", { id }).catch(() => null);
+  return call?.params?.arguments ?? {};
+}
+
+/** The page of an entry; `again` is the call whose arguments the form begins with. */
+async function page(main, server, kind, key, again) {
+  const [{ entries, ways }, given] = await Promise.all([ask("catalog", { server, kind }), again ? sentWith(again) : {}]);
   const at = entries.findIndex((each) => keyOf(kind, each) === key);
-  const entry = entries[at];
+  // A resource that was read by a template is in no list.
+  const entry = entries[at] ?? (again && kind === "resource" ? { uri: key } : undefined);
   const crumbs = h("div", { class: "crumbs" }, h("a", { href: "#/catalog", text: "Catalog" }), " / ", h("a", { href: `#/catalog/${encodeURIComponent(server)}`, text: server }));
   if (!entry) {
     refill(main, crumbs, h("h1", { text: `No ${kind} “${key}”` }), h("p", { text: "The server does not offer it, or not any more." }),
@@ -29,7 +51,7 @@ async function page(main, server, kind, key) {
     return { update() {}, leave() {}, title: "Not found" };
   }
   const trouble = h("p", { class: "problem", role: "alert" });
-  const form = schemaForm(schemaOf(kind, entry), "arguments");
+  const form = schemaForm(schemaOf(kind, entry), "arguments", { given });
   const { plain, task, why } = ways[at] ?? { plain: true, task: false, why: "" };
   const asTask = h("input", { type: "checkbox", id: fresh("as-task"), checked: !plain });
   const button = h("button", { class: "primary", type: "submit", text: VERBS[kind] });

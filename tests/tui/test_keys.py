@@ -1,0 +1,93 @@
+"""What people type at the terminal answers no question that they did not mean to answer."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbub.v1 import common_pb2, inbox_pb2
+
+from ..clients.conftest import ScriptedHub, hub
+from .conftest import at_terminal
+from .hostile_hub import script
+
+__all__ = ["hub"]
+
+FORM, PAGE, SAMPLING, ROOTS = range(1, 5)
+TEXT, YES_OR_NO = {"type": "string", "title": "Name"}, {"type": "boolean", "title": "Approve"}
+MESSAGES = [{"role": "user", "content": {"type": "text", "text": "Asked?"}}]
+
+
+def form(**fields: Any) -> tuple[int, dict[str, Any]]:
+    """A form with these fields."""
+    return FORM, {"message": "Asked?", "requestedSchema": {"type": "object", "properties": fields}}
+
+
+KINDS: dict[str, tuple[int, dict[str, Any]]] = {
+    "nothing to fill in": form(),
+    "one line": form(name=TEXT),
+    "several lines": form(first=TEXT, second=TEXT),
+    "yes or no": form(ok=YES_OR_NO),
+    "a yes or no with a default": form(ok=YES_OR_NO | {"default": False}),
+    "choices": form(one={"type": "string", "enum": ["yes", "no"]}),
+    "several choices": form(some={"type": "array", "items": {"type": "string", "enum": ["yes", "no"]}}),
+    "a page": (PAGE, {"message": "Asked?", "url": "https://example.org/", "elicitationId": "1"}),
+    "a sampling": (SAMPLING, {"messages": MESSAGES, "maxTokens": 9}),
+    "directories": (ROOTS, {}),
+}
+
+
+def asks(hub: ScriptedHub, kind: int, params: dict[str, Any]) -> None:
+    """Has the hub show one open question of a server."""
+    script(hub)
+    asked = inbox_pb2.PendingRequest(id="r1", server="files", kind=kind, state=1, request=json.dumps(params).encode())
+    asked.created_at.FromDatetime(datetime.now(UTC))
+    asked.expires_at.FromDatetime(datetime.now(UTC) + timedelta(hours=1))
+
+    async def watch(_: Any) -> AsyncIterator[Any]:
+        yield inbox_pb2.WatchPendingRequestsResponse(upsert=asked)
+        yield inbox_pb2.WatchPendingRequestsResponse(synced=common_pb2.WatchSynced())
+        await anyio.sleep_forever()
+
+    hub.streams["WatchPendingRequests"] = watch
+    hub.replies |= {
+        "GetPendingRequest": lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked),
+        "ClaimPendingRequest": lambda _: inbox_pb2.ClaimPendingRequestResponse(pending_request=asked),
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_words_and_enter_typed_where_a_question_opens_answer_nothing(kind: str, hub: ScriptedHub) -> None:
+    asks(hub, *KINDS[kind])
+    async with at_terminal(hub) as ann:
+        await ann.sees("1 open request")
+        await ann.press("enter")
+        await ann.sees("Leave open (esc)")
+        for word in ("yes", "no", "every", "decline"):
+            await ann.press(*word, "enter", "enter")
+    assert hub.requests("AnswerPendingRequest") == []
+
+
+@pytest.mark.parametrize("kind", ["nothing to fill in", "a sampling", "directories"])
+@pytest.mark.parametrize("word", ["yes", "every", "decline", "e"])
+async def test_words_typed_in_the_list_answer_nothing(word: str, kind: str, hub: ScriptedHub) -> None:
+    asks(hub, *KINDS[kind])
+    async with at_terminal(hub) as ann:
+        await ann.sees("1 open request")
+        await ann.press(*word, "enter", "escape", "enter")
+    assert hub.requests("AnswerPendingRequest") == []
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("one line", "decline"), ("a sampling", "reject")])
+async def test_a_question_is_refused_from_the_list_by_e_and_y(kind: str, outcome: str, hub: ScriptedHub) -> None:
+    asks(hub, *KINDS[kind])
+    async with at_terminal(hub) as ann:
+        await ann.sees("1 open request")
+        await ann.press("e")
+        await ann.sees("Yes (y)")
+        await ann.press("y")
+    (sent,) = hub.requests("AnswerPendingRequest")
+    assert sent.HasField(outcome)
