@@ -112,11 +112,15 @@ class Place:
         self.hub = hub
         self.peer = world.peer
         self.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
-        self.sessions = Sessions(hub.clock.steady)
+        self.sessions = Sessions(hub)
 
     def old(self, revision: str = OLD) -> OldHost:
         """A host of a revision with a handshake, after it."""
-        return OldHost(self.sessions.open(Host(principal=ADA, revision=revision), self.endpoint))
+        return OldHost(Session(Host(principal=ADA, revision=revision), self.endpoint, self.hub.clock.steady))
+
+    async def lasting(self, revision: str = OLD) -> OldHost:
+        """The same, with a session that outlives the hub."""
+        return OldHost(await self.sessions.begin(Host(principal=ADA, revision=revision), self.endpoint))
 
     def new(self) -> NewHost:
         """A host of a revision without one."""

@@ -314,7 +314,7 @@ async def test_the_end_of_a_session_ends_its_calls(place: Opened) -> None:
         host = at.old()
         host.begin("tools/call", name="t")
         await until(lambda: at.peer.sent)
-        at.sessions.end(host.session)
+        host.session.end()
         await until(lambda: at.peer.sent[0].cancelled)
 
 

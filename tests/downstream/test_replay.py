@@ -30,7 +30,7 @@ def resumed(kept: Replays, event_id: str) -> list[bytes] | None:
 
 async def test_the_oldest_events_go_first_whosever_they_are() -> None:
     kept = Replays(LIMITS)
-    first, second = kept.open(), kept.open()
+    first, second = kept.open(1), kept.open(1)
     for number in range(8):
         first.tell(b"a%d" % number)
     for number in range(8):
@@ -42,7 +42,7 @@ async def test_the_oldest_events_go_first_whosever_they_are() -> None:
 
 async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_yet() -> None:
     kept = Replays(LIMITS)
-    replay = kept.open()
+    replay = kept.open(1)
     replay.shown = True
     for _ in range(5):
         replay.tell(b"x" * 300)
@@ -57,7 +57,7 @@ async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_ye
 
 async def test_a_stream_that_is_delivered_keeps_its_response_alone() -> None:
     kept = Replays(LIMITS)
-    replay = kept.open()
+    replay = kept.open(1)
     for _ in range(5):
         replay.tell(b"x")
     await ended(replay, b"y")
@@ -70,7 +70,7 @@ async def test_a_thousand_streams_leave_no_more_than_the_limits() -> None:
     kept = Replays(LIMITS)
     replays: list[Replay] = []
     for number in range(1000):
-        replays.append(kept.open())
+        replays.append(kept.open(1))
         replays[-1].tell(b"x")
         await ended(replays[-1], b"%d" % number)
     assert len(kept) == 10
@@ -81,7 +81,7 @@ async def test_a_thousand_streams_leave_no_more_than_the_limits() -> None:
 
 async def test_a_host_that_reads_nothing_loses_the_connection_and_may_resume() -> None:
     kept = Replays(Limits())
-    replay = kept.open()
+    replay = kept.open(1)
     outlet = replay.outlet
     for _ in range(6):
         replay.tell(b"x" * 1024 * 1024)

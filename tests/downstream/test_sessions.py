@@ -13,15 +13,9 @@ from hubbubd.downstream import Endpoint, Exchange, Host, Limits, Outlet, Session
 from hubbubd.downstream.messages import Request
 from hubbubd.errors import ResourceExhausted
 
-from ..runtime.virtual_time import VirtualTimeLoop
+from .conftest import World
 
 ADA, BOB = (Principal(name=name, grants=(Grant(Role.CALLER),), credential=name) for name in ("ada", "bob"))
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """A new loop for each test, at second 0 of its own time."""
-    return "asyncio", {"loop_factory": VirtualTimeLoop}
 
 
 class Waiting:
@@ -33,7 +27,7 @@ class Waiting:
 
     def standing(self, *_: Any) -> Any:
         """What a host is told between its requests: nothing."""
-        return SimpleNamespace(close=lambda: None)
+        return SimpleNamespace(close=lambda: None, resume=lambda *_: None)
 
     def joined(self, host: Host) -> None:
         """Nobody looks."""
@@ -54,37 +48,39 @@ def waiting() -> Waiting:
 
 
 @pytest.fixture
-async def sessions() -> AsyncGenerator[Sessions]:
+async def sessions(world: World) -> AsyncGenerator[Sessions]:
     """All sessions, three of each principal, each until it was idle for a minute."""
-    made = Sessions(anyio.current_time, lambda: Limits(sessions_per_principal=3, idle_s=60))
-    yield made
-    made.close()
+    async with world.hub() as hub:
+        made = Sessions(hub, lambda: Limits(sessions_per_principal=3, idle_s=60))
+        yield made
+        made.close()
 
 
-def opened(sessions: Sessions, waiting: Waiting, principal: Principal = ADA) -> Session:
+async def opened(sessions: Sessions, waiting: Waiting, principal: Principal = ADA) -> Session:
     """A new session."""
-    return sessions.open(Host(principal=principal, revision="2025-11-25"), cast("Endpoint", waiting))
+    return await sessions.begin(Host(principal=principal, revision="2025-11-25"), cast("Endpoint", waiting))
 
 
-def found(
+async def found(
     sessions: Sessions, session: Session, principal: Principal = ADA, where: Waiting | Endpoint | None = None
 ) -> bool:
     """Whether a principal's host has this session at an endpoint; else at its own."""
-    return sessions.find(session.id, principal, cast("Endpoint", where or session.endpoint)) is session
+    return await sessions.find(session.id, principal, cast("Endpoint", where or session.endpoint)) is session
 
 
 async def test_a_session_is_of_one_principal_at_one_endpoint(sessions: Sessions, waiting: Waiting) -> None:
-    session = opened(sessions, waiting)
-    assert found(sessions, session)
-    assert not found(sessions, session, BOB)
-    assert not found(sessions, session, ADA, Waiting("s/two"))
-    assert not found(sessions, session, ADA, Waiting(waiting.view.name))  # a new one, of the name of one that is gone
+    session = await opened(sessions, waiting)
+    assert await found(sessions, session)
+    assert not await found(sessions, session, BOB)
+    assert not await found(sessions, session, ADA, Waiting("s/two"))
+    anew = Waiting(waiting.view.name)  # of the name of one that is gone
+    assert not await found(sessions, session, ADA, anew)
 
 
 async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: Sessions, waiting: Waiting) -> None:
-    first, second = opened(sessions, waiting), opened(sessions, waiting)
+    first, second = await opened(sessions, waiting), await opened(sessions, waiting)
     await anyio.sleep(40)
-    assert found(sessions, first)
+    assert await found(sessions, first)
     await anyio.sleep(40)
     assert (first.ended, second.ended) == (False, True)
     await anyio.sleep(40)
@@ -93,7 +89,7 @@ async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: Sessions, w
 
 
 async def test_a_session_with_a_request_or_a_stream_is_not_idle(sessions: Sessions, waiting: Waiting) -> None:
-    calling, listening = opened(sessions, waiting), opened(sessions, waiting)
+    calling, listening = await opened(sessions, waiting), await opened(sessions, waiting)
     task = calling.begin(Request(1, "tools/call", {}), Outlet())
     outlet = listening.listen()
     await anyio.sleep(1000)
@@ -110,20 +106,20 @@ async def test_a_session_with_a_request_or_a_stream_is_not_idle(sessions: Sessio
 async def test_the_least_recently_used_session_makes_room_and_none_of_another_principal(
     sessions: Sessions, waiting: Waiting
 ) -> None:
-    bobs = opened(sessions, waiting, BOB)
-    first, second, third = [opened(sessions, waiting) for _ in range(3)]
-    assert found(sessions, first)
-    opened(sessions, waiting)
+    bobs = await opened(sessions, waiting, BOB)
+    first, second, third = [await opened(sessions, waiting) for _ in range(3)]
+    assert await found(sessions, first)
+    await opened(sessions, waiting)
     assert [each.ended for each in (bobs, first, second, third)] == [False, False, True, False]
 
 
 async def test_sessions_that_all_have_something_to_do_are_not_ended(sessions: Sessions, waiting: Waiting) -> None:
     for _ in range(3):
-        opened(sessions, waiting).listen()
+        (await opened(sessions, waiting)).listen()
     with pytest.raises(ResourceExhausted) as refused:
-        opened(sessions, waiting)
+        await opened(sessions, waiting)
     assert (refused.value.reason, refused.value.metadata["limit"]) == ("TOO_MANY_SESSIONS", "3")
-    assert not opened(sessions, waiting, BOB).ended
+    assert not (await opened(sessions, waiting, BOB)).ended
 
 
 def alive() -> int:
@@ -136,7 +132,7 @@ async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(sessions: Se
     before = alive()
     for number in range(10_000):
         principal = Principal(name=f"p{number % 2}", grants=(), credential="x")
-        opened(sessions, waiting, principal).outlet.tell(b"x" * 100)
+        (await opened(sessions, waiting, principal)).outlet.tell(b"x" * 100)
     assert len(sessions) == 6
     assert alive() <= before + 6
     await anyio.sleep(120)
@@ -144,7 +140,7 @@ async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(sessions: Se
 
 
 async def test_a_host_that_listens_again_gets_what_waited(sessions: Sessions, waiting: Waiting) -> None:
-    session = opened(sessions, waiting)
+    session = await opened(sessions, waiting)
     session.outlet.tell(b"1")
     first = session.listen()
     assert first.take() == [b"1"]
@@ -160,15 +156,15 @@ async def test_a_host_that_listens_again_gets_what_waited(sessions: Sessions, wa
 
 
 async def test_what_waits_for_a_host_that_never_listens_is_bounded(sessions: Sessions, waiting: Waiting) -> None:
-    session = opened(sessions, waiting)
+    session = await opened(sessions, waiting)
     for _ in range(1000):
         session.outlet.tell(b"x" * 1024)
     assert sum(map(len, session.outlet.take())) <= 256 * 1024
 
 
 async def test_what_waited_is_not_told_to_whoever_may_do_less_by_now(sessions: Sessions, waiting: Waiting) -> None:
-    session = opened(sessions, waiting)
+    session = await opened(sessions, waiting)
     session.outlet.tell(b"about a server")
     less = Principal(name="ada", grants=(), credential="ada")
-    assert found(sessions, session, less)
+    assert await found(sessions, session, less)
     assert session.listen().take() == []

@@ -187,10 +187,15 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    directory: Path, *names: str, tracer: Tracer = UNTRACED, meter: Meter = UNMEASURED, **settings: Any
+    directory: Path,
+    *names: str,
+    tracer: Tracer = UNTRACED,
+    meter: Meter = UNMEASURED,
+    store_file: Path | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[Stage]:
     """A hub with these servers (`one` and `two`), and these settings."""
-    store, peers = await SqliteStore.open(":memory:"), Peers()
+    store, peers = await SqliteStore.open(store_file or ":memory:"), Peers()
     servers: dict[str, ServerConfig] = {
         name: server(name, max_in_flight=100, backoff_s=(0.01,)) for name in names or ("one", "two")
     }

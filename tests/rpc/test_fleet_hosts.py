@@ -14,7 +14,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import Endpoint, Host, Merged
+from hubbubd.downstream import Endpoint, Host, Merged, Sessions, Transparent
 from hubbubd.upstream.ports import Era
 
 from ..downstream.conftest import handles, lists
@@ -74,6 +74,24 @@ async def connect_anew(member: Member) -> None:
     """The server is another one from now on."""
     await member.hub.servers.disconnect("one")
     await member.hub.servers.connect("one")
+
+
+async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two, until: Until) -> None:
+    late, _ = two
+    there, here = (Sessions(member.hub) for member in two)
+    at_late, at_owner = (Endpoint(member.hub, Transparent(member.hub, "one"), handles(member.hub)) for member in two)
+    about = Host(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE], info={"name": "gemini"})
+    session = await here.begin(about, at_owner)
+    assert late.hub.host_sessions.get(session.key) is None
+    taken_up = await there.find(session.id, about.principal, at_late)
+    assert taken_up is not None
+    assert taken_up.host.info == {"name": "gemini"}
+    late.store.release()
+    await there.end(taken_up)
+    await until(lambda: session.ended)
+    assert await here.find(session.id, about.principal, at_owner) is None
+    for sessions in (here, there):
+        sessions.close()
 
 
 async def test_a_ticket_is_good_there(two: Two, until: Until) -> None:

@@ -134,8 +134,8 @@ class HubSettings(BaseSettings):
     mcp_event_bytes_per_session: Annotated[int, Field(ge=1024, le=2**40)] = 4 * 1024 * 1024
     """The most bytes of these events."""
 
-    mcp_session_idle_s: Seconds = 1800
-    """After so long without a request a session ends."""
+    mcp_session_idle_s: Seconds = 86_400
+    """After so long without a request a session ends. Many hosts never begin another one."""
 
     tls_cert: ExpandedPath | None = None
     """PEM file of the hub's certificate followed by the intermediate ones; turns TLS on, together with `tls_key`."""

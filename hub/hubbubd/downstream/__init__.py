@@ -11,7 +11,8 @@ from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.processes import Processes
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.replay import Replay
-from hubbubd.downstream.sessions import Serve, Session, Sessions
+from hubbubd.downstream.session import Serve, Session
+from hubbubd.downstream.sessions import Sessions
 from hubbubd.downstream.state_keys import KeyRing
 
 __all__ = [

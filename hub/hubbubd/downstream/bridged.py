@@ -24,7 +24,7 @@ from hubbubd.downstream.host import Exchange, Outlet
 from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.messages import Id, Notification, Refusal, Request
 from hubbubd.downstream.processes import Processes
-from hubbubd.downstream.sessions import Session
+from hubbubd.downstream.session import Session
 from hubbubd.errors import HubError
 from hubbubd.runtime.calls import Calls
 

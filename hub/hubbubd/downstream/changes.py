@@ -7,6 +7,7 @@ from typing import Final
 
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import SOURCES, Kind
+from hubbubd.core.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import Target, View
@@ -14,9 +15,6 @@ from hubbubd.runtime.hub import Hub
 
 QUIET_S: Final = 0.25
 """Seconds between two notifications about one list."""
-
-MAX_WATCHED: Final = 100
-"""The most resources that one host is told about."""
 
 Who = Callable[[], Principal]
 """Returns the principal of a host, with what it may do now."""
@@ -109,6 +107,10 @@ class WatchedResources:
             self._held[uri] = watched = _Watched(loop.create_task(self._hold(uri, target, begun)), begun)
             watched.task.add_done_callback(lambda _: self._over(uri, watched))
         return self._held[uri].begun
+
+    def has(self, uri: str) -> bool:
+        """Return whether a resource is watched, or will be."""
+        return uri in self._held
 
     def remove(self, uri: str) -> None:
         """Tell of a resource no more."""

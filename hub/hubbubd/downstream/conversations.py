@@ -1,7 +1,7 @@
 """A host's request as a call of the hub, with what its server asks in between."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -31,8 +31,8 @@ from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
 LOST: Final = (
-    "The hub was restarted while the server waited for an answer, so this call has no result. The server may have "
-    "carried out a part of it. It may be called again."
+    "The hub was restarted while this call was under way, so it has no result. The server may have carried out a part "
+    "of it. It may be called again."
 )
 
 
@@ -77,6 +77,31 @@ class Conversations:
         spec, handle = attached or (spec_of(call), None)
         holding = self._holding(exchange, spec, wanted)
         return call.server, await self._held(exchange, spec, handle, holding, may_become=False)
+
+    async def made_before(self, principal: Principal, call_ids: Iterable[str]) -> Call | None:
+        """Return the call that an earlier process, or another member, has made of a request; None if there is none.
+
+        Raises Unavailable.
+        """
+        for call_id in call_ids:
+            with suppress(NotFound):
+                call = await self._hub.find_call(call_id)
+                if call.principal == principal.name and call.server in self._view.servers(principal):
+                    return call
+        return None
+
+    async def resumed(self, exchange: Exchange, call: Call) -> bytes:
+        """Return what such a call comes to, as its server says it. Raises Refusal (HUB_RESTARTED) and HubError."""
+        if exchange.shown is not None:
+            exchange.shown.call_id = call.id
+        if call.detached and self.tasks.known(exchange.host, call.id) is not None:
+            return self.session_tasks.begun(exchange.host, call)
+        if not call.state.ended:
+            spec = spec_of(call)
+            return await self._held(exchange, spec, None, self._holding(exchange, spec), may_become=False)
+        if call.fault is not None and call.fault.code in _RESTARTS:
+            raise lost()
+        return calls.result_of(call)
 
     def _holding(self, exchange: Exchange, spec: CallSpec, wanted: tickets.Wanted | None = None) -> Holding:
         """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
@@ -178,10 +203,15 @@ def _result(exchange: Exchange, call: Call, *, attached: bool) -> bytes:
     return calls.result_of(call)
 
 
+def lost() -> Refusal:
+    """Return the error for a request that was under way when the hub was restarted."""
+    return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
+
+
 def _lost(exchange: Exchange) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
     if exchange.method != "tools/call":
-        raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
+        raise lost()
     return _of_hub(exchange, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
 
 

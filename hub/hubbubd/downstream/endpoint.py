@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +19,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import calls, messages, own_tools, revisions, tickets
-from hubbubd.downstream.conversations import Conversations
+from hubbubd.downstream.conversations import Conversations, lost
 from hubbubd.downstream.first_lists import FirstLists
 from hubbubd.downstream.handles import Handles
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
@@ -44,6 +45,8 @@ NAMED: Final[Mapping[str, tuple[Kind, str]]] = MappingProxyType(
     }
 )
 """The methods that become calls, with the param that names what they are about."""
+
+BECOME_CALLS: Final = frozenset({*NAMED, "completion/complete"})
 
 LISTS: Final = {
     "tools/list": Kind.TOOL,
@@ -150,14 +153,35 @@ class Endpoint:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
         return call_key, self._conversations.tasks.id_of(principal, call_key)
 
-    async def serve(self, exchange: Exchange) -> bytes:
-        """Serve one request and return the response for its host. Never raises but for cancellation."""
+    async def resume(self, exchange: Exchange) -> bytes:
+        """Serve a request that came to an earlier process, or to another member: by its call, or it is lost."""
+        principal, call = exchange.host.principal, None
+        if exchange.call_key:
+            try:
+                call_ids = self.call_ids(principal, exchange.call_key)
+                call = await self._conversations.made_before(principal, call_ids)
+            except HubError as exc:
+                return messages.error(exchange.id, calls.of_error(exc))
+        if call is None:
+            return messages.error(exchange.id, lost())
+        found = call
+
+        async def handler(exchange: Exchange) -> bytes:
+            return self._result(exchange, found.server, await self._conversations.resumed(exchange, found))
+
+        return await self.serve(replace(exchange, method=call.method, params=payload.loads(call.params)), handler)
+
+    async def serve(self, exchange: Exchange, handler: Handler | None = None) -> bytes:
+        """Serve one request and return the response for its host. Never raises but for cancellation.
+
+        `handler` is used instead of that of its method.
+        """
         hosts, host = self._hub.hosts, exchange.host
         shown = host.connected or hosts.seen(host.introduction(self.view.name))
         with self._instrumentation.request(exchange) as outcome, hosts.serving(shown, exchange.method[:100]) as request:
             exchange.shown = request
             try:
-                handler = self._methods[host.revision].get(exchange.method)
+                handler = handler or self._methods[host.revision].get(exchange.method)
                 if handler is None:
                     raise messages.unknown_method(exchange.method)
                 async with self._while_there():

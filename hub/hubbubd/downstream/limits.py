@@ -19,7 +19,7 @@ class Limits:
     streams_per_principal: int = 100
     """Streams of what belongs to no request, in sessions and by `subscriptions/listen`."""
 
-    idle_s: float = 1800.0
+    idle_s: float = 86_400.0
     """Seconds after which a session ends that has no request and no stream open."""
 
     kept_events: int = 1000

@@ -8,9 +8,10 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import SOURCES
+from hubbubd.core.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import messages
-from hubbubd.downstream.changes import MAX_WATCHED, ListChanges, WatchedResources
+from hubbubd.downstream.changes import ListChanges, WatchedResources
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View

@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 from hubbubd.core.catalog import Kind
+from hubbubd.core.host_sessions import not_watching, watching, with_level
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.log_levels import LEVELS
 from hubbubd.downstream import calls, revisions
@@ -67,25 +69,30 @@ class Relay:
         level = exchange.params.get("level")
         if level not in LEVELS:
             raise Refusal(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}")
-        await _standing(exchange).set_level(level)
+        standing = _standing(exchange)
+        await standing.set_level(level)
+        await standing.keep(partial(with_level, level))
         return DONE
 
     async def subscribe(self, exchange: Exchange) -> bytes:
         """Tell a session of changes of a resource. Raises Refusal and HubError."""
-        uri = _uri(exchange)
+        uri, standing = _uri(exchange), _standing(exchange)
         try:
-            await _standing(exchange).resources.add(uri)
+            await standing.resources.add(uri)
         except PeerError as exc:
             raise Refusal(exc.code, exc.message, exc.data) from None
         except FailedPrecondition as exc:
             if exc.reason != "SUBSCRIPTIONS_NOT_OFFERED":
                 raise
             raise Refusal(METHOD_NOT_FOUND, exc.message) from None
+        await standing.keep(partial(watching, uri))
         return DONE
 
     async def unsubscribe(self, exchange: Exchange) -> bytes:
         """Tell a session of changes of a resource no more. Raises Refusal."""
-        _standing(exchange).resources.remove(_uri(exchange))
+        uri, standing = _uri(exchange), _standing(exchange)
+        standing.resources.remove(uri)
+        await standing.keep(partial(not_watching, uri))
         return DONE
 
 

@@ -4,37 +4,63 @@
     resume after a number ─────┘
 
 A request goes on when its connection breaks; its response waits here. MCP 2025-11-25, basic/transports, resumability.
+
+An event's id says which request its stream is of, and which call that is. So a stream of an earlier process, or of
+another member of a fleet, is answered as well. Who makes an id up learns nothing by it: a call is its principal's own.
+
+    event id = base64url(["session", "life", stream, request id, "call key"]) "." number
 """
 
 import asyncio
+import base64
 import re
+import secrets
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Final
 
-from hubbubd import bounds
+from hubbubd import bounds, payload
 from hubbubd.downstream.host import Outlet
 from hubbubd.downstream.limits import Limits
+from hubbubd.downstream.messages import MAX_ID, Id
 
-_ID: Final = re.compile(r"(\d{1,15})_(\d{1,15})", re.ASCII)
+_ID: Final = re.compile(r"([A-Za-z0-9_-]{1,2000})\.(\d{1,15})", re.ASCII)
+_MAX_KEY: Final = 100
+_SHORT: Final = 12
+"""Characters of a session's key that an event's id has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A stream that this process does not have: its name, the event that the host has of it, its request, and the key
+    of the call that this was, if any."""
+
+    stream: str
+    event: int
+    request_id: Id
+    call_key: str
 
 
 class Replay:
     """The stream of one request. One connection has it at a time, the newest; it begins with event 1."""
 
-    def __init__(self, kept: "Replays", key: int) -> None:
+    def __init__(self, kept: "Replays", key: int, name: str, count: int = 0) -> None:
+        """`count` is how many events it had before."""
+        self.name = name
+        """What the ids of its events begin with."""
         self.outlet = Outlet()
         """What the newest connection is to be sent."""
         self.shown = False
         """Whether the host knows of the stream; else it cannot ask for it."""
         self._kept = kept
         self._key = key
-        self._count = 0
+        self._first = self._count = count
         self._ended = False
 
     @property
     def quiet(self) -> bool:
         """Whether nothing was told before the response."""
-        return not self._count
+        return self._count == self._first
 
     def tell(self, message: bytes) -> None:
         """Put a message into the stream."""
@@ -48,7 +74,7 @@ class Replay:
 
     def event_id(self, number: int) -> str:
         """Return what the host calls an event; 0 is before the first."""
-        return f"{self._key}_{number}"
+        return f"{self.name}.{number}"
 
     def resumed(self, after: int) -> tuple[Outlet, int]:
         """Return the outlet for another connection, with what came after an event, and its first event's number."""
@@ -77,7 +103,7 @@ class Replay:
 
     def _end(self, task: asyncio.Task[bytes]) -> None:
         response = None if task.cancelled() or task.exception() is not None else task.result()
-        if not self._ended and response is not None and (self.shown or self._count):
+        if not self._ended and response is not None and (self.shown or not self.quiet):
             self._add(response)
             self.outlet.tell_last(response)
         self._ended = True
@@ -88,9 +114,13 @@ class Replay:
 class Replays:
     """All such streams of a session; beyond the limits the oldest events go."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, session: str = "") -> None:
         self._limits = limits
+        self._session = session[:_SHORT]
+        self._life = secrets.token_urlsafe(9)
         self._next = 1
+        self._named: dict[str, int] = {}
+        """The streams by what hosts call them: one may go on under the name that it had in an earlier process."""
         self._streams: dict[int, Replay] = {}
         self._open: set[int] = set()
         self._events = OrderedDict[tuple[int, int], bytes]()
@@ -102,9 +132,18 @@ class Replays:
         """Return how many events are kept."""
         return len(self._events)
 
-    def open(self) -> Replay:
-        """Return the stream of a new request."""
-        replay = self._streams[self._next] = Replay(self, self._next)
+    def open(self, request_id: Id, call_key: str | None = None) -> Replay:
+        """Return the stream of a new request; `call_key` is that of the call which it may become."""
+        named = [self._session, self._life, self._next, request_id, call_key or ""]
+        return self._opened(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
+
+    def go_on(self, left: Left) -> Replay:
+        """Return the stream of a request that goes on here; its events go on after the one that the host has."""
+        return self._opened(left.stream, left.event)
+
+    def _opened(self, name: str, count: int) -> Replay:
+        replay = self._streams[self._next] = Replay(self, self._next, name, count)
+        self._named[name] = self._next
         self._open.add(self._next)
         self._next += 1
         return replay
@@ -112,9 +151,25 @@ class Replays:
     def find(self, event_id: str) -> tuple[Replay, int] | None:
         """Return the stream of an event with the event's number; None where it is not kept any more, or never was."""
         named = _ID.fullmatch(event_id)
-        key, number = (bounds.whole_text(named[1]), bounds.whole_text(named[2])) if named else (None, None)
+        key, number = (self._named.get(named[1]), bounds.whole_text(named[2])) if named else (None, None)
         replay = self._streams.get(key) if key is not None else None
         return None if number is None or replay is None else (replay, number)
+
+    def left(self, event_id: str) -> Left | None:
+        """Return the stream of an event, if it is of this session in an earlier process or at another member."""
+        if (named := _ID.fullmatch(event_id)) is None:
+            return None
+        try:
+            said = payload.loads(base64.b64decode(named[1] + "==", altchars=b"-_"))
+        except ValueError:
+            return None
+        match said:
+            case [self._session, str() as life, int(), str() | int() | float() as id_, str() as key] if (
+                life != self._life and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
+            ):
+                return Left(named[1], bounds.whole_text(named[2]) or 0, id_, key)
+            case _:
+                return None
 
     def clear(self) -> None:
         """Keep nothing any more."""
@@ -171,5 +226,5 @@ class Replays:
             self._tidy(key)
 
     def _tidy(self, key: int) -> None:
-        if key not in self._open and key not in self._held:
-            self._streams.pop(key, None)
+        if key not in self._open and key not in self._held and (replay := self._streams.pop(key, None)) is not None:
+            self._named.pop(replay.name, None)

@@ -18,7 +18,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
 from hubbubd.downstream import calls
 from hubbubd.downstream.following import Following
-from hubbubd.downstream.host import Ask, Exchange
+from hubbubd.downstream.host import Ask, Exchange, Host
 from hubbubd.downstream.host_tasks import HostTasks, Shown
 from hubbubd.downstream.messages import Refusal, Response, notification, with_members
 from hubbubd.downstream.progress import Progress
@@ -68,7 +68,11 @@ class SessionTasks:
 
             own = replace(exchange, tell=partial(_tell_of, call.id, standing))
             self._tasks.watch_kept(task, changed, calls.followed(self._hub.calls, own, call.id, Progress(own)))
-        return payload.dumps({"task": on_the_wire(task)})
+        return self.begun(host, call)
+
+    def begun(self, host: Host, call: Call) -> bytes:
+        """Return the result that says that a call is a task."""
+        return payload.dumps({"task": on_the_wire(self._tasks.as_task(host, call))})
 
     async def _get(self, exchange: Exchange) -> bytes:
         call = await self._tasks.find(exchange)

@@ -1,263 +1,226 @@
-"""Sessions of hosts whose revision has a handshake (up to 2025-11-25)."""
+"""All sessions of hosts over HTTP, of this process and of those before it.
+
+    begin ──> a record in the store, durable ──> the host hears of its session
+    request ──> the session as this process has it ── or taken up from its record ──> served
+    subscription, level of log messages ──> the record ──> every member of a fleet that has the session, too
+    DELETE, idle for long, its token revoked ──> the record is deleted ──> no process takes it up again
+
+docs/design/sessions.md says why sessions are stored, and not signed.
+"""
 
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from typing import Any, Final
+from typing import Final
 
+from hubbubd import payload
+from hubbubd.clock import Clock
 from hubbubd.core.access import Principal
-from hubbubd.core.jsonrpc import INVALID_REQUEST
-from hubbubd.downstream import messages
+from hubbubd.core.host_sessions import HostSession, record_id
 from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.host import Exchange, Host, Outlet, Teller
-from hubbubd.downstream.limits import DEFAULTS, Limits
-from hubbubd.downstream.messages import Id, Notification, Refusal, Request, Response
-from hubbubd.downstream.replay import Replays
+from hubbubd.downstream.host import Host
+from hubbubd.downstream.limits import Limits
+from hubbubd.downstream.session import Session
 from hubbubd.errors import ResourceExhausted
-
-WAITING_BYTES: Final = 256 * 1024
-"""Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
+from hubbubd.runtime.hub import Hub
 
 LEAST_PAUSE_S: Final = 1.0
 """The least number of seconds between two looks for idle sessions."""
 
-Serve = Callable[[Exchange], Coroutine[Any, Any, bytes]]
+MOST: Final = 10_000
+"""Sessions of all principals; beyond it the one that was idle for the longest time ends."""
+
+ELSEWHERE_S: Final = 2 * 60.0
+"""Seconds for which a session may be in use at another member before this one hears of it."""
 
 
-class Session:
-    """One host: the requests it has open, and where it can be told things."""
+@dataclass(slots=True)
+class _Place:
+    """A session, by whom it is, and when it was used last, on the steady clock; None where it was not taken up yet."""
 
-    def __init__(
-        self,
-        host: Host,
-        endpoint: Endpoint,
-        clock: Callable[[], float],
-        limits: Limits = DEFAULTS,
-        used: Callable[["Session"], None] = lambda _: None,
-    ) -> None:
-        """`used` is told whenever it was used."""
-        self.id = secrets.token_urlsafe(24)
-        self.host = host
-        self.endpoint = endpoint
-        self.outlet = Outlet(WAITING_BYTES)
-        """What belongs to no request: the host's own stream, or what waits for it."""
-        self.replays = Replays(limits)
-        self.standing = endpoint.standing(host, self._tell)
-        self.ended = False
-        self.listening = 0
-        """How many streams of its own the host has open."""
-        self._clock = clock
-        self._limits = limits
-        self._used = used
-        self._running: dict[Id, asyncio.Task[bytes]] = {}
-        self._ids = count(1)
-        self._asked: dict[Id, asyncio.Future[Response]] = {}
-        self.used_at = clock()
-        endpoint.joined(host)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is being served, or the host listens."""
-        return bool(self._running) or self.listening > 0
-
-    @property
-    def running(self) -> int:
-        """How many requests are being served."""
-        return len(self._running)
-
-    def begin(
-        self, request: Request, outlet: Teller, call_key: str | None = None, serve: Serve | None = None
-    ) -> asyncio.Task[bytes]:
-        """Start to serve a request; the task returns the response. `serve` is used instead of the endpoint's own.
-
-        Raises ResourceExhausted, and Refusal for an id that is in use.
-        """
-        self.touch()
-        if request.id in self._running:
-            raise Refusal(INVALID_REQUEST, "a request with this id is open; each has an id of its own")
-        most = self._limits.requests_per_session
-        if len(self._running) >= most:
-            raise ResourceExhausted(
-                f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
-            )
-        exchange = Exchange(
-            id=request.id,
-            method=request.method,
-            params=request.params,
-            host=self.host,
-            tell=outlet.tell,
-            call_key=call_key,
-            standing=self.standing,
-            ask=partial(self._ask, outlet),
-        )
-        task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(exchange))
-        self._running[request.id] = task
-        task.add_done_callback(lambda _: self._done(request.id))
-        return task
-
-    def take(self, message: Notification | Response) -> None:
-        """Take what needs no response."""
-        self.touch()
-        if isinstance(message, Response):
-            asked = self._asked.pop(message.id, None)
-            if asked is not None and not asked.done():
-                asked.set_result(message)
-        elif message.method == "notifications/cancelled":
-            task = self._running.get(_hashable(message.params.get("requestId")))
-            if task is not None:
-                task.cancel()
-
-    async def _ask(self, outlet: Teller, method: str, params: dict[str, Any]) -> Response:
-        """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled."""
-        id_ = f"hubbub-{next(self._ids)}"
-        asked = self._asked[id_] = asyncio.get_running_loop().create_future()
-        outlet.tell(messages.request(id_, method, params))
-        try:
-            return await asked
-        except asyncio.CancelledError:
-            why = {"requestId": id_, "reason": "it is not needed any more"}
-            outlet.tell(messages.notification("notifications/cancelled", why))
-            raise
-        finally:
-            self._asked.pop(id_, None)
-
-    def listen(self) -> Outlet:
-        """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
-        before, self.outlet = self.outlet, Outlet()
-        for message in before.take():
-            self.outlet.tell(message)
-        before.close()
-        self.listening += 1
-        return self.outlet
-
-    def left(self, outlet: Outlet) -> None:
-        """Note that the connection of a stream of the host's own is gone."""
-        self.listening -= 1
-        if self.outlet is outlet:
-            self.outlet = Outlet(WAITING_BYTES)
-        self.touch()
-
-    def act_for(self, principal: Principal) -> None:
-        """Serve a principal with what it may do now."""
-        if principal != self.host.principal:
-            self.host.principal = principal
-            if not self.listening:
-                self.outlet.take()  # it may be about what the principal may no longer know
-
-    def touch(self) -> None:
-        """Note that the session is in use."""
-        self.used_at = self._clock()
-        self._used(self)
-
-    def end(self) -> None:
-        """End the session and what it has open."""
-        self.ended = True
-        self.endpoint.parted(self.host)
-        self.standing.close()
-        self.outlet.close()
-        for task in self._running.values():
-            task.cancel()
-        self.replays.clear()
-
-    def _tell(self, message: bytes, once: bool) -> None:
-        (self.outlet.tell_once if once else self.outlet.tell)(message)
-
-    def _done(self, id_: Id) -> None:
-        del self._running[id_]
-        self.touch()
+    principal: str
+    used_at: float
+    session: Session | None = None
 
 
 class Sessions:
     """All sessions of all endpoints. Each step costs the same however many there are."""
 
-    def __init__(self, clock: Callable[[], float], limits: Callable[[], Limits] = Limits) -> None:
+    def __init__(self, hub: Hub, limits: Callable[[], Limits] = Limits) -> None:
         """`limits` returns the current ones; a session keeps those that it began with."""
-        self._clock = clock
+        self._hub = hub
+        self._clock: Clock = hub.clock
+        self._kept = hub.host_sessions
         self._limits = limits
-        self._sessions = OrderedDict[str, Session]()
-        """By id; the one that was idle for the longest time is first."""
-        self._of: dict[str, OrderedDict[str, Session]] = {}
+        self._places = OrderedDict[str, _Place]()
+        """By the id of the record; the one that was idle for the longest time is first."""
+        self._of: dict[str, OrderedDict[str, _Place]] = {}
         """The same by principal."""
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        for record in self._kept.all():
+            self._add(record.id, record.principal)
+        self._kept.follow(self._followed)
 
     def __iter__(self) -> Iterator[Session]:
-        return iter(self._sessions.values())
+        """Iterate over the sessions that this process has taken up."""
+        return (place.session for place in self._places.values() if place.session is not None)
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        """Return how many sessions there are, those included that nobody has used since the start."""
+        return len(self._places)
 
-    def open(self, host: Host, endpoint: Endpoint) -> Session:
-        """Return a new session. Raises ResourceExhausted."""
+    async def begin(self, host: Host, endpoint: Endpoint) -> Session:
+        """Return a new session; it is durable. Raises ResourceExhausted."""
         limits = self._limits()
         self._make_room(host.principal.name, limits.sessions_per_principal)
-        session = Session(host, endpoint, self._clock, limits, self._touched)
-        self._sessions[session.id] = session
-        self._of.setdefault(host.principal.name, OrderedDict())[session.id] = session
-        self._watch()
+        session = self._made(secrets.token_urlsafe(24), host, endpoint)
+        self._add(session.key, host.principal.name).session = session
+        now = self._clock.now()
+        record = HostSession(
+            id=session.key,
+            principal=host.principal.name,
+            credential=host.principal.credential,
+            endpoint=endpoint.view.name,
+            revision=host.revision,
+            info=payload.dumps(host.info),
+            capabilities=payload.dumps(host.capabilities),
+            begun_at=now,
+            used_at=now,
+        )
+        await self._kept.begin(record)
         return session
 
-    def find(self, id_: str, principal: Principal, endpoint: Endpoint) -> Session | None:
-        """Return a session, if it is of this principal and endpoint."""
-        session = self._sessions.get(id_)
-        if session is None or session.endpoint is not endpoint:
+    async def find(self, id_: str, principal: Principal, endpoint: Endpoint) -> Session | None:
+        """Return a session, if it is of this principal and endpoint. Raises Unavailable."""
+        key = record_id(id_)
+        if key not in self._places and await self._hub.find_host_session(key) is None:
             return None
-        if session.host.principal.name != principal.name:
+        place = self._places.get(key)
+        if place is None or place.principal != principal.name:
+            return None
+        session = place.session or self._taken_up(id_, place, principal, endpoint)
+        if session is None or session.endpoint is not endpoint:
             return None
         session.act_for(principal)
         session.touch()
         return session
 
-    def end(self, session: Session) -> None:
-        """End a session."""
-        if self._sessions.pop(session.id, None) is not None:
-            own = self._of[session.host.principal.name]
-            del own[session.id]
-            if not own:
-                del self._of[session.host.principal.name]
-        session.end()
+    async def end(self, session: Session) -> None:
+        """End a session for good. Raises Unavailable: the next process would take it up."""
+        await self._kept.end(session.key)
+        self._remove(session.key)
 
     def end_idle(self) -> None:
         """End the sessions that have been idle for long."""
-        before = self._clock() - self._limits().idle_s
-        while (session := next(iter(self), None)) is not None and session.used_at <= before:
-            if session.busy:
-                session.touch()
+        idle_s, now = self._limits().idle_s, self._clock.steady()
+        while (key := next(iter(self._places), None)) is not None and self._places[key].used_at <= now - idle_s:
+            place = self._places[key]
+            if place.session is not None and place.session.busy:
+                place.session.touch()
+            elif place.session is None and self._hub.ownership.me and place.used_at > now - idle_s - ELSEWHERE_S:
+                break
             else:
-                self.end(session)
+                self._drop(key)
 
     def close(self) -> None:
-        """End all sessions."""
+        """End all that is open; the sessions stay for the next process."""
+        self._closed = True
         for session in list(self):
-            self.end(session)
+            session.end()
+        self._places.clear()
+        self._of.clear()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _make_room(self, principal: str, most: int) -> None:
-        own = self._of.get(principal, OrderedDict[str, Session]())
-        if len(own) < most:
+    def _made(self, id_: str, host: Host, endpoint: Endpoint) -> Session:
+        session = Session(host, endpoint, self._clock.steady, self._limits(), used=self._touched, id_=id_)
+        session.standing.keep = partial(self._kept.change, session.key)
+        return session
+
+    def _taken_up(self, id_: str, place: _Place, principal: Principal, endpoint: Endpoint) -> Session | None:
+        """Return a session of an earlier process, or of another member, as its record says; None if it is elsewhere."""
+        record = self._kept.get(record_id(id_))
+        if record is None or record.endpoint != endpoint.view.name:
+            return None
+        host = Host(
+            principal=principal,
+            revision=record.revision,
+            info=payload.loads(record.info),
+            capabilities=payload.loads(record.capabilities),
+        )
+        place.session = self._made(id_, host, endpoint)
+        place.session.standing.resume(record.level, record.resources)
+        return place.session
+
+    def _followed(self, before: HostSession | None, after: HostSession | None) -> None:
+        """Do here what was done to a session, perhaps at another member."""
+        if self._closed:
             return
-        idle = next((each for each in own.values() if not each.busy), None)
-        if idle is None:
-            raise ResourceExhausted(
-                f"{principal} has {most} sessions, and all are at work",
-                reason="TOO_MANY_SESSIONS",
-                metadata={"limit": str(most), "principal": principal},
-            )
-        self.end(idle)
+        if after is None:
+            if before is not None:
+                self._remove(before.id)
+            return
+        place = self._places.get(after.id) or self._add(after.id, after.principal)
+        if before is None or before.used_at != after.used_at:
+            self._used(after.id, place)
+        if before is not None and place.session is not None:
+            place.session.standing.follow(before, after)
+
+    def _add(self, key: str, principal: str) -> _Place:
+        place = self._places[key] = _Place(principal, self._clock.steady())
+        self._of.setdefault(principal, OrderedDict())[key] = place
+        self._watch()
+        return place
+
+    def _remove(self, key: str) -> None:
+        place = self._places.pop(key, None)
+        if place is None:
+            return
+        own = self._of[place.principal]
+        del own[key]
+        if not own:
+            del self._of[place.principal]
+        if place.session is not None:
+            place.session.end()
+
+    def _drop(self, key: str) -> None:
+        """End a session that nobody uses."""
+        self._kept.drop(key)
+        self._remove(key)
+
+    def _make_room(self, principal: str, most: int) -> None:
+        own = self._of.get(principal, OrderedDict[str, _Place]())
+        if len(own) >= most:
+            if (idle := _first_idle(own)) is None:
+                raise ResourceExhausted(
+                    f"{principal} has {most} sessions, and all are at work",
+                    reason="TOO_MANY_SESSIONS",
+                    metadata={"limit": str(most), "principal": principal},
+                )
+            self._drop(idle)
+        if len(self._places) >= MOST and (idle := _first_idle(self._places)) is not None:
+            self._drop(idle)
 
     def _touched(self, session: Session) -> None:
-        if session.id in self._sessions:
-            self._sessions.move_to_end(session.id)
-            self._of[session.host.principal.name].move_to_end(session.id)
+        place = self._places.get(session.key)
+        if place is not None:
+            self._used(session.key, place)
+            self._kept.use(session.key)
+
+    def _used(self, key: str, place: _Place) -> None:
+        place.used_at = self._clock.steady()
+        self._places.move_to_end(key)
+        self._of[place.principal].move_to_end(key)
 
     def _watch(self) -> None:
         """Look for idle sessions when the first of them could be one."""
-        first = next(iter(self), None)
+        first = next(iter(self._places.values()), None)
         if self._timer is None and first is not None:
-            wait_s = first.used_at + self._limits().idle_s - self._clock()
+            wait_s = first.used_at + self._limits().idle_s - self._clock.steady()
             self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._look)
 
     def _look(self) -> None:
@@ -266,5 +229,6 @@ class Sessions:
         self._watch()
 
 
-def _hashable(value: Any) -> Id:
-    return value if isinstance(value, str | int | float) else ""
+def _first_idle(places: OrderedDict[str, _Place]) -> str | None:
+    """Return the session that was idle for the longest time; None if all are at work."""
+    return next((key for key, place in places.items() if place.session is None or not place.session.busy), None)

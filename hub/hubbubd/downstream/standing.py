@@ -1,20 +1,33 @@
 """What a session has between its requests: it is told what belongs to none, and its server knows what it wants."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.catalog import SOURCES, Kind
+from hubbubd.core.host_sessions import HostSession
 from hubbubd.core.log_levels import USUAL, reaches
 from hubbubd.downstream import messages
 from hubbubd.downstream.changes import ListChanges, WatchedResources, Who, nobody
+from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import View
+from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import Step
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 LEVEL_S: Final = 2.0
 """Seconds that a request waits until a server knows the level of log messages that it is to send."""
+
+
+Keep = Callable[[Step[HostSession]], Awaitable[None]]
+"""Takes a step of a session's record, and returns once it is durable."""
+
+
+async def _keep_nothing(_: Step[HostSession]) -> None:
+    """Stand in for `Standing.keep` where a session ends with its process."""
 
 
 class Standing:
@@ -27,6 +40,8 @@ class Standing:
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not said."""
         self.resources = WatchedResources(hub, view, who, self._updated)
+        self.keep: Keep = _keep_nothing
+        """Keeps a change of what the host wants, for the next process."""
         self._hub = hub
         self._view = view
         self._who = who
@@ -42,6 +57,33 @@ class Standing:
         self.level = level
         self._want(level)
         await asyncio.gather(*(self._hub.log_levels.settled(server, LEVEL_S) for server in self._leveled))
+
+    def resume(self, level: str | None, resources: Collection[str]) -> None:
+        """Want what the host wanted in an earlier process. It hears that the resources have changed: they may have."""
+        if level is not None:
+            self.level = level
+            self._want(level)
+        for uri in resources:
+            self._watch(uri)
+
+    def follow(self, before: HostSession, after: HostSession) -> None:
+        """Want what the host has asked for since, perhaps of another member."""
+        if after.level is not None and after.level not in (before.level, self.level):
+            self.level = after.level
+            self._want(after.level)
+        for uri in set(before.resources) - set(after.resources):
+            self.resources.remove(uri)
+        for uri in set(after.resources) - set(before.resources):
+            if not self.resources.has(uri):
+                self._watch(uri)
+
+    def _watch(self, uri: str) -> None:
+        def begun(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._updated(uri)
+
+        with suppress(HubError, Refusal):  # it is not there any more
+            self.resources.begin(uri).add_done_callback(begun)
 
     def wants(self, server: str, level: object) -> bool:
         """Return whether the host is shown a server's log message of a level."""
@@ -62,6 +104,7 @@ class Standing:
         self._stop()
         self._stop_following()
         self._stop = self._stop_following = self._tell = nobody
+        self.keep = _keep_nothing
         self._changes.close()
         self.resources.close()
         for server in self._leveled:

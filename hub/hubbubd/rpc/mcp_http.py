@@ -8,6 +8,7 @@ A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/t
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from types import MappingProxyType
@@ -39,12 +40,14 @@ from hubbubd.downstream import (
     Limits,
     Outlet,
     Processes,
+    Replay,
     Serve,
     Session,
     Sessions,
     introductions,
     messages,
 )
+from hubbubd.downstream.endpoint import BECOME_CALLS
 from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc import auth
@@ -76,6 +79,9 @@ log = structlog.get_logger(__name__)
 
 VIA: Final = "http"
 """How hosts come here, as operators see it."""
+
+RESUMED: Final = "resumed"
+"""What a request is called that an earlier process has begun, until its call is found."""
 
 LISTEN: Final = "subscriptions/listen"
 """The request whose stream lasts (from 2026-07-28 on)."""
@@ -124,8 +130,8 @@ class McpApplication:
 
     def __init__(self, hub: Hub, *, gate: auth.Gate, handles: Handles, secure: bool) -> None:
         given = hub.configuration.settings
-        self.sessions = Sessions(hub.clock.steady, self._limits)
         self._hub = hub
+        self.sessions = Sessions(hub, self._limits)
         self._gate = gate
         self._most = given.max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
@@ -215,9 +221,9 @@ class McpApplication:
                 await self._post(request, caller, endpoint)
             case "GET" if not stateless:
                 with self._gate.inside(caller, RPC, self._oversight):
-                    await self._listen(request, self._session(request, caller, endpoint), caller)
+                    await self._listen(request, await self._session(request, caller, endpoint), caller)
             case "DELETE" if not stateless:
-                self.sessions.end(self._session(request, caller, endpoint))
+                await self.sessions.end(await self._session(request, caller, endpoint))
                 await request.answer(200)
             case _:
                 allowed = b"POST" if stateless else b"GET, POST, DELETE"
@@ -245,15 +251,15 @@ class McpApplication:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
 
-    def _while_good(self, caller: Principal, endpoint: Endpoint) -> Serve:
+    def _while_good(self, caller: Principal, serve: Serve) -> Serve:
         """Return what serves a request for as long as its credential is valid."""
 
-        async def serve(exchange: Exchange) -> bytes:
+        async def serve_it(exchange: Exchange) -> bytes:
             with self._gate.inside(caller, RPC, self._oversight):
-                return await endpoint.serve(exchange)
+                return await serve(exchange)
             raise AssertionError("it raises when the credential has ended")
 
-        return serve
+        return serve_it
 
     def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
@@ -274,32 +280,38 @@ class McpApplication:
             return
         if version is not None and version not in HANDSHAKE_REVISIONS:
             raise introductions.unsupported(version)
-        session = self._session(request, caller, endpoint)
+        session = await self._session(request, caller, endpoint)
         if not isinstance(message, Request):
             session.take(message)
             await request.answer(202)
             return
-        replay = session.replays.open()
+        call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
+        replay = session.replays.open(message.id, call_key)
+        task = self._begun(session, message, replay, call_key, self._while_good(caller, endpoint.serve))
+        await reply_resumably(request, task, replay, session.host.revision)
+
+    def _begun(
+        self, session: Session, message: Request, replay: Replay, call_key: str | None, serve: Serve
+    ) -> asyncio.Task[bytes]:
         try:
-            task = session.begin(message, replay, serve=self._while_good(caller, endpoint))
+            return session.begin(message, replay, call_key, serve)
         except (Refusal, HubError):
             replay.forget()
             raise
-        await reply_resumably(request, task, replay, session.host.revision)
 
     async def _initialize(self, request: Received, message: Request, caller: Principal, endpoint: Endpoint) -> None:
         host = introductions.of_handshake(message, caller, VIA)
-        session = self.sessions.open(host, endpoint)
-        response = await session.begin(message, Outlet(), serve=self._while_good(caller, endpoint))
+        session = await self.sessions.begin(host, endpoint)
+        response = await session.begin(message, Outlet(), serve=self._while_good(caller, endpoint.serve))
         await request.answer(200, response, [(SESSION, session.id.encode())])
 
-    def _session(self, request: Received, caller: Principal, endpoint: Endpoint) -> Session:
+    async def _session(self, request: Received, caller: Principal, endpoint: Endpoint) -> Session:
         if request.doubled is not None:
             raise Answered(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
         id_ = request.text(SESSION)
         if id_ is None:
             raise Answered(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
-        session = self.sessions.find(id_, caller, endpoint)
+        session = await self.sessions.find(id_, caller, endpoint)
         if session is None:
             raise Answered(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
         return session
@@ -309,7 +321,7 @@ class McpApplication:
         last = request.text(b"last-event-id")
         with self._stream(caller):
             if last is not None:
-                await self._resume(request, session, last)
+                await self._resume(request, session, caller, last)
                 return
             self._check_open()
             stream, outlet = Stream(request), session.listen()
@@ -325,8 +337,18 @@ class McpApplication:
                 removed.cancel()
                 session.left(outlet)
 
-    async def _resume(self, request: Received, session: Session, last: str) -> None:
-        found = session.replays.find(last)
+    async def _resume(self, request: Received, session: Session, caller: Principal, last: str) -> None:
+        replays = session.replays
+        found = replays.find(last)
+        if found is None and (left := replays.left(last)) is not None:
+            found = replays.go_on(left), left.event
+            message = Request(left.request_id, RESUMED, {})
+            serve = self._while_good(caller, session.endpoint.resume)
+            try:
+                found[0].follow(self._begun(session, message, found[0], left.call_key, serve))
+            except Refusal as refusal:
+                raise Answered(400, refusal) from None
+            found[0].shown = True
         if found is None:
             gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
             raise Answered(400, gone)
@@ -364,7 +386,7 @@ class McpApplication:
             if message.method == LISTEN:
                 streams.enter_context(self._stream(caller))
                 streams.enter_context(self._processes.listening(host, name, peer))
-            task = asyncio.create_task(self._while_good(caller, endpoint)(exchange))
+            task = asyncio.create_task(self._while_good(caller, endpoint.serve)(exchange))
             await reply(request, task, outlet, message.id)
 
 

@@ -37,11 +37,12 @@ KEEPALIVE_S: Final = 15.0
 STALL_S: Final = 60.0
 """Seconds a host may take to read what it was sent."""
 
-PRIME_S: Final = 1.0
+PRIME_S: Final = 0.25
 """Seconds after which a request without a response gets a stream that can be resumed, where the host knows how."""
 
-RETRY_MS: Final = 1000
-"""Milliseconds after which a host may resume a stream that broke."""
+RETRY_MS: Final = 5000
+"""Milliseconds after which a host may resume a stream that broke. Some try twice and then wait for good, so that a hub
+that was killed must be there again after twice as long."""
 
 PRIMED: Final = "2025-11-25"
 """The first revision whose streams begin with an event without data, so that they can be resumed from the start."""

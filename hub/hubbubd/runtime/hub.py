@@ -14,13 +14,14 @@ from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
+from hubbubd.core.host_sessions import HostSession
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
-from hubbubd.runtime.oversight import Audit, ConnectedHosts, Quotas, Retention, Tokens
+from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens
 from hubbubd.runtime.ownership import Ownership, Sole, Taking
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
@@ -34,6 +35,7 @@ from hubbubd.runtime.wiring import (
     retention_of,
     servers_of,
     tasks_of,
+    tokens_of,
     work_of,
 )
 from hubbubd.store import Commit, Store, StoreUnavailable
@@ -75,6 +77,7 @@ class Hub:
         catalog: Catalog,
         retention: Retention,
         tokens: Tokens,
+        host_sessions: HostSessions,
         audit: Audit,
         quotas: Quotas,
         configuration: Configuration,
@@ -96,7 +99,7 @@ class Hub:
         self.catalog = catalog
         self.ages = retention.ages
         self.retention = retention
-        self.tokens = tokens
+        self.tokens, self.host_sessions = tokens, host_sessions
         self.audit = audit
         self.quotas = quotas
         self.configuration = configuration
@@ -186,11 +189,11 @@ class Hub:
         """Construct the parts bottom-up; what one needs of a later one is passed as a function."""
         ledger, tables, clock = ground.ledger, ground.tables, ground.clock
         quotas, audit = Quotas(ground.settings, clock.steady), Audit(ledger, tables.audit, clock, ground.settings)
+        tokens = tokens_of(ground)
         inbox = inbox_of(ground, quotas, lambda name: servers.config(name))
         catalog = catalog_of(ground, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        rounds = Rounds(inbox, tables.calls, clock)
-        consents = Consents(rounds, clock)
+        consents = Consents(rounds := Rounds(inbox, tables.calls, clock), clock)
         calls = calls_of(
             ground,
             quotas=quotas,
@@ -232,7 +235,8 @@ class Hub:
             log_levels=log_levels,
             catalog=catalog,
             retention=retention_of(ground, audit),
-            tokens=Tokens(ledger, tables.tokens, tables.minted, clock, max_tokens=ground.settings.max_tokens),
+            tokens=tokens,
+            host_sessions=HostSessions(ledger, tables.host_sessions, clock, tokens),
             audit=audit,
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),
@@ -265,6 +269,12 @@ class Hub:
         if not self.calls.knows(call_id):
             await self.catch_up()
         return self.calls.get(call_id)
+
+    async def find_host_session(self, record_id: str) -> HostSession | None:
+        """Return the session of a host, also one that another member has just begun. Raises Unavailable."""
+        if self.host_sessions.get(record_id) is None:
+            await self.catch_up()
+        return self.host_sessions.get(record_id)
 
     def watchers(self) -> int:
         """Return how many watches are open."""
@@ -312,6 +322,7 @@ class Hub:
     async def _recover(self, configured: Mapping[str, ServerConfig], background: Background) -> None:
         """Load what must continue after a restart, in order: calls are resumed last, when servers exist."""
         self.tokens.recover()
+        self.host_sessions.recover()
         moved_s = self.retention.recover()
         self.inbox.recover()
         self.inbox.deadlines.postpone(moved_s)

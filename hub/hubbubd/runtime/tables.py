@@ -6,6 +6,7 @@ from typing import Any
 from hubbubd.core.audit import AuditEntry
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import CatalogEntries, CatalogList
+from hubbubd.core.host_sessions import HostSession
 from hubbubd.core.inbox import PendingRequest, Shown
 from hubbubd.core.server import Lease, ServerRecord
 from hubbubd.core.tasks import Task
@@ -15,6 +16,9 @@ from hubbubd.runtime.records import Mending, Stored, Table
 
 REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
 """Stand-ins for unreadable fields of a pending request, chosen so that nobody acts on it."""
+
+SESSION_VITAL = frozenset({"id", "principal", "credential", "endpoint", "revision"})
+"""Fields of a host's session that are never guessed: whose it is."""
 
 TOKEN_VITAL = frozenset({"id", "name", "digest", "grants", "may_name_others", "expires_at"})
 """Fields of a token that are never guessed; without one of them the token is not loaded."""
@@ -56,6 +60,9 @@ class Tables:
         self.upkeep = Table(stored, "upkeep", Upkeep)
         self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
         self.minted = Table(stored, "minted", Minted)
+        self.host_sessions = Table(
+            stored, "host_session", HostSession, Mending({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)
+        )
         self.audit = Table(stored, "audit", AuditEntry)
         self.leases = Table(stored, "lease", Lease, Mending(vital=frozenset({"server", "member", "life"})))
 

@@ -23,7 +23,7 @@ from hubbubd.runtime.calls import (
 )
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, Notify, Tasks, Work
-from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention
+from hubbubd.runtime.oversight import Ages, Audit, Quotas, Retention, Tokens
 from hubbubd.runtime.ownership import Ownership, changing
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.servers import (
@@ -87,6 +87,11 @@ def retention_of(ground: Ground, audit: Audit) -> Retention:
         audit=audit,
         ownership=ground.ownership,
     )
+
+
+def tokens_of(ground: Ground) -> Tokens:
+    tables = ground.tables
+    return Tokens(ground.ledger, tables.tokens, tables.minted, ground.clock, max_tokens=ground.settings.max_tokens)
 
 
 def work_of(ground: Ground, inbox: Inbox) -> Work:

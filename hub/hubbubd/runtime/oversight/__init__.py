@@ -2,6 +2,7 @@
 
 from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
+from hubbubd.runtime.oversight.host_sessions import HostSessions
 from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, Introduction, OpenRequest
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
 from hubbubd.runtime.oversight.retention import Retention
@@ -14,6 +15,7 @@ __all__ = [
     "ConnectedHost",
     "ConnectedHosts",
     "HostFilter",
+    "HostSessions",
     "Introduction",
     "Minted",
     "OpenRequest",

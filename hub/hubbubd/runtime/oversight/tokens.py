@@ -20,6 +20,9 @@ from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthent
 from hubbubd.runtime.records import Change, Ledger, Table, gone
 
 PREFIX = "hbt_"
+CREDENTIAL = "token:"
+"""What the credential of a token begins with; its id follows."""
+
 MINTED = "minted"
 """Id of the only record of its noun."""
 
@@ -46,7 +49,7 @@ class Token:
     @property
     def credential(self) -> str:
         """The id of the credential in principals, the audit log and revocation."""
-        return f"token:{self.id}"
+        return f"{CREDENTIAL}{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,10 @@ class Tokens:
                 metadata={"limit": str(self.max_tokens)},
             )
         return same
+
+    def is_gone(self, credential: str) -> bool:
+        """Return whether a credential is a token that is not there any more."""
+        return credential.startswith(CREDENTIAL) and credential.removeprefix(CREDENTIAL) not in self._known
 
     def has(self, name: str) -> bool:
         """Return whether there is a token of this name, expired or not."""

@@ -1,0 +1,60 @@
+"""The session of a host over HTTP, as a record: it outlives the process that began it."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hubbubd import bounds
+
+MAX_WATCHED: Final = 100
+"""The most resources that one host is told about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSession:
+    """A session. Times are seconds since the epoch; `info` and `capabilities` are what the host said, as JSON.
+
+    `id` is the digest of what the host names its session by. `credential` is the one that it was begun with, `endpoint`
+    is `p/PROFILE` or `s/SERVER`. `level` and `resources` are what the host wants to be told, by the URIs that it knows.
+    """
+
+    id: str
+    principal: str
+    credential: str
+    endpoint: str
+    revision: str
+    info: bytes
+    capabilities: bytes
+    begun_at: bounds.Moment
+    used_at: bounds.Moment
+    level: str | None = None
+    resources: tuple[str, ...] = ()
+
+
+def record_id(session_id: str) -> str:
+    """Return the id of the record of a session."""
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def with_level(level: str, session: HostSession | None) -> HostSession | None:
+    """Return a session that wants log messages of this level and above; one that has ended is not made again."""
+    return session if session is None or session.level == level else replace(session, level=level)
+
+
+def watching(uri: str, session: HostSession | None) -> HostSession | None:
+    """Return a session that is told of a resource, too."""
+    if session is None or uri in session.resources or len(session.resources) >= MAX_WATCHED:
+        return session
+    return replace(session, resources=(*session.resources, uri))
+
+
+def not_watching(uri: str, session: HostSession | None) -> HostSession | None:
+    """Return a session that is told of a resource no more."""
+    if session is None or uri not in session.resources:
+        return session
+    return replace(session, resources=tuple(each for each in session.resources if each != uri))
+
+
+def used(now: float, session: HostSession | None) -> HostSession | None:
+    """Return a session that was used at this time."""
+    return session if session is None or session.used_at == now else replace(session, used_at=now)

@@ -1,0 +1,94 @@
+"""The sessions of hosts over HTTP as the store has them: for the next process, and for the other members of a fleet.
+
+    begun, changed ──> durable ──> every member hears of it
+    used           ──> a moment later, and seldom
+    ended          ──> deleted: no process takes it up again
+
+A session ends with the token that it was begun with. While the store cannot be written, hosts are served all the same,
+and what changes is not kept.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import structlog
+
+from hubbubd.clock import Clock
+from hubbubd.core.host_sessions import HostSession, used
+from hubbubd.errors import HubError
+from hubbubd.runtime.oversight.tokens import Tokens
+from hubbubd.runtime.records import Ledger, Step, Table, gone
+
+USED_S: Final = 60.0
+"""Resolution of `used_at`, in seconds."""
+
+log = structlog.get_logger(__name__)
+
+
+class HostSessions:
+    """All sessions of hosts that are kept."""
+
+    def __init__(self, ledger: Ledger, table: Table[HostSession], clock: Clock, tokens: Tokens) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._tokens = tokens
+        self._listeners: list[Callable[[HostSession | None, HostSession | None], None]] = []
+        tokens.on_revoked(self._revoked)
+
+    def recover(self) -> None:
+        """Delete what a token has left behind that was revoked just before the last process ended."""
+        for session in list(self._table):
+            if self._tokens.is_gone(session.credential):
+                self.drop(session.id)
+
+    def all(self) -> list[HostSession]:
+        """Return all sessions, the one that was used last at the end."""
+        return sorted(self._table, key=lambda session: session.used_at)
+
+    def get(self, record_id: str) -> HostSession | None:
+        """Return a session, or None if there is none, or none any more."""
+        return self._table.record(record_id)
+
+    def follow(self, changed: Callable[[HostSession | None, HostSession | None], None]) -> None:
+        """Call `changed(before, after)` for each durable change, whichever member made it, and at once for what is
+        deleted here. It must not block."""
+        self._listeners.append(changed)
+        self._table.follow(changed)
+
+    async def begin(self, session: HostSession) -> None:
+        """Keep a new session; it is durable on return."""
+        await self._try(self._ledger.change(self._table, session.id, lambda there: there or session), "begun")
+
+    async def change(self, record_id: str, step: Step[HostSession]) -> None:
+        """Change a session; durable on return."""
+        await self._try(self._ledger.change(self._table, record_id, step), "changed")
+
+    async def end(self, record_id: str) -> None:
+        """Delete a session; durable on return. Raises Unavailable: it would be taken up again."""
+        await self._ledger.change(self._table, record_id, gone)
+
+    def drop(self, record_id: str) -> None:
+        """Delete a session that nobody waits for, write-behind."""
+        if (session := self._table.record(record_id)) is not None:
+            self._ledger.later(self._table, record_id, gone)
+            for changed in self._listeners:
+                changed(session, None)
+
+    def use(self, record_id: str) -> None:
+        """Note that a session is used now, write-behind."""
+        record, now = self._table.record(record_id), self._clock.now()
+        if record is not None and abs(now - record.used_at) >= USED_S:
+            self._ledger.later(self._table, record_id, partial(used, now))
+
+    def _revoked(self, credential: str) -> None:
+        for session in list(self._table):
+            if session.credential == credential:
+                self.drop(session.id)
+
+    async def _try(self, durable: Awaitable[object], what: str) -> None:
+        try:
+            await durable
+        except HubError as exc:
+            log.warning("the session of a host is not kept for the next process", it_was=what, error=exc.message)

@@ -1,0 +1,192 @@
+"""Sessions of hosts that outlive the hub: taken up as they were by the next process, and by other members."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.core.connection import State
+from hubbubd.downstream import Endpoint, Host, Limits, Session, Sessions, Transparent
+from hubbubd.errors import Unavailable
+from hubbubd.upstream.ports import Era
+
+from ..runtime.conftest import server
+from .conftest import ADA, OLD, OldHost, Place, World, handles, lists, said, settle, until
+
+BOB = Principal(name="bob", grants=(Grant(Role.CALLER),), credential="bob")
+URI = "file:///a"
+ABLE = {"tools": {}, "resources": {"subscribe": True}, "logging": {}}
+Lives = Callable[[], Any]
+
+
+@pytest.fixture
+def life(world: World) -> Lives:
+    """Begins a life of the hub: `async with life() as at`. Each goes on with the store of the one before."""
+    world.peer.era = Era.HANDSHAKE
+    world.peer.capabilities = ABLE
+    world.peer.listing = lists(resources=[{"uri": URI, "name": "a"}])
+
+    @asynccontextmanager
+    async def begin() -> AsyncGenerator[Place]:
+        async with world.hub(server()) as hub:
+            await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+            await settle(3)
+            at = Place(hub, world)
+            yield at
+            at.sessions.close()
+
+    return begin
+
+
+async def begun(at: Place, **about: Any) -> Session:
+    """A session of ada's host."""
+    return await at.sessions.begin(Host(principal=ADA, revision=OLD, **about), at.endpoint)
+
+
+async def taken_up(at: Place, session: Session, principal: Principal = ADA) -> Session | None:
+    """The session as another life of the hub has it."""
+    return await at.sessions.find(session.id, principal, at.endpoint)
+
+
+async def test_the_next_process_takes_a_session_up_with_what_its_host_said_of_itself(life: Lives) -> None:
+    about = {"info": {"name": "gemini", "version": "1"}, "capabilities": {"elicitation": {"form": {}}}}
+    async with life() as at:
+        before = await at.sessions.begin(Host(principal=ADA, revision="2025-06-18", **about), at.endpoint)
+    async with life() as at:
+        after = await taken_up(at, before)
+        assert after is not None
+        assert (after.id, after.host.revision) == (before.id, "2025-06-18")
+        assert {"info": after.host.info, "capabilities": after.host.capabilities} == about
+        assert [host.about.name for host in at.hub.hosts.all()] == ["gemini"]
+        assert await OldHost(after).ask("ping") == {}
+
+
+async def test_a_session_is_taken_up_for_its_principal_at_its_endpoint_alone(life: Lives) -> None:
+    async with life() as at:
+        before = await begun(at)
+    async with life() as at:
+        assert await taken_up(at, before, BOB) is None
+        other = Endpoint(at.hub, Transparent(at.hub, "two"), handles(at.hub))
+        assert await at.sessions.find(before.id, ADA, other) is None
+        assert await at.sessions.find(before.id + "x", ADA, at.endpoint) is None
+        assert await taken_up(at, before) is not None
+
+
+async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
+    async with life() as at:
+        host = OldHost(await begun(at))
+        await host.ask("resources/subscribe", uri=URI)
+        await host.ask("resources/subscribe", uri="file:///b")
+        await host.ask("resources/unsubscribe", uri="file:///b")
+        await host.ask("logging/setLevel", level="error")
+    at.peer.sent.clear()
+    async with life() as at:
+        session = await taken_up(at, host.session)
+        assert session is not None
+        await until(lambda: not session.outlet.empty)
+        updated = [message["params"] for message in said(session.outlet, "notifications/resources/updated")]
+        assert updated == [{"uri": URI}]  # it may have changed meanwhile
+        at.hub.subscriptions.notice("one", {"uri": URI})
+        at.hub.subscriptions.notice("one", {"uri": "file:///b"})
+        assert [message["params"]["uri"] for message in said(session.outlet)] == [URI]
+        assert at.hub.log_levels.of("one") == "error"
+        assert [session.standing.wants("one", level) for level in ("info", "error")] == [False, True]
+
+
+async def test_a_session_that_was_ended_stays_so(life: Lives) -> None:
+    async with life() as at:
+        before = await begun(at)
+        await at.sessions.end(before)
+        assert before.ended
+    async with life() as at:
+        assert await taken_up(at, before) is None
+
+
+async def test_a_session_that_cannot_be_ended_for_good_says_so(life: Lives, world: World) -> None:
+    async with life() as at:
+        session = await begun(at)
+        world.store.failures = 1
+        with pytest.raises(Unavailable):
+            await at.sessions.end(session)
+        assert await taken_up(at, session) is session
+        await at.sessions.end(session)
+        assert await taken_up(at, session) is None
+
+
+async def test_a_session_ends_with_the_token_that_it_was_begun_with(life: Lives) -> None:
+    async with life() as at:
+        _, text = await at.hub.tokens.create("eve", [Grant(Role.CALLER)], by="t", ttl_s=None, may_name_others=False)
+        eve = await at.hub.tokens.principal(text)
+        session = await at.sessions.begin(Host(principal=eve, revision=OLD), at.endpoint)
+        left = await at.sessions.begin(Host(principal=eve, revision=OLD), at.endpoint)
+    async with life() as at:
+        assert await taken_up(at, session, eve) is not None
+        await at.hub.tokens.revoke("eve")
+        await until(lambda: len(at.sessions) == 0)
+        assert await taken_up(at, session, eve) is None
+        assert await taken_up(at, left, eve) is None
+    async with life() as at:
+        assert await taken_up(at, session, eve) is None
+
+
+async def test_a_session_is_idle_only_while_the_hub_runs(life: Lives) -> None:
+    idle_s = Limits().idle_s
+    async with life() as at:
+        before = await begun(at)
+        await anyio.sleep(idle_s / 2)
+    await anyio.sleep(10 * idle_s)
+    async with life() as at:
+        await anyio.sleep(idle_s / 2)
+        assert await taken_up(at, before) is not None
+        await anyio.sleep(idle_s + 60)
+        assert await taken_up(at, before) is None
+    async with life() as at:
+        assert len(at.sessions) == 0
+
+
+async def test_sessions_of_earlier_processes_count_and_the_one_that_is_idle_for_the_longest_time_goes(
+    life: Lives,
+) -> None:
+    async with life() as at:
+        first, second = await begun(at), await begun(at)
+        await anyio.sleep(100)
+        assert await taken_up(at, first) is first
+        await settle()
+    async with life() as at:
+        small = Sessions(at.hub, lambda: Limits(sessions_per_principal=2))
+        third = await small.begin(Host(principal=ADA, revision=OLD), at.endpoint)
+        await settle()
+        found = [await small.find(each.id, ADA, at.endpoint) for each in (first, second, third)]
+        assert [each is not None for each in found] == [True, False, True]
+        small.close()
+
+
+async def test_hosts_are_served_while_the_store_cannot_be_written(life: Lives, world: World) -> None:
+    async with life() as at:
+        world.store.failures = 1
+        host = OldHost(await begun(at))
+        assert await taken_up(at, host.session) is host.session
+        world.store.failures = 1
+        assert await host.ask("logging/setLevel", level="error") == {}
+        await at.sessions.end(host.session)
+        assert await taken_up(at, host.session) is None
+
+
+async def test_a_session_at_two_members_wants_the_same_at_both(life: Lives) -> None:
+    async with life() as at:
+        there = Sessions(at.hub)
+        here = OldHost(await begun(at))
+        other = await there.find(here.session.id, ADA, at.endpoint)
+        assert other is not None
+        await here.ask("resources/subscribe", uri=URI)
+        await here.ask("logging/setLevel", level="error")
+        await settle()
+        assert (other.standing.level, other.standing.resources.has(URI)) == ("error", True)
+        await OldHost(other).ask("resources/unsubscribe", uri=URI)
+        assert not here.session.standing.resources.has(URI)
+        await there.end(other)
+        assert here.session.ended
+        there.close()
