@@ -246,14 +246,14 @@ class Members:
             now=now,
             time=FleetTime(now, lambda: EPOCH + now() + self.wrong_s.get(name, 0.0), lambda: False),
         )
-        clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
         hub = self.settings.get("hub", {})
         fleet.answers = self.answers
-        world = World(store, self.peers, settings=hub, fleet=fleet, clock=clock, meter=self.meters.get(name, OFF))
+        world = World(store, self.peers, settings=hub, fleet=fleet, meter=self.meters.get(name, OFF))
         with suppress(Exception):
             async with anyio.create_task_group() as beating:
                 beating.start_soon(fleet.beat)
                 await fleet.time.heard.wait()
+                world.clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
                 async with world.hub(*servers) as hub, anyio.create_task_group() as waiting:
                     running = self.running[name] = Running(name, hub, store, self)
                     started.append(running)

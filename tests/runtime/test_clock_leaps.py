@@ -277,6 +277,7 @@ async def test_a_member_whose_clock_is_wrong_deletes_nothing_early(fleet: Member
     a = await fleet.start("a", server())
     await until(lambda: a.fleet.owns("one"))
     call = await a.hub.calls.call(spec(), "me")
+    await settle()
     fleet.wrong_s["b"] = days * DAY_S
     b = await fleet.start("b", server())
     a.kill()
