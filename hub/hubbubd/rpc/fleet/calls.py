@@ -18,7 +18,7 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFou
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import ended
-from hubbubd.rpc.fleet.forwarding import Asked, Forwarding
+from hubbubd.rpc.fleet.forwarding import Asked, Forwarding, own_s
 from hubbubd.rpc.fleet.subjects import is_known
 from hubbubd.rpc.spec_fields import duration
 from hubbubd.runtime.calls import CallSpec
@@ -144,7 +144,9 @@ class CallsElsewhere:
                     raise
 
     async def _ask(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
-        asked = Asked(f"{SERVICE}{name}", server, _caller(principal, server), request.SerializeToString())
+        asked = Asked(
+            f"{SERVICE}{name}", server, _caller(principal, server), request.SerializeToString(), own_s(request)
+        )
         return response.FromString(await self._forwarding.send(asked))
 
     async def _known(self, call_id: str, holds: Callable[[Call], bool]) -> Call | None:

@@ -1,10 +1,12 @@
 """The sending side: RPCs about servers of other members go to their owners, once.
 
-not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: again and again, until CHANGE_S is over
+not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: again and again, while a takeover may take
 the owner's port closes before they were taken  the same
+the owner has lost the server since             OWNER_LOST, at once
 any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
 """
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd import bounds
 from hubbubd.core.access import Principal
 from hubbubd.errors import Category, Fault, HubError, NotFound, Unavailable, UpstreamError
 from hubbubd.rpc import revision, status
@@ -30,6 +33,7 @@ from hubbubd.rpc.fleet.merged import MergedEvents
 from hubbubd.rpc.fleet.opening import opening
 from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
 from hubbubd.rpc.fleet.subjects import subject
+from hubbubd.rpc.fleet.underway import Underway
 from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.hub import Hub
@@ -45,7 +49,9 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 CHANGE_S = 2.0
-"""Seconds for which an RPC is sent again that its owner could not begin."""
+TAKEOVER_LEASES = 3.0
+"""An RPC that its owner could not begin is sent again for CHANGE_S and the time of so many leases, but no longer than
+its caller waits, or its call may take: a takeover needs one lease, a look and a connection."""
 
 LOOK_S = 0.1
 """Seconds until it is sent again to the same owner, each time twice as long."""
@@ -74,6 +80,8 @@ class Asked:
     server: str
     caller: Principal
     body: bytes
+    own_s: float | None = None
+    """Seconds that a call may take by what it says itself."""
 
     def opening(self, trace: Trace | None) -> pb.Opening:
         """Return what goes ahead of the request."""
@@ -103,6 +111,7 @@ class Forwarding:
         self._ownership = hub.ownership
         self._peers = peers
         self._changes = changes
+        self._underway = Underway(hub.ownership, peers.answers)
 
     def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
         """Return the RPC as a member serves it."""
@@ -144,22 +153,26 @@ class Forwarding:
                 except HubError as exc:
                     if server is None or exc.reason not in _ELSEWHERE:
                         raise
-            asked = Asked(path, server, principal(), request.SerializeToString())
+            asked = Asked(path, server, principal(), request.SerializeToString(), own_s(request))
 
             async def send(owner: Owner) -> Message:
                 return parse(await self._sent(asked, owner))
 
             with self._heard_out(path):
-                return await self._at_owner(server, send, lambda: serve(request))
+                return await self._at_owner(server, send, lambda: serve(request), asked.own_s)
 
         return at_owner
 
     async def _at_owner(
-        self, server: str, send: Callable[[Owner], Awaitable[T]], here: Callable[[], Awaitable[T]]
+        self,
+        server: str,
+        send: Callable[[Owner], Awaitable[T]],
+        here: Callable[[], Awaitable[T]],
+        own_s: float | None = None,
     ) -> T:
         """Do something where a server's owner is, which may be this member by now. Raises HubError."""
         steady = self._hub.clock.steady
-        give_up_at, pause_s = steady() + CHANGE_S, LOOK_S
+        give_up_at, pause_s = steady() + self._change_s(own_s), LOOK_S
         while True:
             left_s = give_up_at - steady()
             if (owner := self._ownership.owner(server)) is not None:
@@ -179,6 +192,11 @@ class Forwarding:
                 await self._has_another(server, owner)
             pause_s *= 2
 
+    def _change_s(self, own_s: float | None) -> float:
+        fleet = self._hub.fleet
+        takeover_s = 0.0 if fleet is None else TAKEOVER_LEASES * fleet.membership.lease_ttl_s
+        return min(CHANGE_S + takeover_s, *(each for each in (own_s, _timeout()) if each is not None), math.inf)
+
     async def _has_another(self, server: str, former: Owner | None) -> None:
         """Wait until a server has another owner. One that is handed on has none for a moment."""
         while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
@@ -193,7 +211,7 @@ class Forwarding:
             raise changing(asked.server)  # it has just come to this member
 
         with self._heard_out(asked.path):
-            return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here)
+            return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here, asked.own_s)
 
     async def stream(self, asked: Asked) -> AsyncGenerator[bytes, None]:
         """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
@@ -211,7 +229,8 @@ class Forwarding:
             request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
             async with cancellable():
                 forward = stub.Forward(request, timeout=_timeout())
-                response, told = await forward, await forward.trailing_metadata()
+                with self._underway.watched(asked.server, owner, forward, asked.own_s):
+                    response, told = await forward, await forward.trailing_metadata()
         # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
         # call has its result, and is not to wait for its record as well.
         await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path == _CALL else _timeout())
@@ -278,7 +297,7 @@ class Forwarding:
         stream = stub.ForwardStream(request, timeout=_timeout())
         begun = False
         try:
-            with _told(asked.server, owner):
+            with _told(asked.server, owner), self._underway.watched(asked.server, owner, stream):
                 while (step := await read(stream)) is not EOF:
                     if step.HasField("failed"):
                         raise _failure(step.failed, nothing_done=not begun)
@@ -360,6 +379,16 @@ def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
     """Return the error with which the owner has answered; `nothing_done` says that it may have meant somebody else."""
     error = status.passed(Status.FromString(failed))
     return Elsewhere() if nothing_done and error.reason in _ELSEWHERE else error
+
+
+def own_s(request: Any) -> float | None:
+    """Return the seconds that the call of a request may take by what it says itself; None without."""
+    if "spec" not in request.DESCRIPTOR.fields_by_name or "timeout" not in request.spec.DESCRIPTOR.fields_by_name:
+        return None
+    if not request.spec.HasField("timeout"):
+        return None
+    given = request.spec.timeout
+    return bounds.seconds(given.seconds + given.nanos / 1e9)
 
 
 def _timeout() -> float | None:
