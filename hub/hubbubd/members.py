@@ -45,6 +45,11 @@ class Member:
         """Whether it may be given servers."""
         return self.standing is Standing.LIVE and not self.overdue
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether others reach it: it says where as soon as it serves."""
+        return self.standing is not Standing.GONE and bool(self.forward)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:

@@ -7,7 +7,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import hubbub_client
+from hubbub.v1 import admin_pb2
 from hubbub.v1 import fleet_pb2 as pb
+from hubbub_client.admin import Admin
 
 A = {"name": "a", "state": pb.MEMBER_STATE_LIVE, "address": "a.example:7878", "version": "1.0", "life": 1}
 B = {**A, "name": "b", "address": "b.example:7878", "life": 2}
@@ -200,3 +202,25 @@ async def test_the_library_says_who_has_a_server(hub: Any) -> None:
     assert (it.owner("one"), it.owner("two")) == ("a", None)
     assert it.find("b") == it.members[1]
     assert it.find("c") is None
+
+
+@pytest.mark.parametrize(
+    ("member", "problem", "words"),
+    [
+        ({**A, "state": pb.MEMBER_STATE_DRAINING}, "", "a drains"),
+        (A, "the disk is full", "its store cannot be written: the disk is full"),
+        (A, "", "a may not act"),
+    ],
+)
+async def test_the_health_of_a_member_says_why_it_takes_no_work(
+    hub: Any, typed: Any, monkeypatch: pytest.MonkeyPatch, member: Any, problem: str, words: str
+) -> None:
+    async def unwell(_admin: Admin) -> bool:
+        return False
+
+    monkeypatch.setattr(Admin, "well", unwell)
+    says(hub, "GetStatus", admin_pb2.GetStatusResponse(store_problem=problem))
+    states(hub, fleet(member, B))
+    ran = await typed("--data-dir", str(hub.data_dir), "health")
+    assert (ran.status, ran.out.startswith("not serving: ")) == (1, True)
+    assert words in ran.out

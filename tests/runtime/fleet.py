@@ -57,6 +57,9 @@ class Database:
     slow_s: float = 0.0
     """How long a beat takes."""
 
+    full: bool = False
+    """Whether its disk is full: beats, which change a row, succeed."""
+
     set_s: float = 0.0
     """By how much its clock was set."""
 
@@ -107,11 +110,13 @@ class Store(foreign.Follower):
             raise Expelled("gone")
 
     async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
-        self.reach()
+        await self.probe()
         return await super().commit(writes, guards)
 
     async def probe(self) -> None:
         self.reach()
+        if self.database.full:
+            raise StoreUnavailable("the disk of the database is full")
 
     def sever(self, cut: bool) -> None:
         """Cut the member off from the database, or join it again."""

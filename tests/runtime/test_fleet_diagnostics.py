@@ -64,3 +64,28 @@ async def test_a_member_that_others_are_to_reach_at_their_own_machine_is_found(
     rows["b"].member = replace(rows["b"].member, forward=other)
     await settle(2)
     assert [each.about for each in await findings(fleet.running["a"]) if each.severity is not Severity.OK] == found
+
+
+async def test_the_clock_of_another_member_that_is_off_is_found(fleet: Members) -> None:
+    await of(fleet, "a", "b", "c")
+    await settle(2)
+    one = fleet.running["a"]
+
+    async def clock_of(owner: Owner) -> float:
+        return {"b": -90.0, "c": 0.1}[owner.member]
+
+    one.fleet.answers, one.fleet.clock_of = answering("b", "c"), clock_of
+    found = {each.about: each.message for each in await findings(one) if each.severity is not Severity.OK}
+    assert found == {"clock of b": "its clock is 90.0 s ahead of the database's"}
+
+
+async def test_a_member_that_has_not_written_yet_notices_that_the_database_is_full(fleet: Members) -> None:
+    await of(fleet, "a", "b")
+    await settle(2)
+    fleet.database.full = True
+    await settle(15)
+    assert [each.hub.health.well for each in fleet.running.values()] == [False, False]
+    assert all("full" in each.hub.health.problem for each in fleet.running.values())
+    fleet.database.full = False
+    await settle(3)
+    assert all(each.hub.health.well for each in fleet.running.values())

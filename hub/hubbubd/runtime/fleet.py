@@ -59,6 +59,10 @@ async def _unasked(_owner: Owner) -> bool:
     return False
 
 
+async def _unknown(_owner: Owner) -> None:
+    return None
+
+
 async def _kept_nowhere() -> tuple[int, int]:
     return 0, 0
 
@@ -84,6 +88,7 @@ class Fleet:
         self.time = time or FleetTime()
         self.answers: Callable[[Owner], Awaitable[bool]] = _unasked
         """Whether a member answers, at the port for members."""
+        self.clock_of: Callable[[Owner], Awaitable[float | None]] = _unknown
         self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _kept_nowhere
         """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
         self.membership = membership
@@ -158,7 +163,7 @@ class Fleet:
     def owner(self, server: str) -> Owner | None:
         """Return the other member that has a server; None if no other is known to have it."""
         member = self.view(server).holder(server)
-        if member is None or member.name == self.me or not _is_reached(member):
+        if member is None or member.name == self.me or not member.is_reached:
             return None
         return Owner(member.name, member.life, member.forward)
 
@@ -169,7 +174,7 @@ class Fleet:
     def others(self) -> list[Owner]:
         """Return all other members that take part."""
         others = (each for each in self._members.values() if each.name != self.me)
-        return [Owner(each.name, each.life, each.forward) for each in others if _is_reached(each)]
+        return [Owner(each.name, each.life, each.forward) for each in others if each.is_reached]
 
     def on_change(self, listener: Callable[[str], None]) -> None:
         """Call the listener with the name of each server whose owner has changed. It must not block."""
@@ -441,8 +446,3 @@ class Fleet:
             self._free_since.pop(server, None)
         for listener in self._listeners:
             listener(server)
-
-
-def _is_reached(member: Member) -> bool:
-    """Return whether others reach a member: it says where as soon as it serves."""
-    return member.standing is not Standing.GONE and bool(member.forward)

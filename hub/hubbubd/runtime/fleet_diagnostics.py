@@ -68,8 +68,11 @@ async def _unanswering(fleet: Fleet) -> list[Finding]:
     found: dict[str, Finding] = {}
 
     async def ask(member: Member) -> None:
+        owner = Owner(member.name, member.life, member.forward)
         try:
-            if await fleet.answers(Owner(member.name, member.life, member.forward)):
+            if await fleet.answers(owner):
+                if abs(off_s := await fleet.clock_of(owner) or 0.0) > CLOCKS_S:
+                    found[member.name] = _off(f"clock of {member.name}", "its clock", off_s)
                 return
         except Exception:  # one that cannot be asked must not keep the rest from being found
             log.exception("a member could not be asked: internal error", member=member.name)
@@ -133,13 +136,13 @@ def _clock(fleet: Fleet) -> Finding:
     about, off_s = "clock of the fleet", fleet.time.ahead_s
     if abs(off_s) <= CLOCKS_S:
         return Finding(about, Severity.OK, f"differs from the database's by {abs(off_s):.2f} s")
+    return _off(about, "this member's clock", off_s)
+
+
+def _off(about: str, whose: str, off_s: float) -> Finding:
     how = "behind" if off_s > 0 else "ahead of"
-    return Finding(
-        about,
-        Severity.WARN,
-        f"this member's clock is {abs(off_s):.1f} s {how} the database's",
-        "let NTP set the clocks of all members and of the database",
-    )
+    message = f"{whose} is {abs(off_s):.1f} s {how} the database's"
+    return Finding(about, Severity.WARN, message, "let NTP set the clocks of all members and of the database")
 
 
 async def _standby(fleet: Fleet) -> Finding:

@@ -52,6 +52,9 @@ log = structlog.get_logger(__name__)
 SHUTDOWN_S = 15.0
 """Seconds connections get to close at shutdown; a stdio server gets about 5 s of it."""
 
+DATABASE_LOOK_S = 10.0
+"""Seconds between looks whether a database can be written, which others write to as well."""
+
 NOTICE_S = 1.0
 """Seconds for which a member of a fleet that ends says that it takes no new work, and takes it: callers who follow its
 health go to others."""
@@ -328,6 +331,8 @@ class Hub:
         self.inbox.deadlines.postpone(moved_s)
         self.tasks.postpone(moved_s)
         background.start_soon(self._ledger.run)
+        if self.fleet is not None or self.configuration.settings.store.url:
+            self.health.looks_every_s = DATABASE_LOOK_S
         background.start_soon(self.health.run)
         background.start_soon(self.clock.run)
         background.start_soon(self.retention.run)

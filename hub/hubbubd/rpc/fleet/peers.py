@@ -13,6 +13,7 @@ import structlog
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.fleet.v1 import fleet_pb2_grpc
+from hubbubd import bounds
 from hubbubd.config.tls import TlsFiles
 from hubbubd.rpc.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
@@ -77,15 +78,26 @@ class Peers:
     async def answers(self, owner: Owner) -> bool:
         """Return whether a member, in this life of it, answers within HELLO_S."""
         try:
-            with anyio.fail_after(HELLO_S):
-                stub = await self.reach(owner)
-                async with cancellable():
-                    said = await stub.Hello(pb.HelloRequest(), timeout=HELLO_S)
+            said = await self._hello(owner)
         except (Unreached, TimeoutError):
             return False
         except grpc.aio.AioRpcError as exc:
             return exc.code() not in _SILENT
         return (said.member, said.life) == (owner.member, owner.life)
+
+    async def clock_of(self, owner: Owner) -> float | None:
+        """Return by how many seconds the database's clock is ahead of a member's; None if the member does not say."""
+        try:
+            said = await self._hello(owner)
+        except (Unreached, TimeoutError, grpc.aio.AioRpcError):
+            return None
+        return bounds.real(said.clock_offset.seconds + said.clock_offset.nanos / 1e9)
+
+    async def _hello(self, owner: Owner) -> pb.HelloResponse:
+        with anyio.fail_after(HELLO_S):
+            stub = await self.reach(owner)
+            async with cancellable():
+                return await stub.Hello(pb.HelloRequest(), timeout=HELLO_S)
 
     async def _renewed(self, peer: _Peer | None, owner: Owner) -> _Peer:
         """Return a member's connection; another one where its address or our certificate has changed."""

@@ -67,8 +67,16 @@ class FleetPort:
         offered = servicers(hub, RpcSettings(self._max_message_bytes, ()))
         known = {rpc.path: rpc for each in offered for rpc in rpcs(*each, self._max_message_bytes)}
         live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)
+        fleet = hub.fleet
         service = FleetService(
-            known, hub.calls.live, hub.ownership, changes, hub.store, name=self._settings.name, life=life
+            known,
+            hub.calls.live,
+            hub.ownership,
+            changes,
+            hub.store,
+            name=self._settings.name,
+            life=life,
+            clock_ahead_s=lambda: 0.0 if fleet is None else fleet.time.ahead_s,
         )
         self._server.add_generic_rpc_handlers([service.handler()])
         await self._start()
@@ -76,8 +84,8 @@ class FleetPort:
         try:
             forwarding = Forwarding(hub, self._peers, changes, live)
             hub.calls.elsewhere = CallsElsewhere(hub, forwarding)
-            if hub.fleet is not None:
-                hub.fleet.answers = self._peers.answers
+            if fleet is not None:
+                fleet.answers, fleet.clock_of = self._peers.answers, self._peers.clock_of
             yield forwarding
         finally:
             hub.calls.elsewhere = None

@@ -1,7 +1,7 @@
 """The receiving side: carries out what other members forward. It forwards nothing itself."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 
 import anyio
@@ -10,7 +10,7 @@ import grpc
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd import __version__
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
-from hubbubd.rpc import revision, status
+from hubbubd.rpc import convert, revision, status
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.fleet.changes import Changes
 from hubbubd.rpc.fleet.opening import enter
@@ -44,8 +44,13 @@ class FleetService:
         *,
         name: str,
         life: int,
+        clock_ahead_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`rpcs` are all of the API, by path; `name` and `life` are this member's."""
+        """`rpcs` are all of the API, by path; `name` and `life` are this member's.
+
+        `clock_ahead_s` returns by how much the database's clock is ahead of this machine's.
+        """
+        self._clock_ahead_s = clock_ahead_s
         self._rpcs = {path: rpc for path, rpc in rpcs.items() if RULES[path].at is not At.HERE}
         self._calls = calls
         self._ownership = ownership
@@ -144,7 +149,8 @@ class FleetService:
             _check_member(context)
         except HubError as exc:
             await status.abort(context, exc)
-        return pb.HelloResponse(member=self._name, life=self._life, version=__version__)
+        offset = convert.duration(self._clock_ahead_s())
+        return pb.HelloResponse(member=self._name, life=self._life, version=__version__, clock_offset=offset)
 
     def _opened(self, opening: pb.Opening, context: status.Context) -> Rpc:
         """Return the RPC that is forwarded, in the name of its caller.

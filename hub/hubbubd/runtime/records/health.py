@@ -1,5 +1,6 @@
 """Health of the store: a circuit breaker that opens at a failed write and closes after a successful probe."""
 
+import math
 from collections.abc import AsyncGenerator, Callable
 
 import anyio
@@ -27,6 +28,8 @@ class Health:
         self._pulse = Pulse()
         self._ready: Callable[[], bool] = lambda: True
         self._told = True
+        self.looks_every_s = math.inf
+        """Seconds between probes of a store that is well: others may fill a database while this hub writes nothing."""
 
     @property
     def well(self) -> bool:
@@ -57,18 +60,26 @@ class Health:
             self._pulse.beat()
 
     async def run(self) -> None:
-        """Probe a failed store every RETRY_S until cancelled."""
+        """Probe a failed store every RETRY_S, and one that is well every `looks_every_s`, until cancelled."""
         while True:
             while self._well:
-                await self._pulse.wait(self._pulse.beats)
+                with anyio.move_on_after(self.looks_every_s) as waiting:
+                    await self._pulse.wait(self._pulse.beats)
+                if waiting.cancelled_caught and (problem := await self._found()) is not None:
+                    self.failed(problem)
             await anyio.sleep(RETRY_S)
-            try:
-                await self._store.probe()
-            except StoreUnavailable:
+            if await self._found() is not None:
                 continue
             log.warning("store recovered")
             self._well, self.problem = True, ""
             self._pulse.beat()
+
+    async def _found(self) -> StoreUnavailable | None:
+        try:
+            await self._store.probe()
+        except StoreUnavailable as exc:
+            return exc
+        return None
 
     async def watch(self) -> AsyncGenerator[bool]:
         """Yield `well` now and after each change; the last one, at shutdown, is False."""

@@ -5,6 +5,7 @@ How the members of a fleet reach each other. It is no part of the API: clients c
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from hubbub.v1 import call_pb2 as _call_pb2
@@ -316,22 +317,28 @@ class HelloResponse(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     LIFE_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    CLOCK_OFFSET_FIELD_NUMBER: _builtins.int
     member: _builtins.str
     """The member's name."""
     life: _builtins.int
     """The number of its life."""
     version: _builtins.str
     """The version of the program."""
+    @_builtins.property
+    def clock_offset(self) -> _duration_pb2.Duration:
+        """By how much the database's clock is ahead of that of the member's machine."""
+
     def __init__(
         self,
         *,
         member: _builtins.str = ...,
         life: _builtins.int = ...,
         version: _builtins.str = ...,
+        clock_offset: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["life", b"life", "member", b"member", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_offset", b"clock_offset", "life", b"life", "member", b"member", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
