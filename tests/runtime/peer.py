@@ -101,7 +101,7 @@ class PeerLink:
         self.undeliverable: str | None = None
         self.receipts: anyio.Event | None = None
         """Once set, answers are acknowledged; None for at once."""
-        self.probes = 0
+        self.probes = self.lists = 0
         self.silent = False
         self.log_level: str | None = None
         self.lost: Fault | None = None
@@ -173,9 +173,11 @@ class PeerLink:
         """The server sends a notification."""
         self.inbound.on_notification(method, params or {}, None)
 
-    async def probe(self) -> None:
+    async def probe(self, *, by_list: bool = False) -> None:
         self.probes += 1
-        if self.silent:
+        if by_list:
+            self.lists += 1
+        if self.silent or (self.peer.ignores_pings and not by_list):
             await anyio.sleep_forever()
         await self.peer.probing()
 
@@ -276,6 +278,7 @@ class Peer:
         self.subscriptions: list[Subscription] = []
         self.era = era
         self.tracer: Tracer = OFF
+        self.ignores_pings = False
 
     @property
     def link(self) -> PeerLink:

@@ -165,7 +165,7 @@ async def test_a_response_that_is_not_mcp_is_invalid(
 async def test_a_result_that_breaks_the_revision_is_invalid(scripted: Scripted, connect: Connect) -> None:
     async def wrong(request: Request) -> Response:
         message = await request.json()
-        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {"content": "no list"}})
+        return JSONResponse({"jsonrpc": "2.0", "id": message["id"], "result": {"content": 7}})
 
     scripted.replaced = {"tools/call": wrong}
     async with connect(url=scripted.url) as link:

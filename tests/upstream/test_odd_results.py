@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import UpstreamError
 
-from .conftest import Connect, Endpoint, Recorder, Scripted, event
+from .conftest import Connect, Endpoint, Recorder, Scripted, event, says
 from .test_era import modern
 
 OBJECT = {"type": "object"}
@@ -269,3 +269,41 @@ async def test_what_a_server_asks_with_an_empty_list_for_an_object_reaches_a_per
         await recorder.until(lambda: recorder.requests and recorder.notifications)
     assert recorder.requests[0].params["requestedSchema"]["properties"] == {}
     assert recorder.notifications[0][:2] == ("notifications/tools/list_changed", {})
+
+
+@pytest.mark.parametrize("result", [None, [], True, "pong", 7, {"pong": True}])
+async def test_any_result_of_a_ping_is_a_sign_of_life(result: Any, scripted: Scripted, connect: Connect) -> None:
+    scripted.replaced["ping"] = answering(result)
+    async with connect(url=scripted.url) as link:
+        await link.probe()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [says(202), says(500, "broken"), says(501), says(200, "<html>", "text/html"), says(405), says(200, "pong")],
+)
+async def test_any_answer_to_a_ping_over_http_is_a_sign_of_life(
+    answer: Endpoint, scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    scripted.replaced["ping"] = answer
+    async with connect(url=scripted.url) as link:
+        await link.probe()
+        assert "any answer is a sign of life" in recorder.notes["ping_answered_oddly"]
+        assert await link.request("tools/list", None) == {"tools": []}
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+async def test_a_gateway_that_answers_in_its_place_is_no_sign_of_life_of_a_server(
+    status: int, scripted: Scripted, connect: Connect
+) -> None:
+    scripted.replaced["ping"] = says(status)
+    async with connect(url=scripted.url) as link:
+        with pytest.raises(UpstreamError):
+            await link.probe()
+
+
+async def test_a_server_can_be_probed_by_its_list_of_tools(scripted: Scripted, connect: Connect) -> None:
+    async with connect(url=scripted.url) as link:
+        await link.probe(by_list=True)
+    assert ("POST", "tools/list") in scripted.seen
+    assert ("POST", "ping") not in scripted.seen

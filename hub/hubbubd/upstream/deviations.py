@@ -31,6 +31,8 @@ class Deviation(StrEnum):
     EMPTY_LIST = "empty_list"
     RESULT_MENDED = "result_mended"
     CONTENT_UNKNOWN = "content_unknown"
+    PING_IGNORED = "ping_ignored"
+    PING_ANSWERED_ODDLY = "ping_answered_oddly"
     STREAM_CUT = "stream_cut"
     STREAM_REFUSED = "stream_refused"
 
@@ -65,6 +67,12 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
         ),
         Deviation.CONTENT_UNKNOWN: Handling(
             "a result has content of an unknown type", "it is passed on as it is", Cost.NOTHING
+        ),
+        Deviation.PING_IGNORED: Handling(
+            "it never answers ping", "tools/list is sent in its place (ping_interval_s = 0: nothing is)", Cost.NOTHING
+        ),
+        Deviation.PING_ANSWERED_ODDLY: Handling(
+            "its answer to ping is not as MCP says", "any answer is a sign of life", Cost.NOTHING
         ),
         Deviation.STREAM_CUT: Handling(
             "its own stream (GET) is cut at about the same age again and again", "it is opened again", Cost.NOTHING

@@ -7,6 +7,7 @@ used, or a process that ended.
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from time import time
 from typing import Any, Final, cast
 
@@ -97,6 +98,13 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, session: 
         note += "; check its url"
     passes = status >= 500 or status in PASSING
     return fault("HTTP_ERROR", note, retryable=passes, retry_after_s=wait, status=status, body=text)
+
+
+def is_sign_of_life(fault: Fault) -> bool:
+    """Return whether it takes a living server to cause the fault, of a request whose result does not matter."""
+    if fault.code == FaultCode.HTTP_ERROR:
+        return bounds.whole(fault.details.get("status"), high=HTTPStatus.BAD_GATEWAY) in range(HTTPStatus.BAD_GATEWAY)
+    return fault.code in (FaultCode.AUTHENTICATION_FAILED, FaultCode.INVALID_RESPONSE)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -17,6 +17,7 @@ from hubbubd.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.dispatcher import OnAcknowledged, OnProgress, Wire
 from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, ConnectionClosed, Exchange, UnusableResponse
@@ -222,18 +223,21 @@ class ServerLink:
         stamped = self._revision.stamp(method, {"notifications": notifications})
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
-    async def probe(self) -> None:
-        """As `ports.Link`. An error answer is a sign of life, and so is a refusal."""
+    async def probe(self, *, by_list: bool = False) -> None:
+        """As `ports.Link`. Whatever answers the request is a sign of life: an error, a refusal, a page of HTML."""
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
+        method = "tools/list" if by_list else method
         try:
             # Not cancellable: any answer counts, so there is nothing to cancel at the server.
             await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
         except PeerError:
             pass
         except UpstreamError as exc:
-            if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
+            if not faults.is_sign_of_life(exc.fault):
                 raise
+            if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
+                self._inbound.note(Deviation.PING_ANSWERED_ODDLY, words(Deviation.PING_ANSWERED_ODDLY))
 
     async def _doubt(self) -> None:
         """Probe, for a moment: if the session is over, the connection is lost with that."""

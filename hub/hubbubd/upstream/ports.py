@@ -205,8 +205,11 @@ class Link(Protocol):
         """
         ...
 
-    async def probe(self) -> None:
-        """Check that the server responds: ping, or server/discover where ping is gone. Raises as `request`."""
+    async def probe(self, *, by_list: bool = False) -> None:
+        """Check that the server responds: ping, or server/discover where ping is gone. Raises as `request`.
+
+        With `by_list` it is tools/list that is sent, to a server which may ignore pings.
+        """
         ...
 
     async def wait_lost(self) -> Fault:

@@ -208,7 +208,7 @@ class ConnectionShell:
             waiting.cancel()
 
         waiting = anyio.CancelScope()
-        self._pings = Pings(link, self.config, self._background, busy=self._busy, silent=silent)
+        self._pings = Pings(link, self.config, self._background, busy=self._busy, silent=silent, note=self._notes.note)
         try:
             self._notes.settle()
             self._feed(Event.HANDSHAKE_COMPLETE)

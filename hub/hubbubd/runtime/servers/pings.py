@@ -9,6 +9,7 @@ import anyio
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, HubError, PeerError
 from hubbubd.runtime.background import Background
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.ports import Link
 
 MISSED_PINGS = 2
@@ -18,7 +19,8 @@ MISSED_PINGS = 2
 class Pings:
     """Pings a link at each interval, until `stop`. `silent` gets the fault once MISSED_PINGS in a row went unanswered.
 
-    A miss does not count while the server is `busy` with a call: a synchronous server cannot answer then.
+    A miss does not count while the server is `busy` with a call: a synchronous server cannot answer then. Where no ping
+    was ever answered on this connection, another request decides (`Link.probe`, by_list), and that is remembered.
     """
 
     def __init__(
@@ -29,13 +31,16 @@ class Pings:
         *,
         busy: Callable[[], bool],
         silent: Callable[[Fault], None],
+        note: Callable[[str, str | None], None],
     ) -> None:
         self._link = link
         self._config = config
         self._background = background
         self._busy = busy
         self._silent = silent
+        self._note = note
         self._missed = 0
+        self._answered = self._by_list = False
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: anyio.CancelScope | None = None
         # The first comes at any time within the interval, so that connections made together are not pinged together.
@@ -73,21 +78,32 @@ class Pings:
                 self._wait(self._config.ping_interval_s)
 
     async def _ask(self) -> None:
-        try:
-            with anyio.fail_after(self._config.ping_timeout_s):
-                await self._link.probe()
-            self._missed = 0
-        except PeerError:
-            self._missed = 0  # an error is an answer
-        except (TimeoutError, HubError):
-            self._missed = 0 if self._busy() else self._missed + 1
+        alive = await self._is_alive(by_list=self._by_list)
+        if not alive and not self._answered and not self._by_list and not self._busy():
+            alive = self._by_list = await self._is_alive(by_list=True)
+            if alive:
+                self._note(Deviation.PING_IGNORED, words(Deviation.PING_IGNORED))
+        self._answered = self._answered or alive
+        self._missed = 0 if alive or self._busy() else self._missed + 1
         if self._missed >= MISSED_PINGS:
             self._silent(
                 Fault(
                     code="PING_TIMEOUT",
                     category=Category.CONNECTION,
-                    message=f"{self._config.name} missed {MISSED_PINGS} pings in a row",
+                    message=f"{self._config.name} missed {MISSED_PINGS} pings in a row"
+                    " (ping_interval_s = 0 sends it none, ping_timeout_s gives it longer)",
                     retryable=True,
                     details={"ping_timeout_s": self._config.ping_timeout_s},
                 )
             )
+
+    async def _is_alive(self, *, by_list: bool) -> bool:
+        """Return whether the server answers within its time."""
+        try:
+            with anyio.fail_after(self._config.ping_timeout_s):
+                await self._link.probe(by_list=by_list)
+        except PeerError:
+            return True  # an error is an answer
+        except (TimeoutError, HubError):
+            return False
+        return True
