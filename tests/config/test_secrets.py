@@ -143,3 +143,24 @@ def test_tools_are_allowed_by_patterns_and_denied_generously(
 ) -> None:
     config = ServerConfig.model_validate({"name": "x", "command": "x", "allow_tools": allow, "deny_tools": deny})
     assert config.has_tool(name) is has
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "redacted"),
+    [
+        ("MODE", "properties", False),
+        ("REGION", "europe-central", False),
+        ("API_TOKEN", "properties", True),
+        ("db_password", "correct horse", True),
+        ("Authorization", "Bearer abcdefgh", True),
+        ("MODE", "pr0perties", True),
+        ("ID", "7281936455", True),
+    ],
+)
+def test_a_plain_word_is_no_secret_unless_its_name_says_so(name: str, value: str, redacted: bool) -> None:
+    for member in ("env", "headers"):
+        url = {"url": "https://a.example"} if member == "headers" else {"command": "x"}
+        redaction = Redaction()
+        config = ServerConfig.model_validate({"name": "a", member: {name: value}, **url})
+        redaction.learn("a", config.known_secrets())
+        assert ("[redacted]" in redaction.text(f"it said: {value}.")) is redacted

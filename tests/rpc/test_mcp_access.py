@@ -9,6 +9,7 @@ import pytest
 
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter, AuditKind
+from hubbubd.errors import Unauthenticated
 from hubbubd.rpc.mcp_access import Admission
 from hubbubd.rpc.mcp_wire import Answered, Received
 
@@ -38,20 +39,45 @@ async def made(tmp_path: Path) -> AsyncIterator[Stage]:
     ids=["none", "a wrong one", "another scheme"],
 )
 @pytest.mark.parametrize("path", [ONE, "/mcp/s/nowhere"])
-async def test_without_a_credential_a_host_is_told_where_it_says_which(
+async def test_without_a_credential_a_host_hears_of_no_log_in_that_is_not_there(
     made: Stage, headers: dict[str, str], error: str, path: str
 ) -> None:
     for method in ("POST", "GET", "DELETE"):
         refused = await made.host(path, **headers).send(method, HELLO if method == "POST" else None)
         assert refused.status_code == 401
-        where = f"{made.base}{METADATA}{path}"
-        assert refused.headers["www-authenticate"] == f'Bearer {error}resource_metadata="{where}"'
-    told = (await made.http.get(where)).json()
-    assert told == {
-        "resource": f"{made.base}{path}",
-        "resource_name": "Hubbub",
-        "bearer_methods_supported": ["header"],
-    }
+        assert refused.headers["www-authenticate"] == f"Bearer {error}".rstrip(" ,")
+    if not error:
+        refused = await made.host(path, **headers).post(HELLO)
+        assert "hubbub tokens create NAME --role caller" in refused.text
+    assert (await made.http.get(f"{made.base}{METADATA}{path}")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/register",
+        "/authorize",
+        "/token",
+        "/.well-known/oauth-authorization-server",
+        "/.well-known/oauth-authorization-server/mcp",
+        "/.well-known/openid-configuration",
+        "/mcpx",
+    ],
+)
+async def test_where_hosts_look_for_a_log_in_there_is_nothing(made: Stage, path: str) -> None:
+    for method in ("GET", "POST"):
+        assert (await made.http.request(method, f"{made.base}{path}")).status_code == 404
+
+
+async def test_with_an_identity_provider_a_host_is_told_where_it_says_which() -> None:
+    admission = Admission(gate=None, oversight=None, issuer="https://login.example.com")  # type: ignore[arg-type]
+    for exc, error in (
+        (Unauthenticated("", reason="TOKEN_MISSING"), ""),
+        (Unauthenticated(""), 'error="invalid_token", '),
+    ):
+        ((_, told),) = admission.headers(received(), exc)
+        assert told.decode() == f'Bearer {error}resource_metadata="http://127.0.0.1:7881{METADATA}{ONE}"'
 
 
 async def test_the_metadata_name_the_identity_provider_and_what_its_tokens_are_for() -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -158,6 +159,18 @@ async def test_a_server_that_signals_its_group_reaches_only_itself() -> None:
         await gone(*pids)
 
 
+@pytest.fixture
+def in_the_background() -> Iterator[None]:
+    """Signals as for what a shell starts in the background, and with one blocked."""
+    ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGQUIT, signal.SIGUSR2)}
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    for number, handler in ignored.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("in_the_background")
 async def test_the_server_starts_with_ordinary_signals_and_three_descriptors() -> None:
     async with stdio_transport(ServerConfig(name="peer", command="cat")) as streams:
         await streams.write.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="echo")))

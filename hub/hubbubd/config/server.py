@@ -38,6 +38,10 @@ RESOLVED: Final = object()
 _NO_USER: Final = "a url has no user and password; use headers"
 _USER: Final = re.compile(r"https?://[^/?#]*@", re.IGNORECASE)
 
+_WORDS: Final = re.compile(r"[A-Za-z]+(?:[ ._/-][A-Za-z]+)*")
+_OF_SECRETS: Final = re.compile(r"auth|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token", re.IGNORECASE)
+"""Names of variables, headers and parameters whose values are secret, though they may be plain words."""
+
 WITHHELD: Final = "**********"
 """The placeholder of a secret in the store."""
 
@@ -204,17 +208,27 @@ class ServerConfig(BaseModel):
         return self.model_copy(update={**known, "url": url})
 
     def known_secrets(self) -> list[str]:
-        """Return the secrets of a resolved configuration, to redact from all output. Absolute paths are left out."""
-        found = [value.get_secret_value() for value in (*self.env.values(), *self.headers.values())]
+        """Return the secrets of a resolved configuration, to redact from all output.
+
+        Absolute paths are left out, and so are plain words, such as a mode or a region, unless their name says that
+        they are secret: as words they occur in what everybody writes.
+        """
+        query = (self.url or "").partition("?")[2].partition("#")[0]
+        pairs = [part.partition("=")[::2] for part in query.split("&")]
+        named = [(name, value.get_secret_value()) for name, value in (*self.env.items(), *self.headers.items())]
+        found = [query, *(value for name, value in (*named, *pairs) if not _is_plain(name, value))]
         if self.oauth is not None:
             found += [v.get_secret_value() for v in (self.oauth.client_secret, self.oauth.private_key) if v is not None]
-        query = (self.url or "").partition("?")[2].partition("#")[0]
-        found += [query, *(part.partition("=")[2] for part in query.split("&"))]
         return [each for value in found if not value.startswith("/") for each in _spellings(value)]
 
     def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
         """Return the configuration with the secrets that `secrets` returned put back. Raises ValidationError."""
         return type(self).model_validate(self.model_dump() | kept)
+
+
+def _is_plain(name: str, value: str) -> bool:
+    """Return whether a value is made of words alone, and not named as a secret."""
+    return _WORDS.fullmatch(value) is not None and _OF_SECRETS.search(name) is None
 
 
 def _check_url(url: str, *, resolved: bool) -> None:

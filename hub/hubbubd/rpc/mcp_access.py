@@ -33,7 +33,12 @@ RPC: Final = "/hubbub.v1.McpService/Serve"
 """What a request of a host is called in the table of permissions and in the audit log."""
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
-"""Where a host learns which credential it needs (RFC 9728, section 3.1); the endpoint's path follows."""
+"""Where a host learns who gives it a credential (RFC 9728, section 3.1); the endpoint's path follows."""
+
+HOW_TO_ENTER: Final = (
+    "a token of the hub is needed, as `Authorization: Bearer TOKEN`: `hubbub tokens create NAME --role caller` makes"
+    " one"
+)
 
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 _IN_URL: Final = ("access_token", "token")
@@ -111,29 +116,35 @@ class Admission:
                 )
             caller = await self.gate.admit(RPC, shown, self.oversight, peer)
         except HubError as exc:
-            raise self.oversight.refused(RPC, exc, principal()) from None
+            raise self.oversight.refused(RPC, _for_hosts(exc), principal()) from None
         assert caller is not None, "the peer was given"
         let_in()
         return caller
 
     def metadata(self, request: Received) -> bytes:
-        """Return what a host has to know to get a credential (RFC 9728, section 2)."""
+        """Return what a host has to know to get a credential (RFC 9728, section 2).
+
+        Raises Answered where nobody but the hub's own people gives credentials: of metadata that name no authorization
+        server, hosts conclude that they have to log in, and fail.
+        """
+        if self.issuer is None:
+            raise Answered(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
         path = unquote(request.scope["path"]).removeprefix(METADATA) or PATH
         found: dict[str, Any] = {
             "resource": self._resource(request, path),
             "resource_name": "Hubbub",
             "bearer_methods_supported": ["header"],
+            "authorization_servers": [self.issuer],
         }
-        if self.issuer is not None:
-            found["authorization_servers"] = [self.issuer]
         return payload.dumps(found)
 
     def headers(self, request: Received, exc: HubError) -> Headers:
         """Return the headers that belong to a refusal."""
         if isinstance(exc, Unauthenticated):
             where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
-            error = "" if exc.reason == "TOKEN_MISSING" else 'error="invalid_token", '
-            return ((b"www-authenticate", f'Bearer {error}resource_metadata="{where}"'.encode()),)
+            told = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']
+            told += [] if self.issuer is None else [f'resource_metadata="{where}"']
+            return ((b"www-authenticate", f"Bearer {', '.join(told)}".strip().encode()),)
         if exc.retry_after_s is not None:
             return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
         return ()
@@ -146,6 +157,11 @@ class Admission:
 
     def _base(self, request: Received) -> str:
         return f"{'https' if self.secure else 'http'}://{request.text(b'host')}"
+
+
+def _for_hosts(exc: HubError) -> HubError:
+    """Return a refusal in the words for hosts, which have no `client.json`."""
+    return Unauthenticated(HOW_TO_ENTER, reason=exc.reason) if exc.reason == "TOKEN_MISSING" else exc
 
 
 def preflight(request: Received) -> Headers:

@@ -194,6 +194,10 @@ class McpApplication:
         if method == "GET" and f"{request.scope['path']}/".startswith(f"{METADATA}/"):
             await request.answer(200, self._admission.metadata(request))
             return True
+        if not f"{request.scope['path']}/".startswith(f"{PATH}/"):
+            # Hosts look here for where to log in (`/register`, `/.well-known/oauth-authorization-server`). A 401 would
+            # tell them that they may after a log-in.
+            raise Answered(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
         return False
 
     async def _serve_known(self, request: Received) -> None:

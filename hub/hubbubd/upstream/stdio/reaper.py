@@ -35,7 +35,10 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 SIG_DFL, SIG_IGN = 0, 1
-SIGHUP, SIGINT, SIGKILL, SIGPIPE, SIGTERM, SIGCHLD, SIGXFSZ = 1, 2, 9, 13, 15, 17, 25
+SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGCHLD, SIGSTOP = 1, 2, 9, 15, 17, 19
+SIGNALS = (*range(1, 32), *range(34, 65))
+"""All that a program can set; the C library keeps two for itself."""
+SIG_SETMASK = 2
 
 DESCRIPTORS = 5
 """How many come with each start."""
@@ -49,7 +52,7 @@ ORPHAN_CHECK_MS = 60_000
 LIBC = _ctypes.dlopen(None, 0)  # pyright: ignore[reportArgumentType] - None is the program itself
 
 
-def libc(function: str, *arguments: int) -> None:
+def libc(function: str, *arguments: int | bytes | None) -> None:
     """Call a function of the C library. Importing `ctypes`, which wraps `_ctypes`, would cost memory."""
     _ctypes.call_function(_ctypes.dlsym(LIBC, function), arguments)
 
@@ -181,8 +184,12 @@ def _become(parent: int, descriptors: list[int]) -> str:
     *standard, _, spec = descriptors
     for number, descriptor in enumerate(standard):
         os.dup2(descriptor, number)
-    for number in (SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ):
-        libc("signal", number, SIG_DFL)
+    # What was ignored or blocked where the hub was started stays so over exec, such as SIGQUIT in the background of a
+    # shell (POSIX, sh, asynchronous lists); a server expects none of it.
+    for number in SIGNALS:
+        if number not in (SIGKILL, SIGSTOP):
+            libc("signal", number, SIG_DFL)
+    libc("sigprocmask", SIG_SETMASK, bytes(128), None)  # an empty `sigset_t`, as large as those of glibc and musl
     os.setsid()  # a server that signals its own process group must not reach the reaper
     cwd, command, environ = _read(spec)
     try:
