@@ -235,6 +235,16 @@ def disconnect(context: typer.Context, name: ServerName) -> None:
     run(context, work)
 
 
+@app.command("logout", epilog=example("servers logout tickets"))
+def log_out(context: typer.Context, name: ServerName) -> None:
+    """Forget the OAuth tokens and the client of a server, and connect it again: a person is asked to log in."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.servers.log_out(name), settings_of(context).json)
+
+    run(context, work)
+
+
 @app.command(epilog=example("servers watch demo"))
 def watch(
     context: typer.Context,

@@ -79,6 +79,15 @@ class Servers:
         answer = await self._link.call(lambda hub: hub.servers.DisconnectServer, request)
         return read(Server, answer.server)
 
+    async def log_out(self, name: str) -> Server:
+        """Forget the OAuth tokens of a server and the client that the hub registered there, and return the server.
+
+        A wanted server is connected again; then a person is asked to let the hub in.
+        """
+        request = server_pb2.LogOutServerRequest(name=name)
+        answer = await self._link.call(lambda hub: hub.servers.LogOutServer, request)
+        return read(Server, answer.server)
+
     async def roots(self, name: str) -> Roots:
         """Return the roots that the hub gives the server: a list of MCP roots, or `ask` for a person."""
         answer = await self._link.call(lambda hub: hub.servers.GetRoots, server_pb2.GetRootsRequest(name=name))

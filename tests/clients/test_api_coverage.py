@@ -59,6 +59,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "ServerService.ListServers": ("servers", "list"),
     "ServerService.ConnectServer": ("servers", "connect", "demo"),
     "ServerService.DisconnectServer": ("servers", "disconnect", "demo"),
+    "ServerService.LogOutServer": ("servers", "logout", "demo"),
     "ServerService.GetRoots": ("roots", "demo"),
     "ServerService.SetRoots": ("roots", "demo", "set", "[]"),
     "ServerService.WatchServers": ("servers", "watch"),

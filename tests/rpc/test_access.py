@@ -170,6 +170,7 @@ OF_A_SERVER: list[tuple[str, Message, set[Role]]] = [
     ("TailLogs", event_pb2.TailLogsRequest(server=SERVER, follow=True), {V, R, OP, A}),
     ("WatchResource", event_pb2.WatchResourceRequest(server=SERVER, uri="x://y"), {C, A}),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(name=SERVER), {OP, A}),
+    ("LogOutServer", server_pb2.LogOutServerRequest(name=SERVER), {OP, A}),
 ]
 
 

@@ -212,6 +212,25 @@ async def test_a_stored_client_whose_authorization_comes_to_no_end_is_registered
             assert world.kept["client"]["client_id"] == "client-2"
 
 
+async def test_a_log_in_that_was_forgotten_by_command_begins_again(data_dir: Path) -> None:
+    async with serve(server := Shaped()), hub(server, data_dir) as world:
+        await connected(world)
+        await world.hub.servers.log_out("guarded")
+        assert world.kept == {}
+        await connected(world)
+        assert world.kept["client"]["client_id"] == "client-2"
+        assert (await world.hub.calls.call(CALL, "ada")).fault is None
+
+
+async def test_the_log_in_at_a_server_that_is_not_wanted_can_be_forgotten(data_dir: Path) -> None:
+    async with serve(server := Shaped()), hub(server, data_dir) as world:
+        await connected(world)
+        await world.hub.servers.disconnect("guarded")
+        await world.hub.servers.log_out("guarded")
+        assert world.kept == {}
+        assert world.server.connection.state is State.DISCONNECTED
+
+
 async def test_a_client_of_the_configuration_is_never_registered_again(data_dir: Path) -> None:
     async with serve(server := Shaped()):
         server.registered.append({})  # so that it knows some client, and not this one

@@ -39,7 +39,9 @@ _NO_USER: Final = "a url has no user and password; use headers"
 _USER: Final = re.compile(r"https?://[^/?#]*@", re.IGNORECASE)
 
 _WORDS: Final = re.compile(r"[A-Za-z]+(?:[ ._/-][A-Za-z]+)*")
-_OF_SECRETS: Final = re.compile(r"auth|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token", re.IGNORECASE)
+_OF_SECRETS: Final = re.compile(
+    r"auth|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token", re.IGNORECASE
+)
 """Names of variables, headers and parameters whose values are secret, though they may be plain words."""
 
 WITHHELD: Final = "**********"

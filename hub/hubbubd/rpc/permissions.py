@@ -156,6 +156,7 @@ _TABLE: Mapping[str, Mapping[str, Rule]] = {
         "ListServers": _BROWSE,
         "ConnectServer": _at_owner(_OPERATE),
         "DisconnectServer": _at_owner(_OPERATE),
+        "LogOutServer": _at_owner(_OPERATE),
         "GetRoots": _INSPECT,
         "SetRoots": _at_owner(_OPERATE),
         "WatchServers": _BROWSE,

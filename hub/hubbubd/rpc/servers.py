@@ -98,6 +98,11 @@ class ServerService:
         record = await self._servers.disconnect(_named(request.name, Permission.OPERATE))
         return pb.DisconnectServerResponse(server=_shown(record))
 
+    async def log_out_server(self, request: pb.LogOutServerRequest) -> pb.LogOutServerResponse:
+        """Forget a server's OAuth tokens and registered client."""
+        record = await self._servers.log_out(_named(request.name, Permission.OPERATE))
+        return pb.LogOutServerResponse(server=_shown(record))
+
     async def get_roots(self, request: pb.GetRootsRequest) -> pb.GetRootsResponse:
         """Return the roots in force."""
         record = self._servers.get(_named(request.name, Permission.OPERATE))

@@ -1388,6 +1388,52 @@ class DisconnectServerResponse(_message.Message):
 Global___DisconnectServerResponse: _TypeAlias = DisconnectServerResponse  # noqa: Y015
 
 @_typing.final
+class LogOutServerRequest(_message.Message):
+    """The server at which to log out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The server's name."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogOutServerRequest: _TypeAlias = LogOutServerRequest  # noqa: Y015
+
+@_typing.final
+class LogOutServerResponse(_message.Message):
+    """The server now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def server(self) -> Global___Server:
+        """The record."""
+
+    def __init__(
+        self,
+        *,
+        server: Global___Server | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogOutServerResponse: _TypeAlias = LogOutServerResponse  # noqa: Y015
+
+@_typing.final
 class GetRootsRequest(_message.Message):
     """The server whose roots to read."""
 

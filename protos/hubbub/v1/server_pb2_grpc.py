@@ -70,6 +70,11 @@ class ServerServiceStub:
                 request_serializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerRequest.SerializeToString,
                 response_deserializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerResponse.FromString,
                 _registered_method=True)
+        self.LogOutServer = channel.unary_unary(
+                '/hubbub.v1.ServerService/LogOutServer',
+                request_serializer=hubbub_dot_v1_dot_server__pb2.LogOutServerRequest.SerializeToString,
+                response_deserializer=hubbub_dot_v1_dot_server__pb2.LogOutServerResponse.FromString,
+                _registered_method=True)
         self.GetRoots = channel.unary_unary(
                 '/hubbub.v1.ServerService/GetRoots',
                 request_serializer=hubbub_dot_v1_dot_server__pb2.GetRootsRequest.SerializeToString,
@@ -145,6 +150,14 @@ class ServerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LogOutServer(self, request, context):
+        """Forgets the OAuth tokens of a server over HTTP, and the client that the hub has registered there; then connects it
+        again if it is wanted, so that a person is asked. NOT_FOUND; FAILED_PRECONDITION for a server that is a process.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetRoots(self, request, context):
         """Returns the roots that the hub tells the server. NOT_FOUND.
         """
@@ -205,6 +218,11 @@ def add_ServerServiceServicer_to_server(servicer, server):
                     servicer.DisconnectServer,
                     request_deserializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerRequest.FromString,
                     response_serializer=hubbub_dot_v1_dot_server__pb2.DisconnectServerResponse.SerializeToString,
+            ),
+            'LogOutServer': grpc.unary_unary_rpc_method_handler(
+                    servicer.LogOutServer,
+                    request_deserializer=hubbub_dot_v1_dot_server__pb2.LogOutServerRequest.FromString,
+                    response_serializer=hubbub_dot_v1_dot_server__pb2.LogOutServerResponse.SerializeToString,
             ),
             'GetRoots': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRoots,
@@ -412,6 +430,33 @@ class ServerService:
             '/hubbub.v1.ServerService/DisconnectServer',
             hubbub_dot_v1_dot_server__pb2.DisconnectServerRequest.SerializeToString,
             hubbub_dot_v1_dot_server__pb2.DisconnectServerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LogOutServer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hubbub.v1.ServerService/LogOutServer',
+            hubbub_dot_v1_dot_server__pb2.LogOutServerRequest.SerializeToString,
+            hubbub_dot_v1_dot_server__pb2.LogOutServerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -55,6 +55,10 @@ class ServerServiceStub:
     """Sets the desired state to connected, and returns at once with the state now. NOT_FOUND."""
     DisconnectServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]
     """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND."""
+    LogOutServer: _grpc.UnaryUnaryMultiCallable[_server_pb2.LogOutServerRequest, _server_pb2.LogOutServerResponse]
+    """Forgets the OAuth tokens of a server over HTTP, and the client that the hub has registered there; then connects it
+    again if it is wanted, so that a person is asked. NOT_FOUND; FAILED_PRECONDITION for a server that is a process.
+    """
     GetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]
     """Returns the roots that the hub tells the server. NOT_FOUND."""
     SetRoots: _grpc.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]
@@ -92,6 +96,10 @@ class ServerServiceAsyncStub(ServerServiceStub):
     """Sets the desired state to connected, and returns at once with the state now. NOT_FOUND."""
     DisconnectServer: _aio.UnaryUnaryMultiCallable[_server_pb2.DisconnectServerRequest, _server_pb2.DisconnectServerResponse]  # type: ignore[assignment]
     """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND."""
+    LogOutServer: _aio.UnaryUnaryMultiCallable[_server_pb2.LogOutServerRequest, _server_pb2.LogOutServerResponse]  # type: ignore[assignment]
+    """Forgets the OAuth tokens of a server over HTTP, and the client that the hub has registered there; then connects it
+    again if it is wanted, so that a person is asked. NOT_FOUND; FAILED_PRECONDITION for a server that is a process.
+    """
     GetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.GetRootsRequest, _server_pb2.GetRootsResponse]  # type: ignore[assignment]
     """Returns the roots that the hub tells the server. NOT_FOUND."""
     SetRoots: _aio.UnaryUnaryMultiCallable[_server_pb2.SetRootsRequest, _server_pb2.SetRootsResponse]  # type: ignore[assignment]
@@ -168,6 +176,16 @@ class ServerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_server_pb2.DisconnectServerResponse, _abc.Awaitable[_server_pb2.DisconnectServerResponse]]:
         """Sets the desired state to disconnected: calls fail, receiver tasks and their pending requests end. NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def LogOutServer(
+        self,
+        request: _server_pb2.LogOutServerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_server_pb2.LogOutServerResponse, _abc.Awaitable[_server_pb2.LogOutServerResponse]]:
+        """Forgets the OAuth tokens of a server over HTTP, and the client that the hub has registered there; then connects it
+        again if it is wanted, so that a person is asked. NOT_FOUND; FAILED_PRECONDITION for a server that is a process.
+        """
 
     @_abc_1.abstractmethod
     def GetRoots(

@@ -81,6 +81,7 @@ _FINDERS: Mapping[str, Find] = MappingProxyType(
         "/hubbub.v1.ServerService/RemoveServer": _of_name,
         "/hubbub.v1.ServerService/ConnectServer": _of_name,
         "/hubbub.v1.ServerService/DisconnectServer": _of_name,
+        "/hubbub.v1.ServerService/LogOutServer": _of_name,
         "/hubbub.v1.ServerService/SetRoots": _of_name,
         "/hubbub.v1.TaskService/GetTaskResult": _of_task,
         "/hubbub.v1.TaskService/CancelTask": _of_task,

@@ -21,8 +21,9 @@ from hubbubd.errors import ConfigError, FailedPrecondition, HubError
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight import Attempt, Audit
+from hubbubd.runtime.servers.configured import ServerDiff
 from hubbubd.runtime.servers.events import EventFeed
-from hubbubd.runtime.servers.registry import ServerDiff, Servers
+from hubbubd.runtime.servers.registry import Servers
 
 POLL_S = 1.0
 """Seconds between looks at the files' stat by name, which finds every way of replacing them."""

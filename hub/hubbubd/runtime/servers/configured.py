@@ -1,6 +1,6 @@
 """The record of a server that is configured, before anything is known of its connection."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
@@ -29,6 +29,15 @@ def new_record(
 def lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
     """Return the overriding roots, unless the configuration changed its own roots."""
     return before.roots if before.config.roots == config.roots else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDiff:
+    """Names of the servers that a reload added, changed and removed."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 def afresh(record: ServerRecord) -> ServerRecord:

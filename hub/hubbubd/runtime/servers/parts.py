@@ -12,7 +12,7 @@ from hubbubd.clock import Clock
 from hubbubd.config import Confinement
 from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
-from hubbubd.errors import Fault
+from hubbubd.errors import Fault, Unavailable
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, End, ServerQueue
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
@@ -236,6 +236,13 @@ class Assembly:
         self._events.forget(name)
         self._subscriptions.forget(name)
         self._log_levels.forget(name)
+
+    async def forget_login(self, name: str) -> None:
+        """Forget the OAuth tokens and the registered client of a server. Raises Unavailable."""
+        try:
+            await self._connector.forget(name)
+        except OSError as exc:
+            raise Unavailable(f"the log-in at {name} could not be deleted: {exc}") from None
 
     async def forget_peer(self, name: str) -> None:
         """Forget what belongs to the server behind the name: tasks, catalog, OAuth tokens."""

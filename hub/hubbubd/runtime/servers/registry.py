@@ -5,7 +5,7 @@ Changes of one server are serialized and run to their end even if the caller is 
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -28,7 +28,7 @@ from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.ownership import Ownership, Taking, changing
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
 from hubbubd.runtime.servers.candidates import Candidates
-from hubbubd.runtime.servers.configured import afresh, lasting_roots, new_record
+from hubbubd.runtime.servers.configured import ServerDiff, afresh, lasting_roots, new_record
 from hubbubd.runtime.servers.confining import Confining
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
 from hubbubd.runtime.servers.revisions import changed, exists, expect, following, kept_revision
@@ -40,15 +40,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerDiff:
-    """Names of the servers that a reload added, changed and removed."""
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
 
 
 class Servers:
@@ -263,6 +254,10 @@ class Servers:
         """Want a server disconnected, and wait for it; ends its receiver tasks, too. Raises NotFound."""
         return await self._one_at_a_time(name, self._disconnect, name)
 
+    async def log_out(self, name: str) -> ServerRecord:
+        """Forget a server's tokens and registered client, and connect it again. Raises NotFound, FailedPrecondition."""
+        return await self._one_at_a_time(name, self._log_out, name)
+
     async def set_roots(self, name: str, roots: Roots | None, *, expected: int | None = None) -> ServerRecord:
         """Override the roots of a server (None: as configured), and notify it. Raises NotFound and Stale."""
         return await self._one_at_a_time(name, self._set_roots, (name, roots, expected))
@@ -397,6 +392,13 @@ class Servers:
         await self._write(name, wanted=False)
         await self._running[name].shell.disconnect(cancelled(f"{name} was disconnected", "SERVER_DISCONNECTED"))
         await self._assembly.end_tasks(name)
+        return self.get(name)
+
+    async def _log_out(self, name: str) -> ServerRecord:
+        record = self._own(name).record
+        if record.config.transport == "stdio":
+            raise FailedPrecondition(f"{name} is a process of the hub's; nobody logs in there")
+        await self._running.connect_anew(afresh(record), "its log-in was forgotten", self._assembly.forget_login)
         return self.get(name)
 
     async def _set_roots(self, change: tuple[str, Roots | None, int | None]) -> ServerRecord:

@@ -1,6 +1,6 @@
 """The servers at work: the parts of each, made, replaced no more than necessary, and dropped."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -107,9 +107,7 @@ class Running:
                 await self.drop(record.name, why)
             await self.take(record)
         elif anew or kept.record.source != record.source or needs_connection(kept.shell.config, record.config):
-            del self._kept[record.name]
-            fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
-            self.keep(record, await self._assembly.let_go(kept, fault))
+            await self.connect_anew(record, why)
         else:
             told = kept.queue.config.roots
             connection = {each: getattr(kept.record, each) for each in CONNECTED}
@@ -117,6 +115,23 @@ class Running:
             self.show(record.name)
             if record.effective.roots != told:
                 self.tell_roots(kept)
+
+    async def connect_anew(
+        self, record: ServerRecord, why: str, between: Callable[[str], Awaitable[None]] | None = None
+    ) -> None:
+        """End a server's connection and begin another one, with the same queue.
+
+        `between` is called with the server's name when there is no connection. Whatever it raises, the server is put
+        to work again.
+        """
+        kept = self._kept.pop(record.name)
+        fault = cancelled(f"{record.name} is connected anew: {why}", "SERVER_REMOVED")
+        queue = await self._assembly.let_go(kept, fault)
+        try:
+            if between is not None:
+                await between(record.name)
+        finally:
+            self.keep(record, queue)
 
     async def drop(self, name: str, why: str) -> None:
         """End a server's work, and its calls."""
