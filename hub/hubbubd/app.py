@@ -230,6 +230,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
 def _connector(settings: Settings, vault: Vault, around: Surroundings, permit: Permit | None) -> McpConnector:
     connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
     connector.origins |= settings.origins
+    connector.variables = settings.hub.server_variables
     return connector
 
 

@@ -271,7 +271,6 @@ WRONG: list[tuple[str, Message, str]] = [
     ("GetServer", server_pb2.GetServerRequest(), "name"),
     ("ConnectServer", server_pb2.ConnectServerRequest(), "name"),
     ("DisconnectServer", server_pb2.DisconnectServerRequest(), "name"),
-    ("LogOutServer", server_pb2.LogOutServerRequest(), "name"),
     ("GetRoots", server_pb2.GetRootsRequest(), "name"),
     ("SetRoots", server_pb2.SetRootsRequest(), "name"),
     ("SetRoots", server_pb2.SetRootsRequest(name="away", roots=server_pb2.Roots()), "roots"),

@@ -1,6 +1,7 @@
 """How a link over stdio ends, and what its user sees of it."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -71,6 +72,41 @@ async def test_a_slow_first_start_of_a_downloader_is_hinted_at(
     assert fault.code == "CONNECTION_TIMEOUT"
     assert "download" in fault.details["hint"]
     assert fault.details["stderr"] == ["Downloading"]
+
+
+@pytest.mark.usefixtures("processes")
+async def test_the_start_after_one_that_had_to_download_has_more_time(
+    tmp_path: Path, recorder: Recorder, peer_scripts: Path
+) -> None:
+    command = tmp_path / "uvx"
+    # The first start ends while it downloads; the second is slower than `connect_timeout_s`, too.
+    command.write_text(f"#!/bin/sh\nsleep 2\nexec {sys.executable} {peer_scripts / 'plain_server.py'}\n")
+    command.chmod(0o755)
+    config = ServerConfig.model_validate({"name": "peer", "command": str(command), "connect_timeout_s": 0.5})
+    connector = McpConnector(Pocket())
+    with pytest.raises(UpstreamError) as caught:
+        async with connector.open(config, recorder, None, None):
+            pass
+    assert "the next start may take 300 s" in caught.value.fault.message
+    async with connector.open(config, recorder, None, None) as link:
+        assert link.hello.server_info
+
+
+@pytest.mark.usefixtures("processes")
+async def test_variables_for_all_servers_reach_a_process_that_has_none_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorder: Recorder
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:8080")
+    monkeypatch.setenv("NO_PROXY", "of-the-hub")
+    seen = tmp_path / "seen"
+    script = f"import os; open({str(seen)!r}, 'w').write(os.environ['HTTPS_PROXY'] + ' ' + os.environ['NO_PROXY'])"
+    connector = McpConnector(Pocket())
+    connector.variables = ("HTTPS_PROXY", "NO_PROXY", "NOT_SET")
+    options = {"command": sys.executable, "args": ("-c", script), "env": {"NO_PROXY": "its-own"}}
+    with pytest.raises(UpstreamError):
+        async with connector.open(ServerConfig.model_validate({"name": "peer", **options}), recorder, None, None):
+            pass
+    assert seen.read_text() == "http://proxy.example:8080 its-own"
 
 
 @pytest.mark.usefixtures("processes")

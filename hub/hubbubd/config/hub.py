@@ -72,6 +72,7 @@ def default_config_file(platform: str, home: Path, environ: Mapping[str, str]) -
     return base / "hubbub" / "hubbub.toml"
 
 
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 ExpandedPath = Annotated[Path, AfterValidator(Path.expanduser)]
 
 
@@ -197,8 +198,11 @@ class HubSettings(BaseSettings):
     deny_hosts: tuple[Annotated[str, AfterValidator(check_rule)], ...] = ()
     """Hosts that it may not be at, whatever `allow_hosts` says: networks and names."""
 
-    allow_variables: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], ...] = ()
+    allow_variables: tuple[VariableName, ...] = ()
     """Environment variables of the hub that `${VAR}` in a server added over the API may refer to."""
+
+    server_variables: tuple[VariableName, ...] = ()
+    """Environment variables of the hub that every server process gets, such as HTTPS_PROXY and SSL_CERT_FILE."""
 
     trust_local: bool = True
     """Whether the owner, by the token in the data directory, may add any command and servers at private addresses."""

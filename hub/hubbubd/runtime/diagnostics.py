@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import anyio
@@ -46,6 +47,14 @@ TOLD_DEFECTS = 5
 """How many defective records are listed one by one."""
 
 EXPIRES_SOON = timedelta(days=14)
+
+OF_NETWORK: Final = frozenset(
+    {
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    }
+)
+"""Variables by which programs reach others through a proxy, or trust their certificates; some in lower case, too."""
 
 
 async def before_start(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
@@ -94,7 +103,9 @@ async def _fleet(hub: Hub) -> list[Finding]:
 
 async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
     """Check certificates, allowed commands, and the addresses or commands of these servers."""
-    found = await to_thread.run_sync(lambda: [*_certificates(hub), *_allowed(hub, environ)])
+    found = await to_thread.run_sync(
+        lambda: [*_certificates(hub), *_allowed(hub, environ), *_variables(hub, servers, environ)]
+    )
     ways: dict[str, Finding] = {}
     limit = anyio.CapacityLimiter(AT_ONCE)
 
@@ -274,6 +285,15 @@ def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
 
 
+def _variables(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Offer to pass on what the hub itself needs to reach others: server processes do not get it by themselves."""
+    needed = [name for name in environ if name.upper() in OF_NETWORK and name not in hub.server_variables]
+    if needed and any(config.transport == "stdio" and not set(needed) <= set(config.env) for config in servers):
+        names = ", ".join(f'"{name}"' for name in sorted(needed))
+        problem = f"set for the hub, but not for the servers that it starts: {', '.join(sorted(needed))}"
+        yield Finding("server_variables", Severity.WARN, problem, f"server_variables = [{names}] in [hub]")
+
+
 async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
     """Check that a server's command exists, or that something answers at its address."""
     about = f"server {config.name}"
@@ -346,6 +366,8 @@ def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Fi
     command = config.command or ""
     if config.cwd and not Path(config.cwd).is_dir():
         return Finding(about, Severity.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")
+    if any(arg.startswith("~/") for arg in config.args):
+        return Finding(about, Severity.WARN, "its args have `~/`, which only a shell replaces", "write ${HOME}/")
     found = shutil.which(command, path=path)
     if found is None:
         problem = f"{command} is not on PATH, or cannot be executed"

@@ -1,7 +1,7 @@
 """The connector: the runtime's entry to this package, and the secrets it keeps for each server."""
 
 import gc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ class McpConnector:
         self._meter = meter
         self.origins: dict[str, PurePath] = {}
         """The file of each configured server, by name: for the words of faults."""
+        self.variables: Sequence[str] = ()
+        """The variables of the hub's environment that every server process gets."""
         self._opening: Opening | None = None
         self._importing = anyio.Lock()
 
@@ -76,6 +78,7 @@ class McpConnector:
                     tracer=self._tracer,
                     meter=self._meter,
                     origins=self.origins,
+                    variables=self.variables,
                     permit=self._permit,
                 )
         async with self._opening.link(config, inbound, era, confinement) as link:

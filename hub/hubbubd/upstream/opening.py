@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import structlog
 from anyio import to_thread
+from pydantic import SecretStr
 
 from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
 from hubbubd.config.hosts import Hosts
@@ -30,6 +31,9 @@ from hubbubd.upstream.streams import Permitted, Pipe, Transport
 if TYPE_CHECKING:
     from hubbubd.upstream.http import OverHttp
 
+DOWNLOAD_S: Final = 300.0
+"""Seconds that the start of a downloader may take after one that took too long."""
+
 EXIT_LIMIT_S: Final = 2.0
 """Seconds to wait for the exit status of a process whose stdout has ended."""
 
@@ -46,9 +50,12 @@ class Opening:
     tracer: Tracer
     meter: Meter
     origins: Mapping[str, PurePath]
+    variables: Sequence[str] = ()
     permit: Permit | None = None
     _over_http: "OverHttp | None" = None
     _importing: anyio.Lock = field(default_factory=anyio.Lock)
+    _downloading: set[str] = field(default_factory=set[str])
+    """Names of servers whose last start took too long, most likely since it had to download."""
 
     @asynccontextmanager
     async def link(
@@ -59,7 +66,14 @@ class Opening:
         if confinement is not None or refers(config):  # looks at files, in a thread
             origin = None if confinement is not None else self.origins.get(config.name)
             resolved = await to_thread.run_sync(_resolved, config, confinement, origin)
+        if resolved.transport == "stdio":
+            shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
+            resolved = resolved.model_copy(update={"env": shared | resolved.env})
+            inbound.note("tilde", _of_shells(resolved))
         REDACTION.learn(config.name, resolved.known_secrets())
+        limit_s = resolved.connect_timeout_s
+        if config.name in self._downloading:  # begun anew each time, a download would never end
+            limit_s = max(limit_s, DOWNLOAD_S)
         patience = Patience()
         hosts = confinement.hosts_for(resolved) if confinement is not None else None
         transport = await self._transport(resolved, inbound, patience, hosts)
@@ -70,10 +84,11 @@ class Opening:
             tasks.start_soon(link.hold)
             try:
                 with instrumentation.attempt():
-                    with patience.limit(resolved.connect_timeout_s) as limit:
+                    with patience.limit(limit_s) as limit:
                         await link.connect(era)
                     if limit.cancelled_caught:
-                        raise _too_slow(resolved, link)
+                        raise self._too_slow(resolved, link, limit_s)
+                self._downloading.discard(config.name)
                 yield link
             except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
                 outcome = exc
@@ -91,6 +106,24 @@ class Opening:
             if self._over_http is None:
                 self._over_http = (await to_thread.run_sync(_http))(self.vault, self.permit)
         return self._over_http.transport(config, inbound, patience, hosts)
+
+    def _too_slow(self, config: ServerConfig, link: Link, waited_s: float) -> UpstreamError:
+        hint = None
+        if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
+            self._downloading.add(config.name)
+            again = f"the next start may take {DOWNLOAD_S:g} s" if waited_s < DOWNLOAD_S else "start it once by hand"
+            hint = f"a first start may have to download: {again}, or raise connect_timeout_s"
+        note = f"after {waited_s:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
+        stderr = list(link.stderr_tail()) or None
+        return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited_s, stderr=stderr, hint=hint)
+
+
+def _of_shells(config: ServerConfig) -> str | None:
+    """Return a note on what only a shell would replace, if there is any."""
+    values = (*config.args, *(value.get_secret_value() for value in config.env.values()))
+    if not any(value.startswith("~/") for value in values):
+        return None
+    return "it is started with `~/` in its args or env, which only a shell replaces: write ${HOME}/"
 
 
 def _resolved(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:
@@ -138,13 +171,3 @@ async def _why_ended(streams: StdioStreams) -> Fault:
         note = f"the process ended, {status}"
         return faults.fault("CONNECTION_LOST", note, exit_code=status.code, signal=status.signal, stderr=stderr)
     return faults.fault("CONNECTION_LOST", "the process closed its stdout", stderr=stderr)
-
-
-def _too_slow(config: ServerConfig, link: Link) -> UpstreamError:
-    hint = None
-    if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
-        hint = "a first start may have to download: raise connect_timeout_s, or start it once by hand"
-    waited = config.connect_timeout_s
-    note = f"after {waited:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
-    stderr = list(link.stderr_tail()) or None
-    return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited, stderr=stderr, hint=hint)

@@ -234,10 +234,11 @@ class Connector(Protocol):
         """Return a context manager around one connection; leaving it closes the connection and all it started.
 
         `era` is what was found last time, None to find out. `confinement` is for servers added over the API: what is
-        started and reached is checked against it, each time. Entering takes at most `config.connect_timeout_s` and
-        raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED, CONNECTION_LOST (as LostDuringProbe during the
-        probe), COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED, HTTP_ERROR, INVALID_RESPONSE,
-        PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET; COMMAND_NOT_ALLOWED, HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED.
+        started and reached is checked against it, each time. Entering takes at most `config.connect_timeout_s`, or five
+        minutes after a start that had to download, and raises UpstreamError: CONNECTION_TIMEOUT, CONNECTION_REFUSED,
+        CONNECTION_LOST (as LostDuringProbe during the probe), COMMAND_NOT_FOUND, AUTHENTICATION_FAILED, RATE_LIMITED,
+        HTTP_ERROR, INVALID_RESPONSE, PROTOCOL_VERSION_MISMATCH, VARIABLE_NOT_SET; COMMAND_NOT_ALLOWED,
+        HOST_NOT_ALLOWED, VARIABLE_NOT_ALLOWED.
         """
         ...
 

@@ -34,11 +34,10 @@ import time
 # Of Linux: prctl.h and signal.h. The module `signal` would cost memory, for each server.
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-SIG_DFL, SIG_IGN = 0, 1
+SIG_DFL, SIG_IGN, SIG_SETMASK = 0, 1, 2
 SIGHUP, SIGINT, SIGKILL, SIGTERM, SIGCHLD, SIGSTOP = 1, 2, 9, 15, 17, 19
 SIGNALS = (*range(1, 32), *range(34, 65))
 """All that a program can set; the C library keeps two for itself."""
-SIG_SETMASK = 2
 
 DESCRIPTORS = 5
 """How many come with each start."""
