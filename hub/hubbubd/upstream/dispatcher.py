@@ -179,6 +179,11 @@ class Wire:
         finally:
             del self._waiting[request_id]
 
+    @property
+    def under_way(self) -> tuple[RequestId, ...]:
+        """The ids of the requests that wait for their response; they count up."""
+        return tuple(self._waiting)
+
     def _settle(self, message: JSONRPCResponse | JSONRPCError) -> bool:
         """Pass a response to its request; return False for a late one, or one that answers nothing."""
         response = self._waiting.get(coerce_request_id(message.id)) if message.id is not None else None

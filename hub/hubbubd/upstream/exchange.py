@@ -26,9 +26,10 @@ class UnusableResponse(Exception):
 class Exchange:
     """An outgoing message with an outcome: a request, or the answer to a server's request.
 
-    Requests have `method` and `request_id`, over HTTP perhaps a `session_id`; `unknown_session` says that the server
-    may have refused the session, and `pace` limits how often its stream is reopened. A `patient` request may wait for a
-    person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server cannot have it.
+    Requests have `method` and `request_id`, over HTTP perhaps a `session_id`, and the `status` of the response; an
+    error with a status perhaps `names_no_request`. `pace` limits how often its stream is reopened. A `patient` request
+    may wait for a person to authorize the hub. `fault` is why its response did not come; if not `sent`, the server
+    cannot have it.
     `on_settled` is called once about an answer, with None when it was handed over, else with the reason.
     """
 
@@ -40,7 +41,8 @@ class Exchange:
     session_id: str | None = None
     fault: Fault | None = None
     sent: bool = True
-    unknown_session: bool = False
+    status: int = 200
+    names_no_request: bool = False
     pace: Pace = field(default_factory=Pace)
     on_settled: Callable[[str | None], None] | None = None
 

@@ -27,6 +27,7 @@ from hubbubd.upstream.noting import Noting
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.results import absorb_tools, check_notification, check_result, is_of_another_revision
+from hubbubd.upstream.session import Session, is_doubtful, may_go_again
 from hubbubd.upstream.streams import Pipe, Ties, Transport
 
 MAX_UNUSABLE: Final = 10
@@ -69,6 +70,7 @@ class ServerLink:
         self._hello: Hello | None = None
         self.log_level: str | None = None
         self._revision: Revision | None = None
+        self._session = Session()
         self._listing = anyio.Lock()
         self._tools_listed = False
         self._fault: Fault | None = None
@@ -224,25 +226,48 @@ class ServerLink:
         await self._send(method, *stamped, on_acknowledged=on_acknowledged)
 
     async def probe(self, *, by_list: bool = False) -> None:
-        """As `ports.Link`. Whatever answers the request is a sign of life: an error, a refusal, a page of HTML."""
+        """As `ports.Link`. Whatever answers the request is a sign of life: an error, a refusal, a page of HTML.
+
+        Not so a ping that is refused though others were answered before (`Session`).
+        """
         assert self._revision is not None, "connected"
         method = "ping" if self._revision.era is Era.HANDSHAKE else "server/discover"
-        method = "tools/list" if by_list else method
+        await self._probe("tools/list" if by_list else method)
+
+    async def _probe(self, method: str, beside: Exception | None = None) -> None:
+        assert self._revision is not None, "connected"
         try:
             # Not cancellable: any answer counts, so there is nothing to cancel at the server.
             await self._send(method, *self._revision.stamp(method, None), cancellable=False, patient=False)
-        except PeerError:
-            pass
-        except UpstreamError as exc:
-            if not faults.is_sign_of_life(exc.fault):
+        except (PeerError, UpstreamError) as exc:
+            if method == "ping" and self._has_session and self._session.is_over(exc, beside, self._under_way()):
+                note = f"it refuses {'calls and pings' if beside else 'pings, which it answered before'}: {exc}"
+                lost = faults.fault("SESSION_LOST", note[: faults.BODY_EXCERPT])
+                self._lose(lost)
+                raise UpstreamError(lost) from None
+            if isinstance(exc, PeerError):
+                return
+            if not faults.is_sign_of_life(exc.fault) or self._session.may_be_over(exc):
                 raise
             if exc.fault.code != FaultCode.AUTHENTICATION_FAILED:
                 self._inbound.note(Deviation.PING_ANSWERED_ODDLY, words(Deviation.PING_ANSWERED_ODDLY))
 
-    async def _doubt(self) -> None:
-        """Probe, for a moment: if the session is over, the connection is lost with that."""
+    async def _doubt(self, beside: Exception | None = None) -> None:
+        """Probe, for a moment: if the session is over, the connection is lost with that.
+
+        `beside` is how another request was refused just now.
+        """
         with suppress(PeerError, UpstreamError), anyio.move_on_after(REASON_LIMIT_S):
-            await self.probe()
+            await self._probe("ping", beside)
+
+    @property
+    def _has_session(self) -> bool:
+        """Whether the server may forget what it knows of this connection, and say so in its responses."""
+        handshake = self._revision is not None and self._revision.era is Era.HANDSHAKE
+        return handshake and self._pipe is not None and self._pipe.receipts and self._hello is not None
+
+    def _under_way(self) -> tuple[int | str, ...]:
+        return self._wire.under_way if self._wire is not None else ()
 
     async def _ask(self, method: str, params: dict[str, Any] | None, headers: dict[str, str]) -> dict[str, Any]:
         return await self._instrumentation.exchange(
@@ -267,7 +292,7 @@ class ServerLink:
             place.exchange = exchange
         call_before, exchange_before = CALL.set(call_id), EXCHANGE.set(exchange)
         try:
-            return await self._wire.request(
+            result = await self._wire.request(
                 method,
                 params,
                 headers=headers,
@@ -275,6 +300,8 @@ class ServerLink:
                 on_progress=on_progress,
                 on_acknowledged=on_acknowledged,
             )
+            self._session.answered(method)
+            return result
         except MCPError as exc:
             failure = PeerError(exc.error.code, exc.error.message, exc.error.data)
         except (ConnectionClosed, UnusableResponse) as exc:
@@ -287,12 +314,13 @@ class ServerLink:
     async def _explained(
         self, failure: PeerError | ConnectionClosed | UnusableResponse, exchange: Exchange, method: str
     ) -> PeerError | UpstreamError:
-        if exchange.unknown_session and method != "ping" and self._hello is not None:
-            # HTTP 400 may be about the request. A ping has nothing to object to: if it is refused too, the session is
-            # unknown and the connection lost.
-            await self._doubt()
-            if self._fault is not None and self._fault.code == FaultCode.SESSION_LOST:
-                return self._failed(self._fault, method, gone=False)
+        if self._has_session and is_doubtful(failure, exchange):
+            self._session.refused(exchange.request_id)
+            if method != "ping":
+                await self._doubt(UpstreamError(exchange.fault) if exchange.fault is not None else failure)
+                lost = self._fault is not None and self._fault.code == FaultCode.SESSION_LOST
+                if lost and self._fault is not None and may_go_again(exchange):
+                    return self._failed(self._fault, method, gone=False)
         if exchange.fault is not None:
             fault = exchange.fault
             if not exchange.sent:

@@ -69,6 +69,13 @@ def is_stream(answer: Answer) -> bool:
     return answer.media.startswith("text/event-stream")
 
 
+def not_opened(answer: Answer) -> str:
+    """Return why a response is no stream that can be read."""
+    if answer.status >= 300:
+        return f"HTTP {answer.status}"
+    return "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"
+
+
 async def hand_over(data: bytes, arrivals: Arrivals) -> None:
     """Hand over a message that answers nothing in particular, or why it cannot be read."""
     if len(data) > SHORT:
@@ -191,10 +198,4 @@ class OwnStream:
             self._around.ties.note(Deviation.STREAM_REFUSED, None)
             return answer
         answer.close()
-        raise _NotOpened(_why(answer), answer.status, faults.retry_after_s(answer.headers))
-
-
-def _why(answer: Answer) -> str:
-    if answer.status >= 300:
-        return f"HTTP {answer.status}"
-    return "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"
+        raise _NotOpened(not_opened(answer), answer.status, faults.retry_after_s(answer.headers))

@@ -134,18 +134,19 @@ class Posting:
         fault = faults.of_status(answer.status, answer.headers, body, session=in_session)
         said = _error_message(answer, body)
         _note(exchange, fault)
+        awaited = exchange is not None and exchange.awaits_result
         if exchange is not None and exchange.awaits_result:
             own = said if fault.code == FaultCode.HTTP_ERROR else None
+            exchange.status = answer.status
             # A JSON-RPC error with an id is about that request; without one it may be about the session.
-            names_no_request = own is None or own.id is None
-            refused = fault.code == FaultCode.HTTP_ERROR and answer.status == 400 and names_no_request
-            exchange.unknown_session = refused and in_session
-            if exchange.unknown_session and exchange.method == "ping":
+            exchange.names_no_request = own is None or own.id is None
+            if exchange.method == "ping" and in_session and answer.status == 400 and exchange.names_no_request:
                 fault = exchange.fault = faults.fault("SESSION_LOST", "HTTP 400", **fault.details)
             elif own is not None:
                 exchange.fault = None
         unheard = self._is_vital(exchange) and (self.all_vital or answer.status in GATEWAYS)
-        if fault.code == FaultCode.SESSION_LOST or unheard:
+        # What awaits no result may be refused for itself, by a server that knows no such path for it.
+        if unheard or (fault.code == FaultCode.SESSION_LOST and awaited):
             self.lose(fault)
         return Refused(fault, said)
 

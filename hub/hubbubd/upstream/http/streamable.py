@@ -30,13 +30,22 @@ from hubbubd.errors import Fault, FaultCode, UpstreamError
 from hubbubd.slots import Slots
 from hubbubd.turns import turn
 from hubbubd.upstream import faults
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.framing import SHORT, BadMessage, NotRead, read
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.arrivals import Arrivals
 from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request
 from hubbubd.upstream.http.events import Events, TooLong
-from hubbubd.upstream.http.own_stream import ATTEMPTS, OwnStream, Surroundings, is_stream, pause_s, reopening
+from hubbubd.upstream.http.own_stream import (
+    ATTEMPTS,
+    OwnStream,
+    Surroundings,
+    is_stream,
+    not_opened,
+    pause_s,
+    reopening,
+)
 from hubbubd.upstream.http.posting import SESSION, Posting, Refused
 from hubbubd.upstream.http.sending import Sending
 from hubbubd.upstream.streams import Pipe, Ties
@@ -148,9 +157,18 @@ class StreamableHttp:
             return
         try:
             answer = await self._posting.send(request)
-        except Refused:
-            return  # noted in the exchange
+        except Refused as refused:  # noted in the exchange
+            if refused.fault.code == FaultCode.SESSION_LOST:
+                self._refuse_unanswered(message)
+            return
         self._sending.start(answer.spare())
+
+    def _refuse_unanswered(self, message: JSONRPCMessage) -> None:
+        """Note that 404 came for what awaits no result, and find out whether the session is over."""
+        if isinstance(message, JSONRPCNotification):
+            about = words(Deviation.NOTIFICATION_REFUSED, f"{message.method}, HTTP 404")
+            self._ties.note(Deviation.NOTIFICATION_REFUSED, about)
+        self._sending.start(self._ties.doubt())
 
     async def _request(self, message: JSONRPCRequest, request: Request) -> None:
         exchange = EXCHANGE.get() or Exchange(awaits_result=True)
@@ -262,14 +280,18 @@ class StreamableHttp:
             await anyio.sleep(pause_s(events))
             await exchange.pace.wait()
             try:
-                answer = await self._posting.send(Request("GET", self._url, self._headers(reopening(events))))
-            except Refused as refused:
-                why = refused.fault
+                answer = await self._client.send(Request("GET", self._url, self._headers(reopening(events))))
+            except (HttpFailure, UpstreamError) as exc:
+                why = exc.fault
                 continue
-            if is_stream(answer):
+            if is_stream(answer) and answer.status < 300:
                 return answer
             answer.close()
-            why = _wrong_type(answer)
+            # Whatever the status says: the server may have carried the request out.
+            note = f"the stream broke off, and was refused when it was opened again: {not_opened(answer)}"
+            why = faults.fault("CONNECTION_LOST", note, status=answer.status)
+            if answer.status == 404:
+                self._sending.start(self._ties.doubt())
         raise Unanswered(why)
 
 
