@@ -115,7 +115,7 @@ async def serve(
         bridge.application(),
         lifespan="off",
         ws="none",
-        http=connection_class(),
+        http=connection_class(open_to_all=True),  # anybody may have the page itself
         log_config=None,
         access_log=False,
         server_header=False,
