@@ -7,6 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 from structlog.testing import capture_logs
 
+from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
@@ -174,6 +175,32 @@ async def test_a_stored_server_whose_option_is_past_a_newer_bound_is_held_to_it(
         one = hub.servers.get("one")
         assert getattr(one.config, option) < value
         assert option in convert.server(one, EVERYTHING).defect
+
+
+@pytest.mark.parametrize("strange", [{"shiny": {"level": 7}}, {"oauth": {"shade": ["x"]}}])
+async def test_a_stored_server_keeps_the_options_that_only_a_newer_version_knows(
+    world: World, strange: dict[str, Any]
+) -> None:
+    async with world.hub() as hub:
+        await hub.servers.add(server(url="https://mcp.example", command=None, transport="http", call_timeout_s=7))
+        await settle()
+        (kept,) = (await world.store.snapshot("server/")).entries
+    record = json.loads(kept.value)
+    record["config"] |= strange
+    await world.store.inner.commit([Write(kept.key, json.dumps(record).encode())])
+    async with world.hub() as hub:
+        await settle()
+        one = hub.servers.get("one")
+        assert (one.config.call_timeout_s, one.connection.state.value, one.defect) == (7, "connected", "")
+        await hub.servers.disconnect("one")
+        await hub.servers.set_roots("one", ({"uri": "file:///x"},))
+        if "oauth" not in strange:  # which no caller may change
+            await hub.servers.change("one", lambda before: ServerConfig(**before.model_dump()))
+        await settle()
+    (kept,) = (await world.store.snapshot("server/")).entries
+    written = json.loads(kept.value)["config"]
+    for name, value in strange.items():
+        assert {key: written[name].get(key) for key in value} == value
 
 
 async def test_what_a_follower_cannot_do_with_one_record_the_other_followers_and_records_do_not_feel(

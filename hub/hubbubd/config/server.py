@@ -9,7 +9,16 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationInfo,
+    field_serializer,
+    model_validator,
+)
 
 from hubbubd.redaction import PIECES
 
@@ -84,6 +93,7 @@ class ServerConfig(BaseModel):
     """A server as configured, with `${...}` references; they are resolved only to connect. `*_s` are seconds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    _unknown: dict[str, Any] = PrivateAttr(default_factory=dict[str, Any])
 
     name: ServerName
     command: str | None = None
@@ -225,7 +235,18 @@ class ServerConfig(BaseModel):
 
     def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
         """Return the configuration with the secrets that `secrets` returned put back. Raises ValidationError."""
-        return type(self).model_validate(self.model_dump() | kept)
+        return type(self).model_validate(self.model_dump() | kept).with_unknown(self._unknown)
+
+    @property
+    def unknown(self) -> dict[str, Any]:
+        """The options of a stored configuration that this version does not know, as they were stored."""
+        return self._unknown
+
+    def with_unknown(self, options: dict[str, Any]) -> "ServerConfig":
+        """Return the configuration with options that this version does not know, to be stored with it."""
+        copy = self.model_copy()
+        copy._unknown = options
+        return copy
 
 
 def _is_plain(name: str, value: str) -> bool:

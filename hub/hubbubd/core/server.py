@@ -6,6 +6,7 @@ from typing import Literal
 from hubbubd.bounds import Count, Whole
 from hubbubd.config import ServerConfig
 from hubbubd.config.server import Roots
+from hubbubd.config.stored import StoredConfig
 from hubbubd.core.connection import Connection
 
 Source = Literal["file", "api"]
@@ -43,7 +44,7 @@ class ServerRecord:
     """
 
     name: str
-    config: ServerConfig
+    config: StoredConfig
     source: Source
     wanted: bool
     fingerprint: str = ""

@@ -302,7 +302,7 @@ class Servers:
     ) -> ServerRecord:
         name, how, expected, trust = about
         before = self._changeable(name, expected)
-        config = how(before.config)
+        config = how(before.config).with_unknown(before.config.unknown)
         held = self._confining.trusts(before)
         trusted = trust(held)
         home = self._ownership.me if trusted else before.home
