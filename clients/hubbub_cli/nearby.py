@@ -127,7 +127,7 @@ def advise(ctx: Any, error: Any) -> None:
         known = {**_texts(ctx.params), **error.metadata}
         with suppress(KeyError):  # what is not known cannot be typed
             add(error, f"next: {settings.command(*(word.format_map(known) for word in following.split()))}")
-    _advise_of_catalog(ctx, lambda note: add(error, note), str(error) if error.reason in LACKING else "")
+    _advise_of_catalog(ctx, lambda note: add(error, note), error.message if error.reason in LACKING else "")
 
 
 def advise_failed(ctx: Any) -> None:

@@ -1,6 +1,7 @@
 """`hubbub web`."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,6 +77,8 @@ def web(
                 open_browser=browser,
                 links=Links(directory),
                 pushing=pushing,
+                # Under nobody's name: with one, what it adds would not be the owner's.
+                command=replace(settings, name=None).command(),
             )
 
         run(context, work, endless=True)

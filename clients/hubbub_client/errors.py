@@ -62,6 +62,10 @@ class HubbubError(Exception):
         self.retry_after_s = retry_after_s
         self.help_url = help_url
 
+    def __str__(self) -> str:
+        """Return the message with the reason: `no server 'x' (SERVER_NOT_FOUND)`."""
+        return self.message if self.reason in self.message else f"{self.message} ({self.reason})"
+
     def to_json(self) -> dict[str, Any]:
         """Return `{code, reason, message, metadata}`; the message and the metadata contain the violations."""
         message = self.message

@@ -77,8 +77,7 @@ class ServersPane(ListPane):
         server: Server = row.record
         page = Page().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
         if server.gave_up:
-            again = f"press c, or type: hubbub servers connect {text.line(server.name)}"
-            page.paragraph(f"The hub does not try again by itself: {again}", "red")
+            page.paragraph("The hub does not try again by itself: press c", "red")
         page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
         page.fact("attempt", server.attempt or None)
         page.fact("next try", moment(server.next_retry_at))

@@ -225,9 +225,12 @@ async def set_server(who: Session, name: Id, to: Literal["connected", "disconnec
 
 @action
 async def may_add(who: Session) -> Any:
-    """Return whether this person may add servers: whether they are an administrator of any."""
+    """Return whether this person may add servers, as administrator of any, and the `command` that adds each of them."""
     caller = await (await who.hub()).admin.whoami()
-    return {"may": any(grant.role == "admin" for grant in caller.grants)}
+    return {
+        "may": any(grant.role == "admin" for grant in caller.grants),
+        "command": f"{who.people.command} servers add",
+    }
 
 
 @action

@@ -98,15 +98,16 @@ async def serve(
     open_browser: bool,
     links: Links | None = None,
     pushing: Pushing | None = None,
+    command: str = "hubbub",
 ) -> None:
     """Serve until SIGINT or SIGTERM. `announce` gets the link, `say` other messages for the person.
 
-    Browsers are also let in by `links`, and told by `pushing`.
+    Browsers are also let in by `links`, and told by `pushing`. `command` is what people paste to reach the same hub.
 
     Raises HubbubError if the hub refuses the bridge.
     """
     host, port = bound.getsockname()[:2]
-    feed, people = Feed(), People(connect)
+    feed, people = Feed(), People(connect, command)
     sessions = Sessions(people)
     site = tls.site if tls else Site()
     bridge = Bridge(feed, sessions, Entrance(sessions, people, links), port, site)

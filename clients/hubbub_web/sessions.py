@@ -22,9 +22,13 @@ MAX_CLAIMS = 256
 
 
 class People:
-    """A connection to the hub per name; the least recently used is closed first."""
+    """A connection to the hub per name; the least recently used is closed first.
 
-    def __init__(self, connect: Connect) -> None:
+    `command` reaches the hub from a terminal.
+    """
+
+    def __init__(self, connect: Connect, command: str = "hubbub") -> None:
+        self.command = command
         self._connect = connect
         self._hubs: OrderedDict[str | None, tuple[Hub, AsyncExitStack]] = OrderedDict()
         self._opening = anyio.Lock()

@@ -429,3 +429,9 @@ def test_the_facade_without_async_has_every_part_and_every_method_of_the_library
         if not name.startswith("_") and not hasattr(plain, name)
     }
     assert missing == ENDLESS
+
+
+def test_the_text_of_an_error_ends_with_its_reason_once() -> None:
+    error = NotFound("no server 'x'", reason="SERVER_NOT_FOUND")
+    assert (str(error), error.message) == ("no server 'x' (SERVER_NOT_FOUND)", "no server 'x'")
+    assert str(NotFound("SERVER_NOT_FOUND: x", reason="SERVER_NOT_FOUND")) == "SERVER_NOT_FOUND: x"

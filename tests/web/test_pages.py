@@ -138,6 +138,23 @@ async def test_a_server_is_added_and_what_is_wrong_is_said_at_its_field(hub: Run
     await hub.client.servers.remove("third")
 
 
+async def test_what_is_refused_here_is_said_before_with_the_command_that_adds_it(hub: RunningHub, ada: Person) -> None:
+    main = ada.page.locator("main")
+    await ada.go("add")
+    said = main.get_by_role("region", name="What is refused here")
+    await expect(said).to_contain_text("the hub starts no command from this page")
+    pasted = said.get_by_role("group", name="What to paste")
+    start = f"hubbub --data-dir {hub.data_dir} servers add"
+    await expect(pasted).to_have_text(f"{start} NAME -- uvx mcp-server-time")
+    await main.get_by_label("Name").fill("files")
+    await main.get_by_label("Command").fill("npx -y server-files '/my files'")
+    await main.get_by_label("Variables").fill("KEY=it's\n")
+    await expect(pasted).to_have_text(f"{start} files --env 'KEY=it'\\''s' -- npx -y server-files '/my files'")
+    await main.get_by_label("Is reached over HTTP").check()
+    await main.get_by_label("URL").fill("http://127.0.0.1:9/mcp?a=1&b=2")
+    await expect(pasted).to_have_text(f"{start} files --url 'http://127.0.0.1:9/mcp?a=1&b=2'")
+
+
 async def test_a_url_is_checked_before_it_is_sent_and_by_the_hub(ada: Person) -> None:
     main = ada.page.locator("main")
     await ada.go("add")

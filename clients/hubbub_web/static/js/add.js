@@ -8,7 +8,7 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 /** The page that adds a server. */
 export async function addPage(main) {
   const crumbs = h("div", { class: "crumbs" }, h("a", { href: "#/servers", text: "Servers" }));
-  const { may } = await ask("may_add");
+  const { may, command: adds } = await ask("may_add");
   if (!may) {
     refill(main, crumbs, h("h1", { text: "Add a server" }), h("p", { text: "You may not add servers here. An administrator of the hub can, or can give you the role admin." }));
     return { update() {}, leave() {} };
@@ -32,6 +32,16 @@ export async function addPage(main) {
 
   function draw() {
     for (const [each, [, ...names]] of Object.entries(kinds)) for (const one of names) fields[one].element.hidden = each !== kind;
+    drawPasted();
+  }
+
+  /** Show the command that adds what is written here so far. */
+  function drawPasted() {
+    const [name, command, url] = ["name", "command", "url"].map((each) => fields[each].value);
+    const given = (each, option) => fields[each].value.split("\n").filter((line) => line.trim()).flatMap((line) => [option, quoted(line.trim())]);
+    const words = kind === "url" ? ["--url", quoted(url || "http://127.0.0.1:8000/mcp"), ...given("headers", "--header").map((word) => word.replace(/: */, "="))]
+      : [...given("variables", "--env"), "--", command || "uvx mcp-server-time"];
+    refill(pasted, [adds, quoted(name || "NAME"), ...words].join(" "));
   }
 
   function checked() {
@@ -67,12 +77,17 @@ export async function addPage(main) {
     }
   }
 
-  const form = h("form", { class: "panel", on: { submit } }, fields.name.element,
+  const pasted = h("code", { class: "code", dir: "ltr" });
+  const form = h("form", { class: "panel", on: { submit, input: drawPasted } }, fields.name.element,
     h("fieldset", { class: "field" }, h("legend", { text: "How it is reached" }), choice),
     fields.command.element, fields.variables.element, fields.url.element, fields.headers.element, trouble, h("div", { class: "row" }, button, h("a", { class: "button plain", href: "#/servers", text: "Cancel" })));
   form.noValidate = true;
   draw();
-  refill(main, crumbs, h("h1", { text: "Add a server" }), h("p", { class: "help", text: "The hub connects to it at once, and keeps it until it is removed." }), form);
+  refill(main, crumbs, h("h1", { text: "Add a server" }), h("p", { class: "help", text: "The hub connects to it at once, and keeps it until it is removed." }),
+    h("section", { class: "panel", "aria-label": "What is refused here" },
+      h("p", { text: "As it is installed, the hub starts no command from this page, and reaches no address of its own machine or network: a page must not start programs there. What allow_commands and allow_hosts of its configuration have is added here." }),
+      h("p", { text: "Anything else is added on the hub's machine, by whom it belongs to. Paste this into a terminal there:" }),
+      h("p", { class: "code", tabindex: "0", role: "group", "aria-label": "What to paste" }, pasted)), form);
   return { update() {}, leave() {} };
 }
 
@@ -91,6 +106,11 @@ function field(title, help, make, note = "") {
       input.setAttribute("aria-invalid", String(Boolean(text)));
     },
   };
+}
+
+/** Return a word as a shell takes it. */
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 function sentence(text) {
