@@ -180,9 +180,23 @@ async def test_a_redirect_to_another_place_is_not_followed(scripted: Scripted, c
 
     scripted.replaced = {"tools/call": away}
     async with connect(url=scripted.url) as link:
-        with pytest.raises(UpstreamError, match="redirect") as caught:
+        with pytest.raises(UpstreamError, match=r"redirect to http://127\.0\.0\.2:9, which is not followed") as caught:
             await link.request(*CALL)
     assert caught.value.reason == "HTTP_ERROR"
+
+
+async def test_of_an_error_the_beginning_is_quoted_and_of_a_page_its_title(
+    scripted: Scripted, connect: Connect
+) -> None:
+    page = f"<!DOCTYPE html><html><head><title>Down for repairs</title></head><body>{'x' * 5000}</body></html>"
+    async with connect(url=scripted.url) as link:
+        scripted.replaced = {"tools/call": says(503, page, "text/html")}
+        with pytest.raises(UpstreamError, match="HTTP 503: a page of HTML, 'Down for repairs'") as caught:
+            await link.request(*CALL)
+        assert len(caught.value.fault.details["body"]) < 100
+        scripted.replaced = {"tools/call": says(418, "the kettle\nis empty")}
+        with pytest.raises(UpstreamError, match="HTTP 418: the kettle is empty"):
+            await link.request(*CALL)
 
 
 async def test_a_response_stream_that_breaks_off_loses_that_call_alone(scripted: Scripted, connect: Connect) -> None:

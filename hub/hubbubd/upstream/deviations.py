@@ -33,6 +33,7 @@ class Deviation(StrEnum):
     CONTENT_UNKNOWN = "content_unknown"
     PING_IGNORED = "ping_ignored"
     PING_ANSWERED_ODDLY = "ping_answered_oddly"
+    OLDER_TRANSPORT = "older_transport"
     NOTIFICATION_REFUSED = "notification_refused"
     STREAM_CUT = "stream_cut"
     STREAM_REFUSED = "stream_refused"
@@ -74,6 +75,9 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
         ),
         Deviation.PING_ANSWERED_ODDLY: Handling(
             "its answer to ping is not as MCP says", "any answer is a sign of life", Cost.NOTHING
+        ),
+        Deviation.OLDER_TRANSPORT: Handling(
+            "it only has HTTP with SSE", 'that is used; transport = "sse" saves the attempt', Cost.NOTHING
         ),
         Deviation.NOTIFICATION_REFUSED: Handling("it refuses a notification", "it goes without it", Cost.MESSAGE),
         Deviation.STREAM_CUT: Handling(

@@ -6,6 +6,7 @@ means the handshake. A server of 2024 may ignore the probe, so its time limit is
 third of the connect timeout). A server that exits on the probe gets the handshake at the next attempt.
 """
 
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -67,6 +68,11 @@ NAME_CHARACTERS: Final = 1000
 
 MAX_VERSIONS: Final = 100
 """How many of the revisions that a server lists are examined."""
+
+ALL_PROTOCOL_VERSIONS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION)
+
+_DATE: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+"""How revisions are named."""
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -231,11 +237,11 @@ class Negotiation:
         if pinned == LATEST_MODERN_VERSION:
             return await self._discover()
         if pinned != "auto" or self.config.transport == "sse":
-            return await self._initialize(LATEST_HANDSHAKE_VERSION if pinned == "auto" else pinned)
+            return await self._handshake(LATEST_HANDSHAKE_VERSION if pinned == "auto" else pinned)
         if self.hint is not Era.HANDSHAKE and (found := await self._probe()) is not None:
             return found
         try:
-            return await self._initialize(LATEST_HANDSHAKE_VERSION)
+            return await self._handshake(LATEST_HANDSHAKE_VERSION)
         except PeerError as refusal:
             if not _means_stateless(refusal):
                 raise
@@ -282,6 +288,24 @@ class Negotiation:
             instructions=_instructions(raw.get("instructions")),
         )
         return hello, revision
+
+    async def _handshake(self, version: str) -> tuple[Hello, Revision]:
+        """Make the handshake, once more in a revision that both speak if the server refuses this one and lists others.
+
+        (2025-11-25, lifecycle, error handling.) Raises PeerError, UpstreamError.
+        """
+        try:
+            return await self._initialize(version)
+        except (PeerError, UpstreamError) as refusal:
+            offered = _offered(refusal, version)
+            common = sorted(set(offered) & set(HANDSHAKE_PROTOCOL_VERSIONS))
+            if not offered or (isinstance(refusal, PeerError) and _means_stateless(refusal)):
+                raise
+            if not common or self.config.protocol != "auto":
+                advice = f'; set protocol = "{common[-1]}"' if common else ""
+                note = f"the hub asked for {version}, the server speaks {', '.join(offered)}{advice}"
+                raise _mismatch(note, offered) from None
+        return await self._initialize(common[-1])
 
     async def _initialize(self, version: str) -> tuple[Hello, Revision]:
         params = {
@@ -362,6 +386,22 @@ def _supported(refusal: PeerError) -> list[str]:
     except ValidationError:
         return []
     return [each[:NAME_CHARACTERS] for each in offered]
+
+
+def _offered(refusal: PeerError | UpstreamError, asked: str) -> list[str]:
+    """Return the other revisions that a refused handshake lists, as data or in its text; none if it is about another
+    matter."""
+    if isinstance(refusal, PeerError) and (listed := _supported(refusal)):
+        return [each for each in listed if each != asked]
+    text = refusal.message
+    if isinstance(refusal, UpstreamError):
+        if refusal.fault.code != FaultCode.HTTP_ERROR or refusal.fault.details.get("status") != 400:
+            return []
+        text = str(refusal.fault.details.get("body") or "")
+    if "version" not in text.lower():
+        return []
+    found = dict.fromkeys(_DATE.findall(text[:NAME_CHARACTERS]))
+    return [each for each in found if each != asked and each in ALL_PROTOCOL_VERSIONS]
 
 
 def _mismatch(note: str, supported: list[str]) -> UpstreamError:

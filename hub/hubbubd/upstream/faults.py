@@ -4,6 +4,7 @@ A `Fault` is made from one of four kinds of evidence: a network exception, an HT
 used, or a process that ended.
 """
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,14 @@ from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
 
 BODY_EXCERPT: Final = 300
 """Characters of an error response's body that are kept in a fault's details."""
+
+BODY_IN_MESSAGE: Final = 150
+"""Characters of it that are in the message, too."""
+
+PAGE_BYTES: Final = 4096
+"""As much of a page is searched for its title."""
+
+_TITLE: Final = re.compile(r"<title[^>]{0,200}>([^<]{1,300})", re.IGNORECASE)
 
 PASSING: Final = frozenset({404, 408, 421, 423, 425})
 """Statuses below 500 that can be temporary. A gateway answers 404 for a server that is just being deployed."""
@@ -78,7 +87,7 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, session: 
 
     The names of `headers` are found in any case.
     """
-    text = body[: BODY_EXCERPT * 4].decode("utf-8", "replace").strip()[:BODY_EXCERPT] or None
+    text = _excerpt(headers, body)
     wait = retry_after_s(headers)
     note = f"HTTP {status}"
     if status in (401, 403):
@@ -96,8 +105,19 @@ def of_status(status: int, headers: Mapping[str, str], body: bytes, *, session: 
         return fault("SESSION_LOST", note, status=status, body=text)
     if status == 404:
         note += "; check its url"
+    if text is not None:
+        note += f": {' '.join(text.split())[:BODY_IN_MESSAGE]}"
     passes = status >= 500 or status in PASSING
     return fault("HTTP_ERROR", note, retryable=passes, retry_after_s=wait, status=status, body=text)
+
+
+def _excerpt(headers: Mapping[str, str], body: bytes) -> str | None:
+    """Return the beginning of an error's body; of a page of HTML its title, as the rest is for browsers."""
+    begun = body[:PAGE_BYTES].decode("utf-8", "replace").strip()
+    if "html" in headers.get("content-type", "").lower() or begun[:9].lower() in ("<!doctype", "<html>"):
+        title = _TITLE.search(begun)
+        return f"a page of HTML, {title[1].strip()[:BODY_EXCERPT]!r}" if title else "a page of HTML"
+    return begun[:BODY_EXCERPT] or None
 
 
 def is_sign_of_life(fault: Fault) -> bool:

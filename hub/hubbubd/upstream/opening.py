@@ -3,7 +3,7 @@
 import gc
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
@@ -16,12 +16,13 @@ from pydantic import SecretStr
 
 from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
 from hubbubd.config.hosts import Hosts
-from hubbubd.errors import ConfigError, Fault, PermissionDenied, UpstreamError
+from hubbubd.errors import ConfigError, Fault, FaultCode, PermissionDenied, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.instrumentation import Instrumentation
 from hubbubd.upstream.link import ServerLink
 from hubbubd.upstream.ports import Era, Inbound, Link, Permit, Vault
@@ -36,6 +37,9 @@ DOWNLOAD_S: Final = 300.0
 
 EXIT_LIMIT_S: Final = 2.0
 """Seconds to wait for the exit status of a process whose stdout has ended."""
+
+NOT_STREAMABLE: Final = (400, 404, 405)
+"""Statuses with which a server that only has HTTP with SSE refuses a POST."""
 
 log = structlog.get_logger(__name__)
 
@@ -71,14 +75,32 @@ class Opening:
             resolved = resolved.model_copy(update={"env": shared | resolved.env})
             inbound.note("tilde", _of_shells(resolved))
         REDACTION.learn(config.name, resolved.known_secrets())
-        limit_s = resolved.connect_timeout_s
+        older = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
+        async with AsyncExitStack() as opened:
+            try:
+                link = await opened.enter_async_context(self._link(resolved, inbound, era, confinement))
+            except UpstreamError as refused:
+                if older is None or not _may_be_older(refused.fault):
+                    raise
+                try:
+                    link = await opened.enter_async_context(self._link(older, inbound, era, confinement))
+                except UpstreamError:
+                    raise refused from None
+                inbound.note(Deviation.OLDER_TRANSPORT, words(Deviation.OLDER_TRANSPORT))
+            yield link
+
+    @asynccontextmanager
+    async def _link(
+        self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
+    ) -> AsyncGenerator[Link]:
+        limit_s = config.connect_timeout_s
         if config.name in self._downloading:  # begun anew each time, a download would never end
             limit_s = max(limit_s, DOWNLOAD_S)
         patience = Patience()
-        hosts = confinement.hosts_for(resolved) if confinement is not None else None
-        transport = await self._transport(resolved, inbound, patience, hosts)
-        instrumentation = Instrumentation(resolved, self.tracer, self.meter)
-        link = ServerLink(resolved, inbound, transport, patience, instrumentation)
+        hosts = confinement.hosts_for(config) if confinement is not None else None
+        transport = await self._transport(config, inbound, patience, hosts)
+        instrumentation = Instrumentation(config, self.tracer, self.meter)
+        link = ServerLink(config, inbound, transport, patience, instrumentation)
         outcome: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(link.hold)
@@ -87,7 +109,7 @@ class Opening:
                     with patience.limit(limit_s) as limit:
                         await link.connect(era)
                     if limit.cancelled_caught:
-                        raise self._too_slow(resolved, link, limit_s)
+                        raise self._too_slow(config, link, limit_s)
                 self._downloading.discard(config.name)
                 yield link
             except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
@@ -124,6 +146,11 @@ def _of_shells(config: ServerConfig) -> str | None:
     if not any(value.startswith("~/") for value in values):
         return None
     return "it is started with `~/` in its args or env, which only a shell replaces: write ${HOME}/"
+
+
+def _may_be_older(refused: Fault) -> bool:
+    """Return whether a server may only have HTTP with SSE (2025-11-25, basic/transports, backwards compatibility)."""
+    return refused.code == FaultCode.HTTP_ERROR and refused.details.get("status") in NOT_STREAMABLE
 
 
 def _resolved(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:

@@ -331,6 +331,13 @@ def is_redirect(answer: Answer) -> bool:
     return answer.status in REDIRECTS and "location" in answer.headers
 
 
+def not_followed(here: URL, answer: Answer) -> str:
+    """Return what a redirect that is not followed leads to, by scheme and host: the rest may be a secret."""
+    target = joined(here, answer.headers["location"])
+    where = f"to {target.origin()}" if target is not None else "to nothing that can be asked"
+    return f"HTTP {answer.status}, a redirect {where}, which is not followed; if that is right, set it as its url"
+
+
 def joined(here: URL, reference: str) -> URL | None:
     """Return what a reference means at a URL; None if that is nothing that a server can be asked for."""
     try:

@@ -11,7 +11,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.again import STALE_CONNECTIONS
 from hubbubd.upstream.exchange import EXCHANGE, Exchange
 from hubbubd.upstream.framing import BadMessage, read
-from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect
+from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect, not_followed
 from hubbubd.upstream.streams import Lose
 
 SESSION: Final = "mcp-session-id"
@@ -115,7 +115,7 @@ class Posting:
             raise await self._refused(request, answer, exchange)
         if is_redirect(answer):
             answer.close()
-            note = f"HTTP {answer.status}, a redirect that is not followed"
+            note = not_followed(request.url, answer)
             fault = faults.fault("HTTP_ERROR", note, status=answer.status)
             _note(exchange, fault)
             raise Refused(fault)

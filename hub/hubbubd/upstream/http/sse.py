@@ -13,7 +13,16 @@ from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.arrivals import Arrivals
-from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request, is_redirect, joined, same_origin
+from hubbubd.upstream.http.client import (
+    Answer,
+    HttpClient,
+    HttpFailure,
+    Request,
+    is_redirect,
+    joined,
+    not_followed,
+    same_origin,
+)
 from hubbubd.upstream.http.events import Events, TooLong
 from hubbubd.upstream.http.own_stream import STREAMED, hand_over, is_stream
 from hubbubd.upstream.http.posting import ACKNOWLEDGE_LIMIT_S, ERROR_BODY_BYTES, Posting, Refused
@@ -61,7 +70,7 @@ class HttpWithSse:
             raise UpstreamError(faults.of_status(answer.status, answer.headers, begun, session=False))
         if is_redirect(answer) or answer.compressed or not is_stream(answer):
             answer.close()
-            raise UpstreamError(_no_stream(answer))
+            raise UpstreamError(_no_stream(self._url, answer))
         self._sending.start(self._read(answer))
         await self._named.wait()
         if self._fault is not None:
@@ -111,7 +120,9 @@ class HttpWithSse:
         """Return the endpoint: one elsewhere would get the server's credentials. Raises UpstreamError."""
         endpoint = joined(self._url, reference)
         if endpoint is None or not same_origin(endpoint, self._url) or endpoint.user is not None:
-            raise faults.error("INVALID_RESPONSE", "its endpoint is not within its own origin")
+            where = f"at {endpoint.origin()}" if endpoint is not None else "nothing that can be asked"
+            note = f"its endpoint is {where}, and not within its own origin, {self._url.origin()}"
+            raise faults.error("INVALID_RESPONSE", note)
         return endpoint
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
@@ -124,9 +135,8 @@ class HttpWithSse:
         self._sending.start(answer.spare())
 
 
-def _no_stream(answer: Answer) -> Fault:
+def _no_stream(url: URL, answer: Answer) -> Fault:
     if is_redirect(answer):
-        note = f"HTTP {answer.status}, a redirect that is not followed"
-        return faults.fault("HTTP_ERROR", note, status=answer.status)
+        return faults.fault("HTTP_ERROR", not_followed(url, answer), status=answer.status)
     what = "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"
     return faults.fault("INVALID_RESPONSE", what)
