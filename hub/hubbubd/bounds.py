@@ -32,6 +32,9 @@ EARLIEST: Final = 0.0
 LATEST: Final = 253402300799.0
 """Bounds of absolute times, in seconds since the epoch: 1970 to the end of 9999 (`google.protobuf.Timestamp`)."""
 
+LONGEST_URI: Final = 8192
+"""Characters of a URI from outside, and of a name in its place."""
+
 _DIGITS: Final = 40
 """Longest number in a text that is parsed. Python's int() is quadratic."""
 

@@ -8,12 +8,15 @@ measured by the processor's time, so that a busy machine does not look like a bu
 """
 
 import asyncio
+from collections.abc import Generator
 from time import perf_counter, thread_time
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import anyio.lowlevel
 from anyio.lowlevel import RunVar
+
+T = TypeVar("T")
 
 IDLE_S: Final = 0.0003
 """A round of the event loop that took no more of the processor's time had nothing else to do."""
@@ -55,6 +58,35 @@ class _Turns:
     def _ended(self) -> None:
         # Other work of this round is measured too, which errs towards longer pauses.
         self._taken_s = thread_time() - self._begun
+
+
+FIRST_S: Final = 0.02
+PIECE_S: Final = 0.005
+"""Seconds of steps that are done in a row, at first and after each turn. A step that takes longer is done whole."""
+
+
+async def in_turns(steps: Generator[object, None, T]) -> T:
+    """Do the steps of long work, of which each is short, and return what they return. Few of them are done at once."""
+    most, begun, looked = FIRST_S, thread_time(), perf_counter()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        if perf_counter() - looked > PIECE_S:  # which costs less to ask than the processor's time
+            looked = perf_counter()
+            if thread_time() - begun > most:
+                await turn()
+                most, begun, looked = PIECE_S, thread_time(), perf_counter()
+
+
+def at_once(steps: Generator[object, None, T]) -> T:
+    """Do all steps now, and return what they return: for work that is known to be short."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 _turns: Final = RunVar[_Turns]("turns")

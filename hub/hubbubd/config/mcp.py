@@ -89,6 +89,9 @@ class ProfileSettings(BaseModel):
     always: Patterns = ()
     """Patterns of the tools that are listed even so."""
 
+    flatten_schemas: bool = False
+    """Whether recursive schemas of tools are shown flat, for hosts that fail on them and then show no tool."""
+
     resources: bool = True
     """Whether resources are shown."""
 

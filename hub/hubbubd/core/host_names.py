@@ -16,10 +16,12 @@ Nobody splits a name: `Names` is the table for both directions.
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, cast
+
+from hubbubd.turns import at_once
 
 SEPARATOR: Final = "__"
 
@@ -86,10 +88,19 @@ class NameRule:
 
     def names(self, entries: Iterable[Origin]) -> Names:
         """Return the names of these tools or prompts, whose order does not matter. A repeated one counts once."""
+        return at_once(self.naming(entries))
+
+    def naming(self, entries: Iterable[Origin]) -> Generator[None, None, Names]:
+        """Do the same as `names` in short steps."""
         prefixes: dict[str, str] = {}
         plain: defaultdict[str, list[Origin]] = defaultdict(list)
         digited: list[Origin] = []
-        for origin in dict.fromkeys(entries):
+        seen: set[Origin] = set()
+        for origin in entries:
+            yield
+            if origin in seen:
+                continue
+            seen.add(origin)
             server, name = origin
             prefix = prefixes.setdefault(server, self.prefix(server))
             wanted = _joined(prefix, _clean(name))
@@ -100,14 +111,18 @@ class NameRule:
         origins: dict[str, Origin] = {}
         conflicts: list[Conflict] = []
         for wanted, rivals in plain.items():
+            yield
             keeper = self._keeper(rivals)
             if keeper is not None:
                 origins[wanted] = keeper
             digited += (each for each in rivals if each != keeper)
             if len({server for server, _ in rivals}) > 1:
                 conflicts.append(Conflict(wanted, tuple(sorted(rivals))))
-        self._put_digited(digited, prefixes, origins)
-        shown = {origin: name for name, origin in origins.items()}
+        yield from self._put_digited(digited, prefixes, origins)
+        shown: dict[Origin, str] = {}
+        for name, origin in origins.items():
+            yield
+            shown[origin] = name
         conflicts.sort(key=lambda each: each.name)
         return Names(MappingProxyType(shown), MappingProxyType(origins), tuple(conflicts))
 
@@ -128,7 +143,9 @@ class NameRule:
         best = by_name or exact
         return best[0] if len(best) == 1 else None
 
-    def _put_digited(self, left: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]) -> None:
+    def _put_digited(
+        self, left: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
+    ) -> Generator[None, None, None]:
         """Name what needs digits; those whose names are still equal get two more digits, and so on.
 
         Names that share all 14 are left out: that takes a server that searched for them among its own.
@@ -136,6 +153,7 @@ class NameRule:
         for digits in range(DIGITS, NAME_ROOM, 2):
             named: defaultdict[str, list[Origin]] = defaultdict(list)
             for server, name in left:
+                yield
                 wanted = _joined(prefixes[server], _clean(name))
                 named[_cut(wanted, _digest(server, name), digits, self.longest)].append((server, name))
             origins |= {shown: rivals[0] for shown, rivals in named.items() if len(rivals) == 1}

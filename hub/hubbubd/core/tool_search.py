@@ -5,10 +5,14 @@ Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
 
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappush, heappushpop
 from typing import Final
+
+from hubbubd.turns import at_once
 
 SATURATION: Final = 1.2
 """How soon a word that is repeated stops to count for more (k1)."""
@@ -19,13 +23,16 @@ LENGTH: Final = 0.75
 MAX_WORDS: Final = 2000
 """Words of a text that are looked at."""
 
+MAX_CHARS: Final = 20_000
+"""Its characters that are looked at."""
+
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 
 
 def words(text: str) -> list[str]:
     """Return a text's words in lower case; `getUser_by-id` has four."""
-    found = (match[0].lower() for match in _WORD.finditer(_HUMP.sub(" ", text)))
+    found = (match[0].lower() for match in _WORD.finditer(_HUMP.sub(" ", text[:MAX_CHARS])))
     return [word for word, _ in zip(found, range(MAX_WORDS), strict=False)]
 
 
@@ -33,34 +40,55 @@ def words(text: str) -> list[str]:
 class Index:
     """Texts that can be searched, by key."""
 
-    counts: Mapping[str, Counter[str]]
-    holders: Mapping[str, int]
-    """In how many texts a word is."""
-    mean_length: float
+    keys: Sequence[str]
+    lengths: "array[int]"
+    """Words of each text."""
+    places: Mapping[str, "tuple[array[int], array[int]]"]
+    """In which texts a word is, by their places in `keys`, and how often."""
+    words: int
+    """Of all texts."""
 
     def best(self, query: str, most: int) -> list[str]:
         """Return the keys of the texts that fit best, the best first; equal ones in the order of the index."""
-        asked = set(words(query))
-        scores = {key: self._score(asked, counts) for key, counts in self.counts.items()}
-        found = [key for key, score in scores.items() if score > 0]
-        return sorted(found, key=lambda key: -scores[key])[:most]
+        return at_once(searching([self], query, most))
 
-    def _score(self, asked: Iterable[str], counts: Counter[str]) -> float:
-        length = 1 - LENGTH + LENGTH * counts.total() / self.mean_length
-        return sum(
-            self._rarity(word) * counts[word] * (SATURATION + 1) / (counts[word] + SATURATION * length)
-            for word in asked
-            if word in counts
-        )
 
-    def _rarity(self, word: str) -> float:
-        holders = self.holders[word]
-        return math.log(1 + (len(self.counts) - holders + 0.5) / (holders + 0.5))
+def searching(indexes: Sequence[Index], query: str, most: int) -> Generator[None, None, list[str]]:
+    """Do the same over several indexes as if they were one, in short steps."""
+    texts = sum(len(each.keys) for each in indexes)
+    mean = max(sum(each.words for each in indexes) / max(texts, 1), 1.0)
+    scores: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for word in sorted(set(words(query))):
+        found = [(at, each.places[word]) for at, each in enumerate(indexes) if word in each.places]
+        holders = sum(len(places) for _, (places, _) in found)
+        rarity = math.log(1 + (texts - holders + 0.5) / (holders + 0.5))
+        for at, (places, counts) in found:
+            for place, count in zip(places, counts, strict=True):
+                yield
+                length = 1 - LENGTH + LENGTH * indexes[at].lengths[place] / mean
+                scores[at, place] += rarity * count * (SATURATION + 1) / (count + SATURATION * length)
+    best: list[tuple[float, int, int]] = []
+    for (at, place), score in scores.items():
+        yield
+        (heappush if len(best) < most else heappushpop)(best, (score, -at, -place))
+    return [indexes[-at].keys[-place] for _, at, place in sorted(best, reverse=True)]
 
 
 def index(texts: Mapping[str, Sequence[str]]) -> Index:
     """Return an index of texts, each in parts; a part that stands first counts twice, as names do."""
-    counts = {key: Counter(words(" ".join((*parts[:1], *parts)))) for key, parts in texts.items()}
-    holders = Counter(word for each in counts.values() for word in each)
-    total = sum(each.total() for each in counts.values())
-    return Index(counts, holders, max(total / max(len(counts), 1), 1.0))
+    return at_once(indexing(texts))
+
+
+def indexing(texts: Mapping[str, Sequence[str]]) -> Generator[None, None, Index]:
+    """Do the same in short steps."""
+    places: dict[str, tuple[array[int], array[int]]] = {}
+    lengths = array("L")
+    for place, parts in enumerate(texts.values()):
+        yield
+        counts = Counter(words(" ".join((*parts[:1], *parts))))
+        lengths.append(counts.total())
+        for word, count in counts.items():
+            held, often = places.setdefault(word, (array("L"), array("L")))
+            held.append(place)
+            often.append(count)
+    return Index(tuple(texts), lengths, places, sum(lengths))

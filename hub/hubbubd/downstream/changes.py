@@ -1,8 +1,9 @@
 """What one host is told unasked: that lists and resources have changed."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from hubbubd.core.access import Principal
@@ -35,7 +36,9 @@ class ListChanges:
         self._who = who
         self._tell = tell
         self._kinds = {method: [kind for kind in Kind if SOURCES[kind].change == method] for method in methods}
-        self._seen = {kind: view.entries(kind, who()) for kinds in self._kinds.values() for kind in kinds}
+        self._seen = dict[Kind, Sequence[bytes]]()
+        self._looking = set[asyncio.Task[None]]()
+        self._begin([kind for kinds in self._kinds.values() for kind in kinds], self._note)
         self._announced: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._told_at: dict[str, float] = {}
@@ -47,6 +50,8 @@ class ListChanges:
         self._stop = self._tell = nobody
         for timer in self._timers.values():
             timer.cancel()
+        for task in self._looking:
+            task.cancel()
 
     def _changed(self, server: str, kind: Kind, announced: bool) -> None:
         method, transparent = SOURCES[kind].change, self._view.transparent
@@ -60,12 +65,33 @@ class ListChanges:
         if method not in self._timers:
             loop = asyncio.get_running_loop()
             at = max(loop.time(), self._told_at.get(method, 0.0) + QUIET_S)
-            self._timers[method] = loop.call_at(at, self._look, method)
+            look = partial(self._begin, self._kinds[method], partial(self._look, method))
+            self._timers[method] = loop.call_at(at, look)
+
+    def _begin(self, kinds: Collection[Kind], then: Callable[[], None]) -> None:
+        """Look at lists, now if they are settled, else once they are."""
+        if all(map(self._view.is_settled, kinds)):
+            then()
+            return
+        task = asyncio.get_running_loop().create_task(self._settled(kinds, then))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _settled(self, kinds: Collection[Kind], then: Callable[[], None]) -> None:
+        for kind in kinds:
+            await self._view.settle(kind)
+        then()
+
+    def _note(self) -> None:
+        """Note what is there when the host begins."""
+        for kinds in self._kinds.values():
+            for kind in kinds:
+                self._seen.setdefault(kind, self._view.entries(kind, self._who()))
 
     def _look(self, method: str) -> None:
         del self._timers[method]
         now = {kind: self._view.entries(kind, self._who()) for kind in self._kinds[method]}
-        differs = any(self._seen[kind] != entries for kind, entries in now.items())
+        differs = any(self._seen.get(kind) != entries for kind, entries in now.items())
         self._seen.update(now)
         if differs or method in self._announced:
             self._announced.discard(method)
@@ -96,15 +122,14 @@ class WatchedResources:
                 self.remove(uri)  # it was cancelled, and nobody else knows of it yet
 
     def begin(self, uri: str) -> asyncio.Future[None]:
-        """Begin to tell of a resource; the future is done once its server does. Raises Refusal and HubError."""
+        """Begin to tell of a resource; the future is done once its server does, or fails as `add`. Raises Refusal."""
         if uri not in self._held:
             if len(self._held) >= MAX_WATCHED:
                 raise Refusal(INVALID_PARAMS, f"{MAX_WATCHED} resources are watched; give up others first")
-            target = self._view.target(Kind.RESOURCE, uri, self._who())
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
-            self._held[uri] = watched = _Watched(loop.create_task(self._hold(uri, target, begun)), begun)
+            self._held[uri] = watched = _Watched(loop.create_task(self._hold(uri, begun)), begun)
             watched.task.add_done_callback(lambda _: self._over(uri, watched))
         return self._held[uri].begun
 
@@ -128,14 +153,18 @@ class WatchedResources:
         if self._held.get(uri) is watched:
             del self._held[uri]
 
-    async def _hold(self, uri: str, target: Target, begun: asyncio.Future[None]) -> None:
-        prefix = uri.removesuffix(target.name)
+    async def _hold(self, uri: str, begun: asyncio.Future[None]) -> None:
+        target, prefix = Target("", ""), ""
 
         def tell(changed: str) -> None:
             if target.server in self._view.servers(self._who()):
                 self._tell(prefix + changed)
 
         try:
+            for kind in (Kind.RESOURCE, Kind.TEMPLATE):
+                await self._view.settle(kind)
+            target = self._view.target(Kind.RESOURCE, uri, self._who())
+            prefix = uri.removesuffix(target.name)
             async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
                 begun.set_result(None)
                 await failed.wait()

@@ -5,7 +5,7 @@ message ──> Endpoint.serve: table of methods ──> lists (catalog) | calls
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,9 +33,16 @@ from hubbubd.downstream.standing import Standing
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.mcp import TOOL_ERROR
+from hubbubd.turns import in_turns
 
 PAGE: Final = 5000
 """Entries of one page: many hosts read only the first."""
+
+PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Their bytes, unless there is only one."""
+
+MOVED: Final = 5000
+"""Places by which an entry may have moved since a page ended with it."""
 
 NAMED: Final[Mapping[str, tuple[Kind, str]]] = MappingProxyType(
     {
@@ -97,7 +104,6 @@ class Endpoint:
         self._first_lists = FirstLists(hub, view)
         self._removed = asyncio.Event()
         self._open: dict[asyncio.Timeout, asyncio.Task[Any]] = {}
-        self._shown: dict[tuple[Kind, str], tuple[tuple[bytes, ...], tuple[bytes, ...]]] = {}
 
     def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
         """Return what a new session of a host has between its requests; `tell` as there."""
@@ -231,12 +237,14 @@ class Endpoint:
     async def _list(self, exchange: Exchange) -> bytes:
         kind = LISTS[exchange.method]
         await self._first_lists.wait(kind, exchange.host.principal)
-        entries = self._entries(kind, exchange)
-        begin = _begin(exchange.params.get("cursor"), kind, entries)
-        page = entries[begin : begin + PAGE]
+        await self.view.settle(kind)
+        entries = self.view.entries(kind, exchange.host.principal)
+        begin = await in_turns(_finding(exchange.params.get("cursor"), kind, entries))
+        page = await in_turns(_paging(kind, entries[begin : begin + PAGE], exchange.host.revision))
         said: dict[str, Any] = _cached(exchange, self._ttl_ms(kind, exchange))
-        if begin + PAGE < len(entries):
-            said["nextCursor"] = f"{begin + PAGE}.{_mark(kind, page[-1])}"
+        end = begin + len(page)
+        if end < len(entries):
+            said["nextCursor"] = f"{end}.{_mark(kind, entries[end - 1])}"
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **said)
 
@@ -251,13 +259,15 @@ class Endpoint:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(exchange)
                 await self._first_lists.wait(Kind.TOOL, exchange.host.principal)
-                found = own_tools.searched(self.view, params, exchange.host.principal)
+                found = await own_tools.searched(self.view, params, exchange.host.principal)
                 return revisions.result(exchange.method, found, exchange.host.revision, None)
             if params.get("name") == own_tools.CALL:
                 params = own_tools.unwrapped(params)
         named = params.get(member)
         if not isinstance(named, str):
             raise Refusal(INVALID_PARAMS, f"params.{member} must be a string")
+        messages.check_length(named, f"params.{member}")
+        await self._settle(kind)
         revision, own = exchange.host.revision, named
         try:
             target = self.view.target(kind, named, exchange.host.principal)
@@ -277,15 +287,11 @@ class Endpoint:
         shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
         return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
 
-    def _entries(self, kind: Kind, exchange: Exchange) -> tuple[bytes, ...]:
-        """Return the entries of a list as the host's revision has them; kept until the list changes."""
-        revision = exchange.host.revision
-        entries = self.view.entries(kind, exchange.host.principal)
-        before, shown = self._shown.get((kind, revision), ((), ()))
-        if before is not entries:
-            shown = tuple(revisions.entry(kind, entry, revision) for entry in entries)
-            self._shown[kind, revision] = entries, shown
-        return shown
+    async def _settle(self, kind: Kind) -> None:
+        """Make ready what a name or URI of this kind is looked for in; a URI may be of a template."""
+        await self.view.settle(kind)
+        if kind is Kind.RESOURCE:
+            await self.view.settle(Kind.TEMPLATE)
 
     def _ttl_ms(self, kind: Kind, exchange: Exchange) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
@@ -301,8 +307,25 @@ def _cached(exchange: Exchange, ttl_ms: int) -> dict[str, Any]:
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _begin(cursor: object, kind: Kind, entries: tuple[bytes, ...]) -> int:
-    """Return where a page begins: behind the last entry of the page before, wherever that is by now. Raises Refusal."""
+def _paging(kind: Kind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
+    """Return the first entries that one page has, as a revision has them; made in short steps."""
+    page: list[bytes] = []
+    size = 0
+    for raw in entries:
+        yield
+        entry = revisions.entry(kind, raw, revision)
+        size += len(entry)
+        if size > PAGE_BYTES and page:
+            break
+        page.append(entry)
+    return page
+
+
+def _finding(cursor: object, kind: Kind, entries: Sequence[bytes]) -> Generator[None, None, int]:
+    """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
+
+    Raises Refusal.
+    """
     if cursor is None:
         return 0
     place, _, mark = cursor.partition(".") if isinstance(cursor, str) else ("", "", "")
@@ -310,9 +333,11 @@ def _begin(cursor: object, kind: Kind, entries: tuple[bytes, ...]) -> int:
     if at and mark:
         if at <= len(entries) and _mark(kind, entries[at - 1]) == mark:
             return at
-        moved = next((place for place, entry in enumerate(entries, 1) if _mark(kind, entry) == mark), None)
-        if moved is not None:
-            return moved
+        first = max(at - MOVED, 0)
+        for moved, entry in enumerate(entries[first : at + MOVED], first + 1):
+            yield
+            if _mark(kind, entry) == mark:
+                return moved
     raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
 
 

@@ -5,6 +5,7 @@ from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, Questi
 from hubbubd.core.access import Principal
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.handles import Handles
+from hubbubd.downstream.lists import Lists
 from hubbubd.downstream.merged import Merged
 from hubbubd.downstream.profiles import Transparent, View
 from hubbubd.errors import NotFound
@@ -17,6 +18,7 @@ class Endpoints:
     def __init__(self, hub: Hub, handles: Handles) -> None:
         self._hub = hub
         self._handles = handles
+        self._lists = Lists()
         self._made: dict[str, Endpoint] = {}
         hub.configuration.on_adopted(self._adopt)
 
@@ -24,7 +26,9 @@ class Endpoints:
         """Return the endpoint of a profile. Raises NotFound."""
         if name != DEFAULT and name not in self._hub.configuration.settings.profiles:
             raise NotFound("profile", name)
-        return self._made.get(f"p/{name}") or self._keep(Merged(self._hub, name, lambda: self._settings(name)))
+        return self._made.get(f"p/{name}") or self._keep(
+            Merged(self._hub, name, lambda: self._settings(name), self._lists)
+        )
 
     def server(self, name: str, caller: Principal) -> Endpoint:
         """Return the endpoint of one server. Raises NotFound."""

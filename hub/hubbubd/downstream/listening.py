@@ -13,11 +13,10 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import messages
 from hubbubd.downstream.changes import ListChanges, WatchedResources
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.messages import Refusal, check_length
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.standing import announces
 from hubbubd.downstream.task_extension import TaskExtension
-from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -81,6 +80,8 @@ def _wanted(given: object) -> tuple[set[str], list[str]]:
     texts = [uri for uri in uris if isinstance(uri, str)]
     if len(texts) < len(uris):
         raise Refusal(INVALID_PARAMS, "params.notifications.resourceSubscriptions must be a list of URIs")
+    for uri in texts:
+        check_length(uri, "each of params.notifications.resourceSubscriptions")
     return {flag for flag in _METHODS if chosen.get(flag) is True}, list(dict.fromkeys(texts))
 
 
@@ -88,7 +89,7 @@ async def _accepted(resources: WatchedResources, uris: list[str]) -> list[str]:
     """Subscribe to resources, and return those that no server has refused within ACCEPT_S; the rest may come later."""
     begun: dict[str, asyncio.Future[None]] = {}
     for uri in uris:
-        with suppress(HubError, Refusal):
+        with suppress(Refusal):
             begun[uri] = resources.begin(uri)
     if begun:
         await asyncio.wait(begun.values(), timeout=ACCEPT_S)

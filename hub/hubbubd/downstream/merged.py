@@ -1,12 +1,15 @@
 """The view of a profile: several servers as one, with names and URIs that tell them apart.
 
-    catalog (all servers' lists) ──> _Tables, made anew when a list or the settings changed ──> lists and targets
+    catalog (all servers' lists) ──> groups (`lists`) ──> a _Table for each kind ──> lists and targets
+
+A table is made when it is needed: at once where little has changed, else in turns, while its hosts wait (`settle`).
 
 What a principal may not call is left out when it asks; the tables are the same for all, so names never depend on who
 looks.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,50 +17,71 @@ from hubbubd import __version__, payload
 from hubbubd.config.mcp import ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import Kind, list_id
-from hubbubd.core.host_names import NameRule, Names, described
+from hubbubd.core.headings import without_headings
+from hubbubd.core.host_names import NameRule
 from hubbubd.core.host_uris import added, may_have_uris, owners, rewritten, stripped
-from hubbubd.core.tool_search import Index, index
+from hubbubd.core.tool_search import Index, searching
+from hubbubd.downstream.lists import MATCHED_CHARS, NAMED, URI, Chained, Entry, Group, Lists, Source, Way, indexed
 from hubbubd.downstream.own_tools import listed
 from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.profiles import Introduction, Target
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
+from hubbubd.turns import at_once, in_turns
+
+AT_ONCE: Final = 1000
+"""Entries of changed lists that are read when they are needed; more are made ready in turns."""
+
+AT_ONCE_BYTES: Final = 256 * 1024
+"""And their bytes."""
+
+ROUNDS: Final = 5
+"""How often a table is made while lists change meanwhile; then the last one will do until the next look."""
+
 
 INSTRUCTIONS: Final = 2000
 """Characters of the instructions of all servers: some hosts cut them a little beyond."""
 INSTRUCTIONS_EACH: Final = 400
 """Characters of one server's."""
 
-KEPT: Final = 32
-"""Lists that are kept as they were last made, for principals that see the same servers."""
 
-_NAMED: Final = {Kind.TOOL: "tool", Kind.PROMPT: "prompt"}
-_URI: Final = {Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One entry of a list: its server, the name or URI of its own, and how it is shown."""
-
-    server: str
-    own: str
-    name: str
-    shown: bytes
-
-
-@dataclass(slots=True, kw_only=True)
-class _Tables:
-    """All that follows from the catalog and the settings, as they were at `version`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """What a profile shows of a kind, as catalog and settings were at `version`."""
 
     version: int
     settings: ProfileSettings
-    servers: tuple[str, ...]
-    entries: dict[Kind, tuple[_Entry, ...]]
-    targets: dict[Kind, dict[str, Target]]
-    listed: dict[tuple[Kind, frozenset[str]], tuple[bytes, ...]] = field(
-        default_factory=dict[tuple[Kind, frozenset[str]], tuple[bytes, ...]]
-    )
-    indexes: dict[frozenset[str], Index] = field(default_factory=dict[frozenset[str], Index])
+    groups: dict[str, Group]
+    """By server."""
+
+    distinct: tuple[Group, ...]
+    """The same, each once."""
+
+    chosen: bool
+    """Whether some are left out by their names."""
+
+    entries: dict[str, tuple[Entry, ...]]
+    """By server, what there is."""
+
+    listed: dict[str, tuple[bytes, ...]]
+    """By server, what is listed of it."""
+
+    indexes: dict[str, Index] = field(default_factory=dict[str, Index])
+    """By server, where a profile shows a part of its tools; made by the first search."""
+
+    def index(self, server: str) -> Generator[None, None, Index]:
+        """Return what a search looks at of a server's tools, made in short steps if it is not there."""
+        group, entries = self.groups[server], self.entries[server]
+        kept = group.indexes if entries is group.entries[server] else self.indexes
+        if server not in kept:
+            kept[server] = yield from indexed(entries)
+        return kept[server]
+
+    def find(self, named: str) -> Entry | None:
+        """Return the entry that hosts see under a name."""
+        shown = self.settings.has_tool(named) if self.chosen else True
+        found = (group.by_name.get(named) for group in self.distinct) if shown else ()
+        return next((entry for entry in found if entry is not None), None)
 
 
 class Merged:
@@ -65,12 +89,18 @@ class Merged:
 
     transparent = False
 
-    def __init__(self, hub: Hub, name: str, settings: Callable[[], ProfileSettings]) -> None:
+    def __init__(
+        self, hub: Hub, name: str, settings: Callable[[], ProfileSettings], lists: Lists | None = None
+    ) -> None:
+        """`lists` are shared with other profiles."""
         self.name = f"p/{name}"
         self._hub = hub
         self._profile = name
         self._settings = settings
-        self._made: _Tables | None = None
+        self._lists = lists or Lists()
+        self._chosen: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
+        self._made: dict[Kind, _Table] = {}
+        self._making: dict[Kind, asyncio.Task[None]] = {}
 
     @property
     def policy(self) -> Policy:
@@ -79,7 +109,7 @@ class Merged:
 
     def servers(self, principal: Principal) -> list[str]:
         """As `View.servers`."""
-        return [name for name in self._tables.servers if principal.may(Permission.CALL, name)]
+        return [name for name in self._servers(self._settings()) if principal.may(Permission.CALL, name)]
 
     def introduction(self, principal: Principal) -> Introduction:
         """As `View.introduction`: what any of the servers can do."""
@@ -99,54 +129,72 @@ class Merged:
         told = {record.name: record.instructions for record in records if record.instructions}
         return Introduction(info, capabilities, _instructions(settings.instructions, told) or None)
 
-    def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
+    async def settle(self, kind: Kind) -> None:
+        """As `View.settle`. One task makes it for all who wait, and goes on when they do not."""
+        for _ in range(ROUNDS):
+            if self.is_settled(kind):
+                return
+            if kind not in self._making:
+                task = self._making[kind] = asyncio.get_running_loop().create_task(self._make_ready(kind))
+                task.add_done_callback(lambda _: self._making.pop(kind))
+            await asyncio.shield(self._making[kind])
+
+    def is_settled(self, kind: Kind) -> bool:
+        """As `View.is_settled`."""
+        return self._current(kind) is not None or self._is_little(kind)
+
+    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
         """As `View.entries`."""
-        tables, seen = self._tables, frozenset(self.servers(principal))
-        if (kind, seen) not in tables.listed:
-            if len(tables.listed) >= KEPT:
-                tables.listed.clear()
-            found = [each for each in tables.entries[kind] if each.server in seen]
-            own = listed(tables.settings) if kind is Kind.TOOL else ()
-            if kind is Kind.TOOL and self.searched:
-                found = [each for each in found if tables.settings.pins_tool(each.name)]
-            tables.listed[kind, seen] = (*own, *(each.shown for each in found))
-        return tables.listed[kind, seen]
+        table = self._table(kind)
+        own = listed(table.settings) if kind is Kind.TOOL else ()
+        return Chained([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
+
+    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+        """As `View.entry`."""
+        found = self._table(kind).find(named)
+        return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
 
     @property
     def searched(self) -> bool:
         """As `View.searched`."""
         return self._settings().tools == "search"
 
-    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """As `View.search`."""
-        tables, seen = self._tables, frozenset(self.servers(principal))
-        known = {each.name: each.shown for each in tables.entries[Kind.TOOL] if each.server in seen}
-        if seen not in tables.indexes:
-            if len(tables.indexes) >= KEPT:
-                tables.indexes.clear()
-            tables.indexes[seen] = index({name: _texts(shown) for name, shown in known.items()})
-        return [known[name] for name in tables.indexes[seen].best(query, most)]
+        await self.settle(Kind.TOOL)
+        return await in_turns(self._searching(query, most, self._table(Kind.TOOL), self.servers(principal)))
+
+    def _searching(self, query: str, most: int, table: _Table, seen: list[str]) -> Generator[None, None, list[bytes]]:
+        indexes: list[Index] = []
+        for server in filter(table.entries.__contains__, seen):
+            index = yield from table.index(server)
+            indexes.append(index)
+        found = yield from searching(indexes, query, most)
+        return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
     def target(self, kind: Kind, named: str, principal: Principal) -> Target:
         """As `View.target`. Raises InvalidArgument for a URI that several servers have."""
-        return self._resource(named, principal) if kind in _URI else self._by_name(kind, named, principal)
+        return self._resource(named, principal) if kind in URI else self._by_name(kind, named, principal)
 
     def shown(self, server: str, result: bytes) -> bytes:
         """As `View.shown`: URIs say which server they are of."""
         return payload.dumps(rewritten(payload.loads(result), server)) if may_have_uris(result) else result
 
     def _by_name(self, kind: Kind, named: str, principal: Principal) -> Target:
-        target = self._tables.targets[kind].get(named)
-        if target is None or not principal.may(Permission.CALL, target.server):
+        found = self._table(kind).find(named)
+        if found is None or not principal.may(Permission.CALL, found.server):
             raise NotFound("tool", named) if kind is Kind.TOOL else NotFound("prompt", named)
-        return target
+        return Target(found.server, found.own)
 
     def _resource(self, uri: str, principal: Principal) -> Target:
         seen = self.servers(principal)
         if (found := stripped(uri)) is not None and found[0] in seen and self._settings().resources:
             return Target(*found)
-        uris, templates = (self._own(kind, seen) for kind in (Kind.RESOURCE, Kind.TEMPLATE))
-        known = owners(uri, uris, templates)
+        resources, templates = (self._table(each).groups for each in (Kind.RESOURCE, Kind.TEMPLATE))
+        uris = {server: resources[server].by_name for server in seen if server in resources}
+        room = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
+        fitting = {server: _within(room, templates[server].templates) for server in seen if server in templates}
+        known = owners(uri, uris, fitting)
         if len(known) > 1:
             several = " and ".join(added(name, uri) for name in known)
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {several}")
@@ -154,76 +202,116 @@ class Merged:
             raise NotFound("resource", uri)
         return Target(known[0], uri)
 
-    def _own(self, kind: Kind, seen: Collection[str]) -> Mapping[str, Collection[str]]:
-        own: dict[str, set[str]] = {}
-        for each in self._tables.entries[kind]:
-            if each.server in seen:
-                own.setdefault(each.server, set()).add(each.own)
-        return own
+    # Tables
 
-    @property
-    def _tables(self) -> _Tables:
-        made, settings = self._made, self._settings()
-        if made is None or made.version != self._hub.catalog.version or made.settings != settings:
-            made = self._made = self._make(settings)
-        return made
+    def _servers(self, settings: ProfileSettings) -> tuple[str, ...]:
+        version, known, servers = self._chosen
+        if version != self._hub.catalog.version or known != settings:
+            servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
+            self._chosen = self._hub.catalog.version, settings, servers
+        return servers
 
-    def _make(self, settings: ProfileSettings) -> _Tables:
-        servers = tuple(name for name in self._hub.catalog.servers() if settings.has_server(name))
-        lists = {kind: list(self._read(kind, servers)) for kind in Kind}
-        rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
-        origins = {
-            kind: [(server, entry["name"]) for server, entry in lists[kind] if _is_named(entry)] for kind in _NAMED
-        }
-        names = {kind: rule.names(origins[kind]) for kind in _NAMED}
-        shown = {kind: tuple(_by_name(kind, lists[kind], names[kind], settings)) for kind in _NAMED}
-        shown |= {kind: tuple(_by_uri(kind, lists[kind])) if settings.resources else () for kind in _URI}
-        if not settings.prompts:
-            shown[Kind.PROMPT] = ()
-        targets = {kind: {each.name: Target(each.server, each.own) for each in shown[kind]} for kind in _NAMED}
-        return _Tables(
-            version=self._hub.catalog.version, settings=settings, servers=servers, entries=shown, targets=targets
+    def _sources(self, kind: Kind, settings: ProfileSettings) -> dict[str, Source]:
+        hidden = (kind is Kind.PROMPT and not settings.prompts) or (kind in URI and not settings.resources)
+        servers = () if hidden else self._servers(settings)
+        return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
+
+    def _current(self, kind: Kind) -> _Table | None:
+        table = self._made.get(kind)
+        if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
+            return None
+        return table
+
+    def _is_little(self, kind: Kind) -> bool:
+        """Return whether what is not made yet is little."""
+        settings = self._settings()
+        way = _way(kind, settings)
+        groups = _grouped(way, self._sources(kind, settings))
+        unmade = [source for group in groups if self._lists.known(way, group) is None for source in group.values()]
+        if sum(map(len, unmade)) > AT_ONCE:
+            return False
+        return sum(len(entry) for source in unmade for entry in source) <= AT_ONCE_BYTES
+
+    def _table(self, kind: Kind) -> _Table:
+        """Return the table as it is now; a somewhat older one while much has to be made."""
+        current = self._current(kind)
+        if current is None and (kind not in self._made or self._is_little(kind)):
+            current = self._made[kind] = at_once(self._tabling(kind))
+        return current or self._made[kind]
+
+    async def _make_ready(self, kind: Kind) -> None:
+        self._made[kind] = await in_turns(self._tabling(kind))
+
+    def _tabling(self, kind: Kind) -> Generator[None, None, _Table]:
+        settings, version = self._settings(), self._hub.catalog.version
+        sources, way = self._sources(kind, settings), _way(kind, settings)
+        groups: dict[str, Group] = {}
+        distinct: list[Group] = []
+        for lists in _grouped(way, sources):
+            distinct.append((yield from self._lists.making(way, lists)))
+            groups |= dict.fromkeys(lists, distinct[-1])
+        entries = {server: groups[server].entries[server] for server in sources}
+        shown = {server: groups[server].shown[server] for server in sources}
+        chosen = kind is Kind.TOOL and (settings.allow_tools, settings.deny_tools) != (("*",), ())
+        if kind is Kind.TOOL:
+            if chosen:
+                entries = yield from _chosen(entries, settings.has_tool)
+                shown = {server: tuple(each.shown for each in found) for server, found in entries.items()}
+            if settings.tools == "search":
+                pinned = yield from _chosen(entries, settings.pins_tool)
+                shown = {server: tuple(each.shown for each in found) for server, found in pinned.items()}
+        return _Table(
+            version=version,
+            settings=settings,
+            groups=groups,
+            distinct=tuple(distinct),
+            chosen=chosen,
+            entries=entries,
+            listed=shown,
         )
 
-    def _read(self, kind: Kind, servers: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-        for server in servers:
-            for entry in self._hub.catalog.entries(list_id(server, kind)):
-                yield server, payload.loads(entry)
+
+def _way(kind: Kind, settings: ProfileSettings) -> Way:
+    if kind not in NAMED:
+        return Way(kind=kind)
+    rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
+    return Way(kind=kind, rule=rule, flat=kind is Kind.TOOL and settings.flatten_schemas)
 
 
-def _by_name(
-    kind: Kind, entries: list[tuple[str, dict[str, Any]]], names: Names, settings: ProfileSettings
-) -> Iterator[_Entry]:
-    for server, entry in entries:
-        name = names.shown.get((server, entry["name"])) if _is_named(entry) else None
-        if name is None or (kind is Kind.TOOL and not settings.has_tool(name)):
-            continue
-        document = rewritten({f"{_NAMED[kind]}s": [described(entry, server, name)]}, server)
-        yield _Entry(server, entry["name"], name, payload.dumps(document[f"{_NAMED[kind]}s"][0]))
+def _grouped(way: Way, sources: dict[str, Source]) -> list[dict[str, Source]]:
+    """Return the servers with their lists, those together whose names may be in each other's way."""
+    groups: dict[str, dict[str, Source]] = {}
+    for server, source in sources.items():
+        key = server if way.rule is None else way.rule.prefix(server)
+        groups.setdefault(key, {})[server] = source
+    return list(groups.values())
 
 
-def _is_named(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("name"), str)
+def _chosen(
+    entries: dict[str, tuple[Entry, ...]], fit: Callable[[str], bool]
+) -> Generator[None, None, dict[str, tuple[Entry, ...]]]:
+    """Return the entries whose names fit."""
+    chosen: dict[str, tuple[Entry, ...]] = {}
+    for server, all_of_it in entries.items():
+        found: list[Entry] = []
+        for entry in all_of_it:
+            yield
+            if fit(entry.name):
+                found.append(entry)
+        chosen[server] = tuple(found)
+    return chosen
 
 
-def _by_uri(kind: Kind, entries: list[tuple[str, dict[str, Any]]]) -> Iterator[_Entry]:
-    member = "resources" if kind is Kind.RESOURCE else "resourceTemplates"
-    for server, entry in entries:
-        own = entry.get(_URI[kind])
-        if isinstance(own, str):
-            document = rewritten({member: [entry]}, server)
-            yield _Entry(server, own, added(server, own), payload.dumps(document[member][0]))
-
-
-def _texts(entry: bytes) -> tuple[str, ...]:
-    """Return what a search looks at in a tool, its name first."""
-    tool = payload.loads(entry)
-    return tuple(
-        text for text in (tool.get(part) for part in ("name", "title", "description")) if isinstance(text, str)
-    )
+def _within(room: int, templates: Iterable[str]) -> Iterator[str]:
+    """Yield the first templates, so many characters of them in all."""
+    for each in templates:
+        room -= len(each)
+        if room < 0:
+            return
+        yield each
 
 
 def _instructions(first: str, told: Mapping[str, str]) -> str:
     parts = [first] if first else []
-    parts += [f"## {server}\n{text[:INSTRUCTIONS_EACH]}" for server, text in told.items()]
+    parts += [f"## {server}\n{without_headings(text)[:INSTRUCTIONS_EACH]}" for server, text in told.items()]
     return "\n\n".join(parts)[:INSTRUCTIONS]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from hubbubd import payload
+from hubbubd.bounds import LONGEST_URI
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 
 MAX_VALUES: Final = 100_000
@@ -163,6 +164,12 @@ def with_members(raw: bytes, **members: Any) -> bytes:
         return raw
     first = payload.dumps(members)
     return first if raw == b"{}" else first[:-1] + b"," + raw[1:]
+
+
+def check_length(named: str, where: str) -> None:
+    """Raise Refusal for a name or URI that is longer than any that is taken."""
+    if len(named) > LONGEST_URI:
+        raise Refusal(INVALID_PARAMS, f"{where} may have {LONGEST_URI} characters")
 
 
 def unknown_method(method: str) -> Refusal:

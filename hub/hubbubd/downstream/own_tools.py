@@ -59,7 +59,7 @@ SEARCHING: Final = tuple(
 class Searchable(Protocol):
     """What a search needs of a view."""
 
-    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """Return the entries of the tools that fit best."""
         ...
 
@@ -70,12 +70,12 @@ def listed(settings: ProfileSettings) -> tuple[bytes, ...]:
     return (*SEARCHING, *late) if settings.tools == "search" else late
 
 
-def searched(view: Searchable, params: Mapping[str, Any], principal: Principal) -> bytes:
+async def searched(view: Searchable, params: Mapping[str, Any], principal: Principal) -> bytes:
     """Return the result of a search. Raises Refusal."""
     query = _arguments(params).get("query")
     if not isinstance(query, str):
         raise Refusal(INVALID_PARAMS, f"{SEARCH}: query must be a string")
-    found = [payload.loads(entry) for entry in view.search(query[:MAX_QUERY], MOST_FOUND, principal)]
+    found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MOST_FOUND, principal)]
     return payload.dumps({"content": [{"type": "text", "text": payload.dumps(found).decode()}]})
 
 

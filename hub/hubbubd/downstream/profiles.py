@@ -3,6 +3,7 @@
 A server's own endpoint is transparent: its names, URIs, order and capabilities are the server's.
 """
 
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from hubbubd.core.catalog import SOURCES, Kind, list_id
 from hubbubd.downstream.policy import Policy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
+from hubbubd.turns import in_turns
 
 PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "extensions", "experimental")
 """Capabilities of a server that a host may use through the hub."""
@@ -61,8 +63,20 @@ class View(Protocol):
         """Return what the endpoint says of itself."""
         ...
 
-    def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
-        """Return all entries of a kind, in order: MCP objects as JSON."""
+    async def settle(self, kind: Kind) -> None:
+        """Make what is shown of a kind ready, in turns: what is asked next costs little."""
+        ...
+
+    def is_settled(self, kind: Kind) -> bool:
+        """Return whether it is ready, or little work."""
+        ...
+
+    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
+        """Return all entries of a kind, in order: MCP objects as JSON. What is not settled may be older."""
+        ...
+
+    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+        """Return the entry of a tool or prompt by its name; None if there is none."""
         ...
 
     def target(self, kind: Kind, named: str, principal: Principal) -> Target:
@@ -78,7 +92,7 @@ class View(Protocol):
         """Whether tools are searched for instead of listed."""
         ...
 
-    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """Return the entries of the tools that fit a query best, the best first."""
         ...
 
@@ -92,6 +106,8 @@ class Transparent:
         self.name = f"s/{server}"
         self._hub = hub
         self._server = server
+        self._places: dict[Kind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
+        """Of each kind the list, and where each name is in it."""
 
     @property
     def policy(self) -> Policy:
@@ -118,9 +134,27 @@ class Transparent:
         known = [kind for kind in Kind if self._hub.catalog.record(self._server, kind) is not None]
         return {SOURCES[kind].capability: {"listChanged": True} for kind in known or Kind}
 
-    def entries(self, kind: Kind, principal: Principal) -> tuple[bytes, ...]:
+    async def settle(self, kind: Kind) -> None:
+        """As `View.settle`: finds the entries by their names."""
+        source = self._source(kind)
+        if self._places.get(kind, ((), {}))[0] is not source:
+            self._places[kind] = source, await in_turns(_placed(source))
+
+    def is_settled(self, kind: Kind) -> bool:
+        """As `View.is_settled`: lists are passed on as they are."""
+        return True
+
+    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+        """As `View.entry`, for what is settled."""
+        source, places = self._places.get(kind, ((), {}))
+        return source[places[named]] if named in places and self.servers(principal) else None
+
+    def _source(self, kind: Kind) -> tuple[bytes, ...]:
+        return self._hub.catalog.entries(list_id(self._server, kind))
+
+    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
         """As `View.entries`."""
-        return self._hub.catalog.entries(list_id(self._server, kind)) if self.servers(principal) else ()
+        return self._source(kind) if self.servers(principal) else ()
 
     def target(self, kind: Kind, named: str, principal: Principal) -> Target:
         """As `View.target`: whatever it names, the server knows best whether there is such a thing."""
@@ -134,9 +168,19 @@ class Transparent:
 
     searched = False
 
-    def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """As `View.search`: never asked."""
         return []
+
+
+def _placed(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
+    places: dict[str, int] = {}
+    for at, entry in enumerate(source):
+        yield
+        name: object = payload.loads(entry).get("name")
+        if isinstance(name, str):
+            places.setdefault(name, at)
+    return places
 
 
 def member_of(kind: Kind) -> str:

@@ -11,7 +11,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.log_levels import LEVELS
 from hubbubd.downstream import calls, revisions
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.messages import Refusal, unknown_method
+from hubbubd.downstream.messages import Refusal, check_length, unknown_method
 from hubbubd.downstream.profiles import Target, View
 from hubbubd.downstream.standing import LEVEL_S, Standing
 from hubbubd.errors import FailedPrecondition, PeerError
@@ -43,14 +43,14 @@ class Relay:
 
     async def complete(self, exchange: Exchange) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
-        target, ref = self._referred(exchange)
+        target, ref = await self._referred(exchange)
         params = {**exchange.params, "ref": ref}
         ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
         revision = exchange.host.revision
         origin = self._hub.servers.protocol_version(target.server)
         return revisions.result(exchange.method, calls.result_of(ended), revision, origin)
 
-    def _referred(self, exchange: Exchange) -> tuple[Target, dict[str, Any]]:
+    async def _referred(self, exchange: Exchange) -> tuple[Target, dict[str, Any]]:
         given: object = exchange.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (Kind.PROMPT, ""))
@@ -59,6 +59,8 @@ class Relay:
             raise Refusal(
                 INVALID_PARAMS, 'params.ref must be {"type": "ref/prompt", "name"} or {"ref/resource", "uri"}'
             )
+        check_length(named, f"params.ref.{member}")
+        await self._view.settle(kind)
         target = self._view.target(kind, named, exchange.host.principal)
         return target, {**ref, member: target.name}
 
@@ -103,6 +105,7 @@ def _uri(exchange: Exchange) -> str:
     uri = exchange.params.get("uri")
     if not isinstance(uri, str):
         raise Refusal(INVALID_PARAMS, "params.uri must be a string")
+    check_length(uri, "params.uri")
     return uri
 
 

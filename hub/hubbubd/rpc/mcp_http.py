@@ -373,9 +373,10 @@ class McpApplication:
         host, name, peer = introductions.of_request(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
-            listed = endpoint.view.entries(Kind.TOOL, caller)
+            await endpoint.view.settle(Kind.TOOL)
+            tool = endpoint.view.entry(Kind.TOOL, str(message.params.get("name")), caller)
             self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
-                listed, message.params, request.headers
+                () if tool is None else (tool,), message.params, request.headers
             )
         outlet = Outlet()
         exchange = Exchange(

@@ -30,7 +30,7 @@ MAX_ID = 128
 """Characters of an id or a name."""
 MAX_METHOD = 256
 """Characters of an MCP method."""
-MAX_URI = 8192
+MAX_URI = bounds.LONGEST_URI
 """Characters of a URI, as many as most HTTP servers take (RFC 9110, section 4.1, asks for 8000)."""
 MAX_NAMES = 1000
 """Names in one filter; each is compared with every record."""

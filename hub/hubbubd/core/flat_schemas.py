@@ -1,0 +1,131 @@
+"""Recursive schemas of tools made flat, for hosts that fail on them and then show no tool at all.
+
+A reference to a definition around it (`{"$ref": "#/$defs/node"}` within `node`, or `{"$ref": "#"}`) becomes the schema
+that it names, for so many levels; below these stands a schema that takes anything. So what fits the recursive schema
+fits the flat one. All references to definitions are written out then. JSON Schema 2020-12, 8.2.3.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+LEVELS: Final = 3
+"""How often a definition is written out within itself."""
+
+MAX_NODES: Final = 5000
+"""Objects and lists of a flat schema; one that would have more takes anything in place of each recursion."""
+
+MAX_STEPS: Final = 20_000
+"""Objects and lists of a schema that are looked at; in a larger one each recursion is left as it is."""
+
+SCHEMAS: Final = ("inputSchema", "outputSchema")
+
+_ANYTHING: Final[Mapping[str, Any]] = {}
+"""The schema that everything fits."""
+
+_TARGETS: Final = ("#/$defs/", "#/definitions/")
+
+
+def may_recur(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool has a schema that refers to itself."""
+    return any(recursive(tool.get(member)) for member in SCHEMAS)
+
+
+def recursive(schema: object) -> bool:
+    """Return whether a schema refers to itself, by way of others or not. False for one that is too large to say."""
+    if not isinstance(schema, Mapping):
+        return False
+    root = cast("Mapping[str, Any]", schema)
+    edges = {"#": set(_references(root, within_definitions=False))}
+    for name in set(_references(root)) - {"#"}:
+        found = _definition(root, name)
+        edges[name] = set(_references(found)) if found is not None else set()
+    return any(_reaches(edges, name, name) for name in edges)
+
+
+def flattened(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool whose recursive schemas are flat; the others are as they were."""
+    flat = {name: _flat(tool[name]) for name in SCHEMAS if recursive(tool.get(name))}
+    return {**tool, **flat}
+
+
+def _reaches(edges: Mapping[str, set[str]], begin: str, end: str) -> bool:
+    seen: set[str] = set()
+    ahead = [*edges.get(begin, ())]
+    while ahead:
+        name = ahead.pop()
+        if name == end:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += edges.get(name, ())
+    return False
+
+
+def _references(schema: object, *, within_definitions: bool = True) -> Iterator[str]:
+    """Yield the references to definitions, and to the whole, in a schema; MAX_STEPS of it are looked at."""
+    ahead, steps = [schema], 0
+    while ahead and steps < MAX_STEPS:
+        node = ahead.pop()
+        steps += 1
+        if isinstance(node, Mapping):
+            known = cast("Mapping[str, Any]", node)
+            if isinstance(ref := known.get("$ref"), str) and (ref == "#" or ref.startswith(_TARGETS)):
+                yield ref
+            left_out = () if within_definitions or node is not schema else ("$defs", "definitions")
+            ahead += (value for key, value in known.items() if key not in left_out)
+        elif isinstance(node, list):
+            ahead += cast("list[object]", node)
+
+
+def _definition(root: Mapping[str, Any], ref: str) -> object:
+    """Return what a reference names; None if there is no such thing. Names are as in JSON Pointer (RFC 6901)."""
+    if ref == "#":
+        return {key: value for key, value in root.items() if key not in ("$defs", "definitions")}
+    _, holder, name, *deeper = ref.split("/")
+    found: object = root.get(holder)
+    for part in (name, *deeper):
+        key = part.replace("~1", "/").replace("~0", "~")
+        found = cast("Mapping[str, object]", found).get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+class _Flattening:
+    """One schema on its way to be flat."""
+
+    def __init__(self, root: Mapping[str, Any], levels: int) -> None:
+        self._root = root
+        self._levels = levels
+        self.nodes = 0
+
+    def node(self, node: object, within: Mapping[str, int]) -> Any:
+        """Return a node without references. Raises OverflowError for one that becomes too large."""
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise OverflowError
+        if isinstance(node, list):
+            return [self.node(each, within) for each in cast("list[object]", node)]
+        if not isinstance(node, Mapping):
+            return node
+        known = cast("Mapping[str, Any]", node)
+        ref = known.get("$ref")
+        found: object = None
+        if isinstance(ref, str) and (ref == "#" or ref.startswith(_TARGETS)):
+            depth = within.get(ref, 0)
+            found = _definition(self._root, ref) if depth < self._levels else _ANYTHING
+            within = {**within, ref: depth + 1}
+        rest = {key: value for key, value in known.items() if found is None or key != "$ref"}
+        left_out = ("$defs", "definitions") if node is self._root else ()
+        flat = {key: self.node(value, within) for key, value in rest.items() if key not in left_out}
+        if found is None:
+            return flat
+        inner = self.node(found, within)
+        return {**cast("dict[str, Any]", inner), **flat} if isinstance(inner, dict) else inner
+
+
+def _flat(schema: Mapping[str, Any]) -> dict[str, Any]:
+    for levels in range(LEVELS, -1, -1):
+        try:
+            return _Flattening(schema, levels).node(schema, {"#": 1})
+        except (OverflowError, RecursionError):
+            continue
+    return {"type": "object"}

@@ -1,0 +1,228 @@
+"""The lists of servers as profiles show them: made once for all profiles that show them the same way, in short steps.
+
+    catalog (a server's list) ──> Group: servers that are named together ──> the tables of profiles (`merged`)
+
+With prefixes each server is named by itself, so a change of one server's list changes nothing else. What an entry was
+shown as is used again as long as it is the same.
+"""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import eq
+from typing import Any, Final, cast, overload
+from weakref import WeakValueDictionary
+
+from hubbubd import payload
+from hubbubd.bounds import LONGEST_URI
+from hubbubd.core.catalog import Kind
+from hubbubd.core.flat_schemas import flattened, may_recur
+from hubbubd.core.host_names import NameRule, Origin, described
+from hubbubd.core.host_uris import added, rewritten
+from hubbubd.core.tool_search import Index, indexing
+
+Steps = Generator[None, None, None]
+Source = tuple[bytes, ...]
+"""A server's list as the catalog has it."""
+
+MATCHED_CHARS: Final = 128 * 1024
+"""Characters of templates that an original URI is compared with; the others are reached by their shown URI."""
+
+MEMBERS: Final = {
+    Kind.TOOL: "tools",
+    Kind.PROMPT: "prompts",
+    Kind.RESOURCE: "resources",
+    Kind.TEMPLATE: "resourceTemplates",
+}
+NAMED: Final = (Kind.TOOL, Kind.PROMPT)
+URI: Final = {Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a list: its server, the name or URI of its own, how it is shown, and what the server said."""
+
+    server: str
+    own: str
+    name: str
+    shown: bytes
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a profile shows lists of a kind. Those with an equal one share what is made."""
+
+    kind: Kind
+    rule: NameRule | None = None
+    """How names are made; None for URIs."""
+
+    flat: bool = False
+    """Whether recursive schemas are flattened."""
+
+    def key(self, servers: tuple[str, ...]) -> object:
+        """Return what these servers' group is known by."""
+        rule = self.rule
+        named = rule and (rule.prefixed, rule.longest, tuple(rule.alias.get(server) for server in servers))
+        return self.kind, servers, named, self.flat
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Group:
+    """Lists of servers that are named together, in the order of the servers."""
+
+    sources: Mapping[str, Source]
+    entries: dict[str, tuple[Entry, ...]] = field(default_factory=dict[str, tuple[Entry, ...]])
+    shown: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    by_name: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    """By the name that hosts see; of URIs, by the server's own, as a group of these has one server."""
+    indexes: dict[str, Index] = field(default_factory=dict[str, Index])
+    """What searches look at, by server; made by the first search."""
+
+    templates: tuple[str, ...] = ()
+    """The templates that an original URI may fit, MATCHED_CHARS of them."""
+
+    def is_of(self, sources: Mapping[str, Source]) -> bool:
+        """Return whether it was made from these lists."""
+        same = self.sources.keys() == sources.keys()
+        return same and all(self.sources[server] is source for server, source in sources.items())
+
+
+class Lists:
+    """The groups that are in use by any profile."""
+
+    def __init__(self) -> None:
+        self._groups = WeakValueDictionary[object, Group]()
+
+    def known(self, way: Way, sources: Mapping[str, Source]) -> Group | None:
+        """Return the group of these lists if it is made."""
+        group = self._groups.get(way.key(tuple(sources)))
+        return group if group is not None and group.is_of(sources) else None
+
+    def making(self, way: Way, sources: Mapping[str, Source]) -> Generator[None, None, Group]:
+        """Return the group of these lists, made in short steps unless it is known."""
+        if (known := self.known(way, sources)) is not None:
+            return known
+        key, group = way.key(tuple(sources)), Group(sources)
+        before = self._groups.get(key)
+        names: Mapping[Origin, str] = {}
+        if way.rule is not None:
+            origins = yield from _origins(sources)
+            names = (yield from way.rule.naming(origins)).shown
+        for server in sources:
+            yield from _show(way, group, server, names, before)
+        if way.kind is Kind.TEMPLATE:
+            group.templates = _matched(group.by_name)
+        self._groups[key] = group
+        return group
+
+
+def _matched(templates: Iterable[str]) -> tuple[str, ...]:
+    short = [each for each in templates if len(each) <= LONGEST_URI]
+    return tuple(each for each, size in zip(short, accumulate(map(len, short)), strict=True) if size <= MATCHED_CHARS)
+
+
+def _origins(sources: Mapping[str, Source]) -> Generator[None, None, list[Origin]]:
+    origins: list[Origin] = []
+    for server, source in sources.items():
+        for raw in source:
+            yield
+            name: object = payload.loads(raw).get("name")
+            if isinstance(name, str):
+                origins.append((server, name))
+    return origins
+
+
+def _show(way: Way, group: Group, server: str, names: Mapping[Origin, str], before: Group | None) -> Steps:
+    made: list[Entry] = []
+    for raw in group.sources[server]:
+        yield
+        entry: dict[str, Any] = payload.loads(raw)
+        own: object = entry.get("name" if way.rule is not None else URI[way.kind])
+        if not isinstance(own, str):
+            continue
+        name = names.get((server, own)) if way.rule is not None else added(server, own)
+        if name is None:
+            continue
+        key = name if way.rule is not None else own
+        old = before.by_name.get(key) if before is not None else None
+        if old is None or (old.server, old.own, old.name, old.source) != (server, own, name, raw):
+            old = Entry(server, own, name, _shown(way, entry, server, name), raw)
+        made.append(old)
+        group.by_name.setdefault(key, old)
+    group.entries[server] = tuple(made)
+    group.shown[server] = tuple(each.shown for each in made)
+
+
+def _shown(way: Way, entry: dict[str, Any], server: str, name: str) -> bytes:
+    """Return an entry as hosts see it."""
+    if way.rule is not None:
+        entry = described(entry, server, name)
+    if way.flat and may_recur(entry):
+        entry = flattened(entry)
+    member = MEMBERS[way.kind]
+    return payload.dumps(rewritten({member: [entry]}, server)[member][0])
+
+
+def indexed(entries: Iterable[Entry]) -> Generator[None, None, Index]:
+    """Return what a search looks at of tools, made in short steps."""
+    texts: dict[str, tuple[str, ...]] = {}
+    for each in entries:
+        yield
+        texts[each.name] = _texts(each.shown)
+    return (yield from indexing(texts))
+
+
+def _texts(entry: bytes) -> tuple[str, ...]:
+    """Return what a search looks at in a tool, its name first."""
+    tool = payload.loads(entry)
+    return tuple(
+        text for text in (tool.get(part) for part in ("name", "title", "description")) if isinstance(text, str)
+    )
+
+
+class Chained(Sequence[bytes]):
+    """Lists in a row, without a copy of them."""
+
+    def __init__(self, parts: Sequence[tuple[bytes, ...]]) -> None:
+        self._parts = [part for part in parts if part]
+        self._ends = list(accumulate(map(len, self._parts)))
+
+    def __len__(self) -> int:
+        """Return how many entries there are."""
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[bytes, ...]: ...
+    def __getitem__(self, at: int | slice) -> bytes | tuple[bytes, ...]:
+        """Return an entry, or those between two places; costs what it returns."""
+        if isinstance(at, int):
+            first = at if at >= 0 else len(self) + at
+            found = self[first : first + 1]
+            if not found or first < 0:
+                raise IndexError(at)
+            return found[0]
+        begin, end, step = at.indices(len(self))
+        taken: list[bytes] = []
+        for part, last in zip(self._parts, self._ends, strict=True):
+            first = last - len(part)
+            if begin < last and end > first:
+                taken += part[max(begin - first, 0) : end - first]
+        return tuple(taken[::step])
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Return all entries, in order."""
+        return (each for part in self._parts for each in part)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the entries are the same; quick where they are the same objects."""
+        if isinstance(other, Chained) and self._parts == other._parts:
+            return True
+        if not isinstance(other, Chained | tuple):
+            return False
+        entries = cast("Sequence[object]", other)
+        return len(self) == len(entries) and all(map(eq, self, entries))
+
+    __hash__ = None  # type: ignore[assignment]
