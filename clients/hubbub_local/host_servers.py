@@ -5,8 +5,10 @@ Files are only read. One that is broken is reported, and hides nothing of the ot
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -17,8 +19,14 @@ from hubbub_local.places import Surroundings
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest file that is read."""
 
-MAX_SLOW_BYTES: Final = 256 * 1024
-"""The largest file of YAML, or of JSON with comments: reading one takes seconds."""
+MAX_VALUES: Final = 100_000
+"""Values of a file, those that aliases of YAML repeat included."""
+
+MAX_SLOW_BYTES: Final = 16 * 1024
+"""The largest file of JSON with more than comments (JSON5): reading it takes a second."""
+
+MAX_YAML_BYTES: Final = 256 * 1024
+"""The largest file of YAML."""
 
 MAX_SERVERS: Final = 1000
 """The most servers of a file that are taken."""
@@ -212,6 +220,8 @@ def parsed(text: str, ending: str) -> dict[str, Any]:
         root = parse(text)
     except RecursionError:
         raise Unreadable("it nests too deep") from None
+    if _values(root) > MAX_VALUES:
+        raise Unreadable(f"it has more than {MAX_VALUES} values, those that aliases repeat included")
     if root is None:  # YAML that has only comments
         return {}
     if not isinstance(root, dict):
@@ -233,8 +243,10 @@ def _json(text: str) -> object:
         first = f"line {exc.lineno}, column {exc.colno}: it is not JSON: {exc.msg}"
     except ValueError as exc:  # a number of too many digits
         raise Unreadable(f"it is not JSON: {exc}") from None
+    with suppress(ValueError):
+        return json.loads(_DANGLING.sub(_kept, _COMMENTS.sub(_kept, text)))
     if len(text) > MAX_SLOW_BYTES:
-        raise Unreadable(f"{first}; with comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
+        raise Unreadable(f"{first}; with more than comments, it may have {MAX_SLOW_BYTES // 1024} KiB at most")
     import json5  # imported late: few files have comments
 
     try:
@@ -243,9 +255,32 @@ def _json(text: str) -> object:
         raise Unreadable(first) from None
 
 
+_TEXT: Final = r'("(?:[^"\\]|\\.)*")'
+_COMMENTS: Final = re.compile(_TEXT + r"|//[^\n\r]*|/\*[\s\S]*?(?:\*/|\Z)")
+_DANGLING: Final = re.compile(_TEXT + r"|,(?=\s*+[}\]])")
+"""What JSON with comments has more than JSON, and texts, in which it means nothing."""
+
+
+def _kept(found: re.Match[str]) -> str:
+    return found[1] or " "
+
+
+def _values(root: object) -> int:
+    """Return how many values there are, up to a few more than MAX_VALUES."""
+    ahead, count = [root], 0
+    while ahead and count <= MAX_VALUES:
+        value = ahead.pop()
+        count += 1
+        if isinstance(value, dict):
+            ahead += cast("dict[object, object]", value).values()
+        elif isinstance(value, list):
+            ahead += cast("list[object]", value)
+    return count
+
+
 def _yaml(text: str) -> object:
-    if len(text) > MAX_SLOW_BYTES:
-        raise Unreadable(f"it has more than {MAX_SLOW_BYTES // 1024} KiB")
+    if len(text) > MAX_YAML_BYTES:
+        raise Unreadable(f"it has more than {MAX_YAML_BYTES // 1024} KiB")
     import yaml  # imported late: only one host has it
 
     try:

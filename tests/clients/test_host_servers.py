@@ -18,6 +18,9 @@ from hubbub_local.places import Surroundings
 
 from .host_homes import FILES, SECRET, planted
 
+ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]\n" for n in range(1, 12)
+)
 ENVIRON = {"PORT": "80", "DOCS_HOME": "/d"}
 
 
@@ -135,7 +138,9 @@ def test_no_file_of_a_host_is_changed(home: Path) -> None:
         (".cursor/mcp.json", "[1, 2]", "it is no object"),
         (".cursor/mcp.json", '{"mcpServers": ["a"]}', "`mcpServers` is no table of servers"),
         (".cursor/mcp.json", '{"mcpServers": {"a": "npx"}}', "`mcpServers.a` is no server"),
-        (".cursor/mcp.json", "{" + " " * 300_000 + "// late", "with comments, it may have 256 KiB at most"),
+        (".cursor/mcp.json", "{" + " " * 300_000 + "// late", "with more than comments, it may have 16 KiB at most"),
+        (".config/goose/config.yaml", ALIASES, "those that aliases repeat included"),
+        (".config/goose/config.yaml", "extensions: &a [*a]\n", "those that aliases repeat included"),
         (".codex/config.toml", "a = 1\nb = = 2\n", "it is not TOML: Invalid value (at line 2"),
         (".config/goose/config.yaml", "a: b\n  c: d: e\n", "line 2: it is not YAML"),
         (".config/goose/config.yaml", "a: !!python/object:os.system x\n", "it is not YAML"),
@@ -340,3 +345,16 @@ def test_a_host_that_replaces_nothing_means_every_text_as_it_is(text: str) -> No
     spec = entry({"command": "x", "args": [text]}).spec
     assert spec is not None
     assert [each.replace("$${", "${") for each in spec["args"]] == [text]
+
+
+def test_a_long_file_with_comments_is_read_and_its_texts_stay_as_they_are() -> None:
+    servers = "".join(
+        f'"s{n}": {{"url": "https://x/{n}//y", /* {n} */ "args": ["/* a */", ",]",],}},\n' for n in range(5000)
+    )
+    text = "// mine\n{" + servers + '"last": {"command": "a\\"//b"} /* no end'
+    with pytest.raises(host_servers.Unreadable):
+        host_servers.parsed(text, ".json")
+    root = host_servers.parsed(text.removesuffix("/* no end") + "}", ".json")
+    assert len(root) == 5001
+    assert root["s7"] == {"url": "https://x/7//y", "args": ["/* a */", ",]"]}
+    assert root["last"] == {"command": 'a"//b'}
