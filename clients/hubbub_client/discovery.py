@@ -100,6 +100,7 @@ def discover_all(where: Where) -> Sequence[Endpoint]:
     token = where.token or os.environ.get("HUBBUB_TOKEN")
     if not (address and token):
         file = client_file(where)
+        _check_owner(file)
         found = content_of(file)
         if address:
             # Never send one hub's token to another.
@@ -157,7 +158,9 @@ def client_file(where: Where) -> Path:
 
 def mcp_url(where: Where) -> str | None:
     """Return the URL at which the hub of this machine serves MCP hosts; None if it does not, or has not started."""
-    return content_of(client_file(where)).get("mcp")
+    file = client_file(where)
+    _check_owner(file)
+    return content_of(file).get("mcp")
 
 
 def _token(given: str | None) -> str | None:
@@ -230,6 +233,23 @@ def _pem(name: str, given: str | Path | None) -> bytes | None:
     except (OSError, RuntimeError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise _invalid(f"{name}: {path} cannot be read: {why}", reason="TLS_FILE_INVALID") from None
+
+
+def _check_owner(file: Path) -> None:
+    """Raise Unavailable for a `client.json` of another user: whoever can write it would be the hub, and be told all.
+
+    The superuser's is taken, as the superuser can change anything anyway.
+    """
+    try:
+        owner = file.stat().st_uid
+    except (OSError, ValueError):
+        return
+    if owner not in (os.geteuid(), 0):
+        raise _not_found(
+            f"{file} belongs to another user (uid {owner}), who could be in the hub's place: run this as that user, "
+            "or give the address and the token yourself",
+            client_file=str(file),
+        )
 
 
 def content_of(file: Path) -> dict[str, str]:

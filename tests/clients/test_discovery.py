@@ -1,6 +1,7 @@
 """The hub is found by argument, by environment, or by the file it leaves behind."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from hubbub_cli.session import CONNECT_TIMEOUT_S, Settings
 from hubbub_client import hub
-from hubbub_client.discovery import Where, default_data_dir, discover
+from hubbub_client.discovery import Where, default_data_dir, discover, mcp_url
 from hubbub_client.errors import Unavailable
 
 
@@ -87,3 +88,26 @@ def test_a_command_waits_for_a_hub_if_it_is_endless_or_told_how_long(
     monkeypatch.setattr(hub, "connect", lambda *_, **options: connected.update(options))
     Settings(**OPTIONS, json=False, connect_timeout_s=given).connect(patient=patient)
     assert (connected["patient"], connected["connect_timeout_s"]) == (waits, given or CONNECT_TIMEOUT_S)
+
+
+def test_the_file_of_another_user_is_refused_unless_it_is_the_superuser_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _client_file(tmp_path)
+    owner = (tmp_path / "client.json").stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner)
+    assert _found(data_dir=tmp_path) == ("127.0.0.1:7", "filed")
+    uid = {"owner": 4242}
+    stat = Path.stat
+
+    def of_another(path: Path, **options: Any) -> Any:
+        found = stat(path, **options)
+        return os.stat_result((*found[:4], uid["owner"], *found[5:])) if path.name == "client.json" else found
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    for look in (lambda: discover(Where(data_dir=tmp_path)), lambda: mcp_url(Where(data_dir=tmp_path))):
+        with pytest.raises(Unavailable, match=r"belongs to another user \(uid 4242\)"):
+            look()
+    assert _found("127.0.0.1:9", "given", tmp_path) == ("127.0.0.1:9", "given")
+    uid["owner"] = 0
+    assert _found(data_dir=tmp_path) == ("127.0.0.1:7", "filed")
