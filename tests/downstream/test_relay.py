@@ -6,6 +6,7 @@ import pytest
 from hubbubd.core.filters import CallFilter
 from hubbubd.downstream.messages import Notification
 from hubbubd.errors import PeerError
+from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import CallSpec
 
 from ..runtime.peer import Outcome, Sent, never
@@ -382,3 +383,17 @@ async def test_a_subscription_that_is_given_up_before_the_server_accepts_it_is_a
         assert again.cancelled()
         at.peer.link.tell(UPDATED, {"uri": URI})
         assert said(host.stream) == []
+
+
+async def test_known_secrets_are_in_no_log_message_and_no_progress(place: Opened) -> None:
+    secret = "a-token-of-some-length"
+    REDACTION.learn("one", [secret])
+    try:
+        async with place(OLD, capabilities=WATCHED | {"tools": {}}) as at:
+            host = at.old()
+            at.peer.link.tell(MESSAGE, {"level": "error", "data": {"deep": [f"it is {secret}"]}, "logger": secret})
+            await settle(1)
+            (told,) = said(host.stream, MESSAGE)
+            assert told["params"] == {"level": "error", "data": {"deep": ["it is [redacted]"]}, "logger": "[redacted]"}
+    finally:
+        REDACTION.learn("one", ())

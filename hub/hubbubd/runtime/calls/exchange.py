@@ -16,6 +16,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.tasks import created
 from hubbubd.core.tool_policy import denied, shown
 from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UnknownOutcome, UpstreamError
+from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
@@ -217,7 +218,8 @@ class CallExchange:
         def on_progress(update: ProgressUpdate) -> None:
             queue.progressed(active)
             if self._live.wanted:
-                event = ProgressEvent(active.call.id, update.progress, update.total, update.message)
+                said = None if update.message is None else REDACTION.text(update.message)
+                event = ProgressEvent(active.call.id, update.progress, update.total, said)
                 self._live.tell(active.call, event)
 
         with self._orphans.looked_after(queue, link, active.call, params), self._spans.sent(active, params) as span:

@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import structlog
 
@@ -17,6 +17,7 @@ from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUN
 from hubbubd.core.questions import problem
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import HubError, NotFound
+from hubbubd.redaction import REDACTION
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, kind_of, served
 from hubbubd.runtime.catalog import ServerCatalog
@@ -26,6 +27,9 @@ from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
+
+_SPEAKING: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")
+"""Notifications with words of a server, in which known secrets are replaced, as on its stderr."""
 
 log = structlog.get_logger(__name__)
 
@@ -119,6 +123,8 @@ class ServerInbound:
         Log messages of a known call also go to that call's watchers.
         """
         self._catalog.notice(method)
+        if method in _SPEAKING:
+            params = REDACTION.value(params)
         if method == "notifications/message":
             active, _ = self._queue.cause(call_id)
             if active is not None:
