@@ -35,6 +35,9 @@ LATEST: Final = 253402300799.0
 LONGEST_URI: Final = 8192
 """Characters of a URI from outside, and of a name in its place."""
 
+INTRODUCTION_BYTES: Final = 64 * 1024
+"""Bytes of what a program on the other side says of itself, each part."""
+
 _DIGITS: Final = 40
 """Longest number in a text that is parsed. Python's int() is quadratic."""
 

@@ -2,15 +2,17 @@
 
 import gc
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
 import pytest
 
+from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Host, Limits, Outlet, Session, Sessions
-from hubbubd.downstream.messages import Request
+from hubbubd.downstream import Endpoint, Exchange, Host, Limits, Outlet, Session, Sessions, introductions
+from hubbubd.downstream.messages import Refusal, Request
 from hubbubd.errors import ResourceExhausted
 
 from .conftest import World
@@ -168,3 +170,16 @@ async def test_what_waited_is_not_told_to_whoever_may_do_less_by_now(sessions: S
     less = Principal(name="ada", grants=(), credential="ada")
     assert await found(sessions, session, less)
     assert session.listen().take() == []
+
+
+@pytest.mark.parametrize("part", ["clientInfo", "capabilities"])
+async def test_what_a_host_says_of_itself_has_a_bound(part: str) -> None:
+    for size, fits in ((1000, True), (INTRODUCTION_BYTES, False)):
+        said: dict[str, Any] = {"name": size * "x"}
+        old = Request(1, "initialize", {"protocolVersion": "2025-11-25", part: said})
+        name = {"clientInfo": introductions.INFO, "capabilities": introductions.CAPABILITIES}[part]
+        meta = {introductions.VERSION: "2026-07-28", introductions.CAPABILITIES: {}, name: said}
+        new = Request(1, "tools/list", {"_meta": meta})
+        for of, request in ((introductions.of_handshake, old), (introductions.of_request, new)):
+            with nullcontext() if fits else pytest.raises(Refusal, match=f"{INTRODUCTION_BYTES} bytes"):
+                of(request, ADA, "http")

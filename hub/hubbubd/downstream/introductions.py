@@ -2,6 +2,8 @@
 
 from typing import Any, Final, cast
 
+from hubbubd import payload
+from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Host
@@ -29,8 +31,8 @@ def of_handshake(request: Request, caller: Principal, via: str) -> Host:
     return Host(
         principal=caller,
         revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
-        info=_object(request.params.get("clientInfo")),
-        capabilities=_object(request.params.get("capabilities")),
+        info=_object(request.params.get("clientInfo"), "params.clientInfo"),
+        capabilities=_object(request.params.get("capabilities"), "params.capabilities"),
         via=via,
     )
 
@@ -56,8 +58,8 @@ def of_request(request: Request, caller: Principal, via: str) -> Host:
     return Host(
         principal=caller,
         revision=version,
-        info=_object(meta.get(INFO)),
-        capabilities=_object(meta[CAPABILITIES]),
+        info=_object(meta.get(INFO), INFO),
+        capabilities=_object(meta[CAPABILITIES], CAPABILITIES),
         via=via,
     )
 
@@ -68,5 +70,11 @@ def unsupported(version: str) -> Refusal:
     return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
 
 
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+def _object(value: object, where: str) -> dict[str, Any]:
+    """Return what a host says of itself; empty for what is no object. Raises Refusal for more than is taken."""
+    if not isinstance(value, dict):
+        return {}
+    said = cast("dict[str, Any]", value)
+    if said and len(payload.dumps(said)) > INTRODUCTION_BYTES:
+        raise Refusal(INVALID_PARAMS, f"{where} may have {INTRODUCTION_BYTES} bytes")
+    return said

@@ -42,7 +42,7 @@ from mcp_types.version import (
 )
 from pydantic import BaseModel, ValidationError
 
-from hubbubd import __version__, payload
+from hubbubd import __version__, bounds, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
 from hubbubd.turns import turn
@@ -60,7 +60,7 @@ TASKS_REVISION: Final = "2025-11-25"
 
 CLIENT_INFO: Final = {"name": "hubbub", "title": "Hubbub", "version": __version__}
 
-INTRODUCTION_BYTES: Final = 64 * 1024
+INTRODUCTION_BYTES: Final = bounds.INTRODUCTION_BYTES
 """The most that is kept of each part of a server's introduction: every watcher of servers gets it."""
 
 NAME_CHARACTERS: Final = 1000
