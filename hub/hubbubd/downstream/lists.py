@@ -67,7 +67,7 @@ class Way:
         return self.kind, servers, named, self.flat
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
 class Group:
     """Lists of servers that are named together, in the order of the servers."""
 
@@ -103,7 +103,7 @@ class Lists:
         """Return the group of these lists, made in short steps unless it is known."""
         if (known := self.known(way, sources)) is not None:
             return known
-        key, group = way.key(tuple(sources)), Group(sources)
+        key, group = way.key(tuple(sources)), Group(sources=sources)
         before = self._groups.get(key)
         names: Mapping[Origin, str] = {}
         if way.rule is not None:
