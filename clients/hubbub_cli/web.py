@@ -78,7 +78,7 @@ def web(
                 links=Links(directory),
                 pushing=pushing,
                 # Under nobody's name: with one, what it adds would not be the owner's.
-                command=replace(settings, name=None).command(),
+                command=replace(settings, name=None, data_dir=str(directory.absolute())).command(),
             )
 
         run(context, work, endless=True)
