@@ -325,9 +325,9 @@ check-deploy: $(VENV)/dev.stamp mcp1 deploy-tools
 	$(BIN)/pytest tests/deploy $(ARGS)
 
 # Programs of Debian; without them their tests are skipped. Where systemd runs, its Prometheus starts as a service, too.
-DEPLOY_TOOLS := docker-compose prometheus socat
+DEPLOY_TOOLS := docker-compose nginx prometheus socat
 deploy-tools:
-	@for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	@PATH=$$PATH:/usr/sbin; for tool in $(DEPLOY_TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
 	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; } || \
 	  echo "not installed, so some tests of tests/deploy are skipped:$$missing" >&2

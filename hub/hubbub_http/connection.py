@@ -11,6 +11,7 @@ parser is llhttp, in C: what costs time is each call from it, one per header and
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
 
@@ -25,6 +26,9 @@ MAX_STRANGERS = 200
 
 STRANGER_S = 30.0
 """Seconds such a connection may take to send a request, or be idle."""
+
+UNBUFFERED: Final = (b"x-accel-buffering", b"no")
+"""Header of a response that nginx is to pass on as it comes, whatever `proxy_buffering` says."""
 
 KEEP_ALIVE_S: Final = 180
 """Seconds an idle connection is kept after a response: for longer than clients keep theirs.
@@ -108,7 +112,8 @@ class Connection(HttpToolsProtocol):
         app, shown = self.app, secured.getpeercert(binary_form=True) if secured else None
 
         async def call(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut}, receive, send)
+            extended = {**scope, CERTIFICATE: shown, LET_IN: self.let_in, CUT: self.cut}
+            await app(extended, receive, partial(_send_unbuffered, send))
 
         self.app = call
         self._watch()
@@ -313,6 +318,15 @@ class Connection(HttpToolsProtocol):
 
 
 _LONG_HEAD: Final = Refused(431, f"what comes before a body may have {MAX_HEAD_BYTES} bytes")
+
+
+async def _send_unbuffered(send: Any, event: Any) -> None:
+    """Send what an application sends, and ask proxies (nginx) to pass on at once what has no length: it is a stream."""
+    if event["type"] == "http.response.start":
+        headers = [*event.get("headers", ())]
+        if not any(name.lower() == b"content-length" for name, _ in headers):
+            event = {**event, "headers": [*headers, UNBUFFERED]}
+    await send(event)
 
 
 def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:

@@ -301,7 +301,6 @@ class Stream:
         headers = [
             (b"content-type", b"text/event-stream"),
             (b"cache-control", b"no-cache, no-transform"),
-            (b"x-accel-buffering", b"no"),
         ]
         await self._request.begin(200, headers)
 
