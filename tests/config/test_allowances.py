@@ -35,7 +35,7 @@ def test_every_option_of_a_server_has_been_decided_on() -> None:
 
 
 def test_what_is_for_files_only_is_not_in_the_api() -> None:
-    assert set(ServerConfig.model_fields) - set(PATHS) == {"oauth", "ca"}
+    assert set(ServerConfig.model_fields) - set(PATHS) == {"oauth", "ca", "cookies"}
     assert refused(HTTP | {"ca": "/etc/ca.pem", "oauth": {}}) == ["oauth", "ca"]
 
 

@@ -42,7 +42,7 @@ OTHER: dict[str, Any] = {
 }
 """Another value of each option that is not a number, or that is -1 or 1. Others are halved: the API bounds them."""
 
-ELSEWHERE = {"name", "transport", "command", "args", "url", "headers", "oauth", "ca"}
+ELSEWHERE = {"name", "transport", "command", "args", "url", "headers", "oauth", "ca", "cookies"}
 """Options that make it another server, or that a stdio server does not have."""
 
 SETTINGS = HubSettings(data_dir=Path("unused"), allow_commands=(ANY_PEER,))

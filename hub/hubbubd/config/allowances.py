@@ -120,7 +120,7 @@ ALLOWANCES: Final[Mapping[str, Allowance]] = MappingProxyType(
         **dict.fromkeys(("sampling", "elicitation", "receiver_tasks"), _free),
         **dict.fromkeys(("auto_reject_on_timeout", "progress_resets_timeout"), _free),
         **dict.fromkeys(("command", "args", "env", "cwd", "url", "headers"), _ruled),
-        **dict.fromkeys(("oauth", "ca"), _never),
+        **dict.fromkeys(("oauth", "ca", "cookies"), _never),
         **dict.fromkeys(("backoff_s", "backoff_max_s"), _waits(SHORTEST_PAUSE_S)),
         **dict.fromkeys(("connect_timeout_s", "call_timeout_s", "call_max_s", "ping_timeout_s"), _waits(0)),
         **dict.fromkeys(("answer_timeout_s", "receiver_task_ttl_s", "stable_after_s"), _waits(0)),

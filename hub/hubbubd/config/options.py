@@ -9,7 +9,7 @@ from hubbubd.config.server import ServerConfig
 
 CONNECTION: Final = frozenset(
     {
-        *("name", "transport", "command", "args", "env", "cwd", "url", "headers", "oauth", "ca"),
+        *("name", "transport", "command", "args", "env", "cwd", "url", "headers", "oauth", "ca", "cookies"),
         *("protocol", "sampling", "elicitation", "receiver_tasks"),
         *("max_message_bytes", "max_messages_per_s", "max_bytes_per_s"),
     }

@@ -105,6 +105,7 @@ class ServerConfig(BaseModel):
     headers: dict[str, SecretStr] = Field(default_factory=dict[str, SecretStr])
     oauth: OAuthConfig | None = None
     ca: str | None = None
+    cookies: bool = False
 
     allow_tools: tuple[str, ...] = ("*",)
     deny_tools: tuple[str, ...] = ()
@@ -163,6 +164,8 @@ class ServerConfig(BaseModel):
             raise ValueError("oauth is for servers over http and sse")
         if self.ca and self.transport == "stdio":
             raise ValueError("ca is for servers over http and sse")
+        if self.cookies and self.transport == "stdio":
+            raise ValueError("cookies is for servers over http and sse")
         if self.url:
             _check_url(self.url, resolved=info.context is RESOLVED)
         return self

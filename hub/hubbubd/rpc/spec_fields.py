@@ -20,7 +20,7 @@ from hubbubd.config import ServerConfig
 DURATION = Duration.DESCRIPTOR.full_name
 STRINGS = server_pb2.StringList.DESCRIPTOR.full_name
 
-OF_FILES = frozenset({"oauth", "ca"})
+OF_FILES = frozenset({"oauth", "ca", "cookies"})
 """Keys that only configuration files have."""
 
 OTHERWISE = frozenset({"transport", "roots"})

@@ -33,6 +33,7 @@ class Deviation(StrEnum):
     CONTENT_UNKNOWN = "content_unknown"
     PING_IGNORED = "ping_ignored"
     PING_ANSWERED_ODDLY = "ping_answered_oddly"
+    COOKIE_IGNORED = "cookie_ignored"
     OLDER_TRANSPORT = "older_transport"
     NOTIFICATION_REFUSED = "notification_refused"
     STREAM_CUT = "stream_cut"
@@ -75,6 +76,11 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
         ),
         Deviation.PING_ANSWERED_ODDLY: Handling(
             "its answer to ping is not as MCP says", "any answer is a sign of life", Cost.NOTHING
+        ),
+        Deviation.COOKIE_IGNORED: Handling(
+            "it set a cookie, and forgot its session",
+            "a new session is opened; with cookies = true the cookie goes back, which a load balancer may need",
+            Cost.MESSAGE,
         ),
         Deviation.OLDER_TRANSPORT: Handling(
             "it only has HTTP with SSE", 'that is used; transport = "sse" saves the attempt', Cost.NOTHING

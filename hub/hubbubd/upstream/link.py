@@ -154,6 +154,8 @@ class ServerLink:
 
     def _lose(self, fault: Fault) -> None:
         if self._fault is None:
+            if fault.code == FaultCode.SESSION_LOST and self._pipe is not None and self._pipe.ignored_cookie():
+                self._inbound.note(Deviation.COOKIE_IGNORED, words(Deviation.COOKIE_IGNORED), lasting=True)
             self._fault = fault
             self._lost.set()
             self._ready.set()

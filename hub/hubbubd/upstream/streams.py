@@ -41,7 +41,7 @@ class Pipe:
     """The streams of an open transport.
 
     With `receipts` the transport itself reports, through the exchange, whether an answer was delivered. `why_ended` is
-    called after the read stream has ended.
+    called after the read stream has ended. `ignored_cookie` says whether the server set a cookie that does not go back.
     """
 
     read: Reading
@@ -50,6 +50,7 @@ class Pipe:
     why_ended: Callable[[], Awaitable[Fault]]
     pid: int | None = None
     stderr_tail: Callable[[], tuple[str, ...]] = _no_lines
+    ignored_cookie: Callable[[], bool] = bool
 
 
 Lose = Callable[[Fault], None]

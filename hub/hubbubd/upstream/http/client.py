@@ -24,6 +24,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.again import Way
 from hubbubd.upstream.http import body
 from hubbubd.upstream.http.connections import SENT, Sent
+from hubbubd.upstream.http.server_cookies import ServerCookies
 from hubbubd.upstream.ports import Permit
 
 MAX_REDIRECTS: Final = 20
@@ -176,6 +177,7 @@ class HttpClient:
         self._hosts = hosts
         self._entry = entry
         self._limit_s = config.connect_timeout_s
+        self.cookies = ServerCookies(URL(config.url or ""), wanted=config.cookies)
         # A proxy would resolve names itself.
         self._proxies = Proxies({} if hosts is not None else getproxies())
         self._headers = CIMultiDict(AUTOMATIC)
@@ -220,6 +222,9 @@ class HttpClient:
         if to_proxy is not None and request.url.scheme == "http":  # over TLS, only the proxy may see it
             headers = CIMultiDict(headers)
             headers.update(to_proxy)
+        if (cookie := self.cookies.header(request.url, headers.get("cookie"))) is not None:
+            headers = CIMultiDict(headers)
+            headers["cookie"] = cookie
         try:
             response = await self._session.request(
                 request.method,
@@ -239,6 +244,7 @@ class HttpClient:
             raise _failure(exc) from exc
         finally:
             sent.close()
+        self.cookies.take(request.url, response.headers.getall("set-cookie", ()))
         return Answer(response)
 
 

@@ -71,7 +71,13 @@ async def http_transport(
     """Open a streamable HTTP transport to `url`; leaving ends its session. `openings` bound those of its own stream."""
     transport = StreamableHttp(url, max_bytes, client, ties, openings)
     try:
-        yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=ended)
+        yield Pipe(
+            read=transport.arrivals,
+            write=transport,
+            receipts=True,
+            why_ended=ended,
+            ignored_cookie=lambda: client.cookies.ignored,
+        )
     finally:
         await transport.end()
 
