@@ -180,7 +180,10 @@ class Conversation:
             case "notifications/initialized":
                 self._initialized = raw
             case "notifications/cancelled":
-                self._forget(messages.key(messages.member(message, "params", "requestId")))
+                key = messages.key(messages.member(message, "params", "requestId"))
+                if key not in self._waiting:
+                    return  # it has its response: MCP, basic/utilities/cancellation
+                self._forget(key)
             case _:
                 pass
         self._say(raw)

@@ -269,6 +269,14 @@ def test_what_the_host_has_cancelled_is_not_sent_again_and_a_late_response_goes_
     assert 5 not in [message.get("id") for message in sides.heard()]
 
 
+def test_a_cancel_of_a_request_that_has_its_response_goes_nowhere(sides: Sides) -> None:
+    shaken(sides)
+    sides.says(request(5, "tools/call", name="a"))
+    sides.answers(response(5, content=[]))
+    sides.says(note("notifications/cancelled", requestId=5))
+    assert "notifications/cancelled" not in [message.get("method") for message in sides.heard()]
+
+
 def test_open_questions_are_withdrawn_at_the_host_when_the_hub_is_lost(sides: Sides) -> None:
     shaken(sides)
     sides.answers(request("q1", "elicitation/create", message="?"), request("q2", "roots/list"))

@@ -92,6 +92,22 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
         assert [call.state for call in hub.calls.select(CallFilter())] == [CallState.COMPLETED]
 
 
+async def test_a_cancel_that_comes_after_the_response_ends_nothing(world: World) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        bridge = Bridge(hub, Policy(form="inbox", hold_s=0, on_hold_end="ticket"))
+        host = bridge.connect()
+        said = await bridge.next(host, lambda message: message.get("id") == 1)
+        call_id = said["result"]["_meta"]["hubbub/callId"]
+        gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        host.receive(payload.dumps(gone))
+        await settle(RETURN_S)
+        assert hub.calls.get(call_id).state is CallState.WAITING_INPUT
+        await hub.inbox.answer((await question(hub)).id, Accept({"name": "y"}), "a", answer_id=None, claim_id=None)
+        await until(lambda: hub.calls.get(call_id).state is CallState.COMPLETED)
+        assert len(got) == 1
+
+
 def statuses(outlet: Outlet) -> list[str]:
     """What a host is told of its tasks."""
     told = [payload.loads(message) for message in outlet.take()]

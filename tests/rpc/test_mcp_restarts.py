@@ -153,3 +153,14 @@ async def test_a_session_ends_with_its_token(life: Lives) -> None:
         session = {key: host.headers[key] for key in ("mcp-session-id", "mcp-protocol-version")}
         anew = Host(at.http, headers=stolen.headers | session)
         assert (await anew.post(request(1, "ping"))).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/p/default", "/mcp/s/one"])
+@pytest.mark.parametrize("appended", ["/", "/mcp"])
+async def test_a_host_may_append_what_it_believes_that_each_endpoint_ends_with(
+    life: Lives, path: str, appended: str
+) -> None:
+    async with life() as at:
+        host = await at.host(path + appended).begin()
+        assert (await Host(at.http, path, host.headers).post(request(1, "ping"))).json()["result"] == {}
+        assert (await at.host(f"{path}/other").send("DELETE")).status_code == 404

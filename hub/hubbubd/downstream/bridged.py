@@ -93,6 +93,11 @@ class BridgedHosts:
         self._cancelling.add(cancelling)
         cancelling.add_done_callback(self._cancelling.discard)
 
+    def cancel_attached(self, call_id: str) -> None:
+        """Cancel a call, unless it goes on by itself."""
+        if self._calls.knows(call_id) and not self._calls.get(call_id).detached:
+            self.cancel([call_id])
+
     async def _cancel(self, call_ids: Iterable[str]) -> None:
         for call_id in call_ids:
             with suppress(HubError):  # it has ended, or was never made
@@ -201,14 +206,19 @@ class BridgedHost:
             self.outlet.tell(task.result())
 
     def _cancelled(self, message: Notification) -> None:
-        """Cancel a request, and its call even if that was made over an earlier stream."""
+        """Cancel a request and its call, even if that was made over an earlier stream.
+
+        A call that goes on after the response to its request, with a ticket or as a task, is not cancelled: some hosts
+        cancel each request, whatever has become of it (MCP, basic/utilities/cancellation).
+        """
         id_ = message.params.get("requestId")
-        if isinstance(id_, str | int | float):
-            if (task := self._serving.pop(id_, None)) is not None:
-                task.cancel()
-                self.hosts.cancel(self._call_ids(id_))
-            else:  # a task is not cancelled with the request that made it
-                self.hosts.cancel([self._call_id(id_)])
+        if not isinstance(id_, str | int | float):
+            return
+        if (task := self._serving.pop(id_, None)) is not None:
+            task.cancel()
+            self.hosts.cancel(self._call_ids(id_))
+        else:  # made over an earlier stream; a task is not cancelled with the request that made it
+            self.hosts.cancel_attached(self._call_id(id_))
 
     def _call_ids(self, id_: Id) -> tuple[str, str]:
         return self.endpoint.call_ids(self.principal, self._call_id(id_))

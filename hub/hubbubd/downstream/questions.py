@@ -15,6 +15,7 @@ from hubbubd.core.capabilities import KEY as CAPABILITIES
 from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.downstream import blocks
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdict
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound
@@ -106,6 +107,8 @@ class Questions:
         shown = {name: value for name, value in params.items() if name not in _OF_ONE_CONNECTION}
         if self.policy.named and request.kind in ELICITATIONS:
             shown["message"] = f"{request.server} asks: {params.get('message', '')}"
+        if request.kind is RequestKind.SAMPLING:
+            shown = blocks.of_sampling(shown, host.revision)
         if request.kind is RequestKind.ELICITATION_URL:
             shown.pop("elicitationId", None)
             if not host.stateless:  # its own, as those of two servers may be equal

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from hubbubd import payload
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream import blocks
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
 from hubbubd.downstream.messages import Refusal, with_members
 from hubbubd.errors import NotFound
@@ -75,6 +76,7 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     """
     members = RESULTS.get(method, RESULT)
     stateless = revision >= STATELESS
+    raw = blocks.of_result(method, raw, revision)
     if origin is not None and (origin >= STATELESS) is stateless:
         return raw
     if stateless:
@@ -88,6 +90,7 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     parsed = cast("dict[str, Any]", payload.loads(raw))
     kept = {name: value for name, value in parsed.items() if name not in left_out}
     if method == "tools/call" and not isinstance(kept.get("structuredContent", {}), dict):
+        kept = blocks.in_text(kept)
         del kept["structuredContent"]  # any JSON from 2026-07-28 on, before that an object
     return payload.dumps(kept)
 

@@ -206,13 +206,13 @@ class McpApplication:
         await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        """Return what is at a path. Raises NotFound and Answered."""
+        """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and Answered."""
         match unquote(path).removeprefix(PATH).split("/"):
-            case [""] | ["", ""]:
+            case [""] | ["", "" | "mcp"]:
                 return self._endpoints.profile(DEFAULT)
-            case ["", "p", name]:
+            case ["", "p", name] | ["", "p", name, "" | "mcp"]:
                 return self._endpoints.profile(name)
-            case ["", "s", name]:
+            case ["", "s", name] | ["", "s", name, "" | "mcp"]:
                 return self._endpoints.server(name, caller)
             case _:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
