@@ -228,7 +228,7 @@ $(VENV)/node22.stamp: | $(BIN)/python
 	  $(BIN)/python -m pip install --quiet '$(NODE_WHEEL)'
 	@touch $@
 
-peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
+peers: mcp1 $(HUBBUB_PEERS)/node/stamp $(HUBBUB_PEERS)/hosts/stamp $(HUBBUB_PEERS)/npm-hosts/stamp $(HUBBUB_PEERS)/gemini/stamp $(HUBBUB_PEERS)/typescript/stamp $(HUBBUB_PEERS)/page/stamp
 
 mcp1: $(HUBBUB_PEERS)/mcp1/stamp
 
@@ -270,6 +270,14 @@ NPM_HOSTS := $(addprefix tests/peers/npm-hosts/,package-lock.json package.json .
 $(HUBBUB_PEERS)/npm-hosts/stamp: $(NPM_HOSTS) $(VENV)/node22.stamp
 	@mkdir -p $(@D)
 	cp $(NPM_HOSTS) $(@D)
+	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	ln -sf "$$(node -p process.execPath)" $(@D)/node
+	@touch $@
+
+GEMINI := $(addprefix tests/peers/gemini/,package-lock.json package.json .npmrc)
+$(HUBBUB_PEERS)/gemini/stamp: $(GEMINI) $(VENV)/node22.stamp
+	@mkdir -p $(@D)
+	cp $(GEMINI) $(@D)
 	npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	ln -sf "$$(node -p process.execPath)" $(@D)/node
 	@touch $@

@@ -111,6 +111,12 @@ def npm_hosts() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemini_cli() -> Path:
+    """Where Gemini CLI and a node for it are."""
+    return _installed("gemini/node").parent
+
+
+@pytest.fixture(scope="session")
 def installed_typescript() -> Path:
     """Where the TypeScript example's packages, its generated code and a node for them are."""
     return _installed("typescript/node").parent

@@ -147,7 +147,9 @@ def test_a_list_of_dependencies_has_only_names_and_versions(name: str) -> None:
     assert [line for _, line in lines(REPOSITORY / name) if not pinned.fullmatch(line)] == []
 
 
-@pytest.mark.parametrize("place", ["tests/peers/node", "tests/peers/npm-hosts", "clients/typescript"])
+@pytest.mark.parametrize(
+    "place", ["tests/peers/node", "tests/peers/npm-hosts", "tests/peers/gemini", "clients/typescript"]
+)
 def test_a_lock_file_has_versions_and_digests_but_no_addresses(place: str) -> None:
     lock = (REPOSITORY / place / "package-lock.json").read_text()
     assert '"integrity"' in lock
