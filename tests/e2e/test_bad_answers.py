@@ -23,8 +23,8 @@ MALFORMED = {
     "nothing": INVALID,
     "both": PASSED_ON,
     "other_version": INVALID,
-    "error_text": INVALID,
-    "error_code": INVALID,
+    "error_text": PASSED_ON,
+    "error_code": PASSED_ON,
     "method_not_found": PASSED_ON,
     "refused_revision": PASSED_ON,
 }

@@ -186,6 +186,9 @@ class PeerLink:
         assert self.lost is not None
         return self.lost
 
+    def hint(self) -> str | None:
+        return self.peer.hint
+
     def stderr_tail(self) -> tuple[str, ...]:
         return ()
 
@@ -279,6 +282,7 @@ class Peer:
         self.era = era
         self.tracer: Tracer = OFF
         self.ignores_pings = False
+        self.hint: str | None = None
 
     @property
     def link(self) -> PeerLink:

@@ -233,3 +233,11 @@ async def test_a_question_that_the_server_takes_back_lets_its_call_go_on(world: 
         assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
         await until(lambda: hub.calls.get(call.id).state.ended)
         assert anyio.current_time() == pytest.approx(160, abs=1)
+
+
+async def test_a_call_that_times_out_says_what_its_server_did_instead(world: World) -> None:
+    world.peer.behaviour, world.peer.hint = never, "it answered id 0, which nobody asked"
+    async with world.hub(server(call_timeout_s=5, ping_interval_s=0)) as hub:
+        call = await hub.calls.call(spec(), "me")
+    assert call.fault is not None
+    assert call.fault.message.endswith("waiting for the server: it answered id 0, which nobody asked")

@@ -187,6 +187,7 @@ async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
         serve=serve,
         notice=lambda _method, _params, _call: told.set(),
         unusable=lambda _problem, _in_a_row: None,
+        note=lambda _kind, _text: None,
         pace=Pace(1000.0, 1e9, lambda _rate, _unit: None),
     )
     with anyio.fail_after(LIMIT_S):

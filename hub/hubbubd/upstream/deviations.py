@@ -36,6 +36,9 @@ class Deviation(StrEnum):
     COOKIE_IGNORED = "cookie_ignored"
     OLDER_TRANSPORT = "older_transport"
     NOTIFICATION_REFUSED = "notification_refused"
+    NOTIFICATION_MENDED = "notification_mended"
+    RESPONSE_UNASKED = "response_unasked"
+    ERROR_WITHOUT_ID = "error_without_id"
     STREAM_CUT = "stream_cut"
     STREAM_REFUSED = "stream_refused"
 
@@ -86,6 +89,13 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
             "it only has HTTP with SSE", 'that is used; transport = "sse" saves the attempt', Cost.NOTHING
         ),
         Deviation.NOTIFICATION_REFUSED: Handling("it refuses a notification", "it goes without it", Cost.MESSAGE),
+        Deviation.NOTIFICATION_MENDED: Handling(
+            "a notification is not as MCP says", "a log message is shown under the nearest level", Cost.NOTHING
+        ),
+        Deviation.RESPONSE_UNASKED: Handling("it answers an id that nobody asked", "that is dropped", Cost.MESSAGE),
+        Deviation.ERROR_WITHOUT_ID: Handling(
+            "it sends errors without an id", "they are of the only request under way, if it is one", Cost.NOTHING
+        ),
         Deviation.STREAM_CUT: Handling(
             "its own stream (GET) is cut at about the same age again and again", "it is opened again", Cost.NOTHING
         ),

@@ -6,7 +6,6 @@ here, at a fraction of the cost of a stream, two scopes and a span for each.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from contextvars import Context
 from itertools import count
 from types import TracebackType
@@ -22,19 +21,19 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     CONNECTION_CLOSED,
-    INVALID_REQUEST,
     PARSE_ERROR,
     ErrorData,
     JSONRPCError,
-    JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
 )
 
 from hubbubd import bounds
+from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.exchange import CALL, EXCHANGE, SIZE, ConnectionClosed, UnusableResponse
 from hubbubd.upstream.framing import BadMessage, NotRead, ReceivedError
+from hubbubd.upstream.outlet import Outlet
 from hubbubd.upstream.ports import ProgressUpdate
 from hubbubd.upstream.rate_limit import Pace
 from hubbubd.upstream.streams import Reading, Writing
@@ -44,9 +43,6 @@ CANCEL_LIMIT_S: Final = 5.0
 
 ENDED: Final = ReceivedError(code=CONNECTION_CLOSED, message="the server ended the subscription")
 """The error of a subscription that the server cancels."""
-
-MAX_UNSENT: Final = 1024
-"""The most answers that may wait for a server to read them; beyond that its requests are not read (backpressure)."""
 
 OnProgress = Callable[[ProgressUpdate], None]
 
@@ -82,9 +78,14 @@ class Wire:
         serve: Serve,
         notice: Callable[[str, dict[str, Any], str | None], None],
         unusable: Callable[[Exception, int], None],
+        note: Callable[[str, str | None], None],
         pace: Pace,
     ) -> None:
-        self._outlet = _Outlet(write, receipts)
+        self.unasked: str | None = None
+        """What a response said that answers no request, if there was one."""
+        self._note = note
+        self._in_order = not receipts
+        self._outlet = Outlet(write, receipts)
         self._inlet = _Inlet(
             inner=read,
             has_room=self._outlet.has_room,
@@ -98,6 +99,7 @@ class Wire:
         self._notice = notice
         self._unusable = unusable
         self._ids = count(1)
+        self._newest = 0
         self._waiting: dict[RequestId, asyncio.Future[Outcome]] = {}
         self._progress: dict[str, tuple[OnProgress, str | None]] = {}
         self._subscriptions: dict[RequestId, OnAcknowledged] = {}
@@ -129,7 +131,7 @@ class Wire:
         With `on_acknowledged` the request is a subscription, which the server may end by cancelling it. Raises MCPError
         (the server's own error), ConnectionClosed and UnusableResponse.
         """
-        request_id = next(self._ids)
+        request_id = self._newest = next(self._ids)
         if on_acknowledged is not None:
             self._subscriptions[request_id] = on_acknowledged
         token = f"hub-{request_id}"
@@ -186,11 +188,27 @@ class Wire:
 
     def _settle(self, message: JSONRPCResponse | JSONRPCError) -> bool:
         """Pass a response to its request; return False for a late one, or one that answers nothing."""
-        response = self._waiting.get(coerce_request_id(message.id)) if message.id is not None else None
+        named = self._only_request() if message.id is None else coerce_request_id(message.id)
+        response = self._waiting.get(named) if named is not None else None
         if response is None or response.done():
+            if message.id is None or not self._is_late(coerce_request_id(message.id)):
+                self.unasked = (
+                    f"it answered id {'null' if message.id is None else str(message.id)[:50]}, which nobody asked"
+                )
+                self._note(Deviation.RESPONSE_UNASKED, words(Deviation.RESPONSE_UNASKED, str(message.id)[:50]))
             return False
+        if message.id is None:
+            self._note(Deviation.ERROR_WITHOUT_ID, words(Deviation.ERROR_WITHOUT_ID))
         response.set_result(message.result if isinstance(message, JSONRPCResponse) else message.error)
         return True
+
+    def _only_request(self) -> RequestId | None:
+        """Return the request that an error without an id is about: over stdio, if one alone is under way."""
+        return next(iter(self._waiting)) if self._in_order and len(self._waiting) == 1 else None
+
+    def _is_late(self, named: RequestId) -> bool:
+        """Return whether a response is to a request that was sent once."""
+        return named in range(1, self._newest + 1)
 
     def _end(self) -> None:
         self._ended = True
@@ -364,74 +382,6 @@ class _Inlet:
             return await self.receive()
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        await self.aclose()
-        return None
-
-
-class _Outlet:
-    """The dispatcher's write stream: reports of each answer whether it was handed over.
-
-    A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
-    """
-
-    def __init__(self, inner: Writing, receipts: bool) -> None:
-        self._inner = inner
-        self._receipts = receipts
-        self._unsent = 0
-        self._room = anyio.Event()
-
-    async def has_room(self) -> None:
-        """Wait until fewer than MAX_UNSENT answers wait for the server to read them."""
-        while self._unsent >= MAX_UNSENT:
-            await self._room.wait()
-
-    async def refuse(self, unread: NotRead) -> None:
-        """Answer a request that was too large to be read."""
-        if unread.asked is not None:
-            refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {unread}")
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receive path reports that
-                await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
-
-    async def send(self, item: SessionMessage, /) -> None:
-        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
-            await self._send_answer(item)
-        elif isinstance(item.message, JSONRPCNotification):
-            # Its context outlives it: the GET stream is opened in that of the first notification.
-            call, exchange = CALL.set(None), EXCHANGE.set(None)
-            try:
-                await self._inner.send(item)
-            finally:
-                CALL.reset(call)
-                EXCHANGE.reset(exchange)
-        else:
-            await self._inner.send(item)
-
-    async def _send_answer(self, item: SessionMessage) -> None:
-        answer = EXCHANGE.get()
-        self._unsent += 1
-        try:
-            await self._inner.send(item)
-        except BaseException:
-            if answer is not None:
-                answer.settle("the connection closed before the answer was sent")
-            raise
-        finally:
-            self._unsent -= 1
-            if self._unsent == MAX_UNSENT - 1:
-                self._room.set()
-                self._room = anyio.Event()
-        if answer is not None and not self._receipts:
-            answer.settle(None)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from mcp_types import INTERNAL_ERROR
 from mcp_types.jsonrpc import (
     ErrorData,
     JSONRPCError,
@@ -16,6 +17,7 @@ from mcp_types.jsonrpc import (
 )
 from pydantic import ValidationError
 
+from hubbubd import bounds
 from hubbubd.payload import dumps, loads, values
 from hubbubd.upstream.checking import problems
 from hubbubd.upstream.envelope import EDGE, Asks, answered, asks
@@ -52,6 +54,10 @@ class BadMessage(Exception):
 
 class NotJson(BadMessage):
     """The data is no JSON document."""
+
+
+class NoMessage(NotJson):
+    """The data is JSON, and not meant as a message: a line of a structured log, for example."""
 
 
 class NotRead(BadMessage):
@@ -219,11 +225,9 @@ def decode(value: Any) -> JSONRPCMessage:
     if isinstance(value, list):
         raise BadMessage("an array of messages, which MCP does not have", *_all_answered(cast("list[Any]", value)))
     if not isinstance(value, dict):
-        raise BadMessage("not a JSON object")
+        raise NoMessage("not a JSON object")
     fields = cast("dict[str, Any]", value)
-    for name in ("params", "result"):
-        if fields.get(name) == []:
-            fields[name] = {}
+    _straighten(fields)
     try:
         if "method" in fields:
             if fields.get("id") is None:
@@ -235,7 +239,28 @@ def decode(value: Any) -> JSONRPCMessage:
             return message
         return JSONRPCResponse.model_validate(fields)
     except ValidationError as exc:
+        if fields.keys().isdisjoint(("jsonrpc", "result", "error")):
+            raise NoMessage("an object that is no JSON-RPC message") from None
         raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_all_answered([fields])) from None
+
+
+def _straighten(fields: dict[str, Any]) -> None:
+    """Read an id of 5.0 as 5, an empty list as an empty object, and an error in any form as one in its own words."""
+    for name in ("params", "result"):
+        if fields.get(name) == []:
+            fields[name] = {}
+    named = fields.get("id")
+    if named.__class__ is float and cast("float", named).is_integer():
+        fields["id"] = bounds.whole(named, -bounds.LARGEST_WHOLE)
+    error: Any = fields.get("error")
+    if error is None or "method" in fields:
+        return
+    fields.setdefault("id", None)
+    said = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": error}
+    code, message = bounds.whole(said.get("code"), -bounds.LARGEST_WHOLE), said.get("message")
+    if code is None or not isinstance(message, str):
+        text = message if isinstance(message, str) else dumps(cast("object", error)).decode()
+        fields["error"] = {**said, "code": INTERNAL_ERROR if code is None else code, "message": text}
 
 
 def _all_answered(values: list[Any]) -> Iterator[int | str]:

@@ -23,6 +23,7 @@ from hubbubd.upstream.era import Negotiation, Revision, StatelessRevision
 from hubbubd.upstream.exchange import CALL, EXCHANGE, PLACE, ConnectionClosed, Exchange, UnusableResponse
 from hubbubd.upstream.inbound import Reception
 from hubbubd.upstream.instrumentation import Instrumentation
+from hubbubd.upstream.mending import supply_log
 from hubbubd.upstream.noting import Noting
 from hubbubd.upstream.ports import Era, Hello, Inbound
 from hubbubd.upstream.rate_limit import Pace
@@ -99,6 +100,7 @@ class ServerLink:
                         receipts=pipe.receipts,
                         serve=self._reception.serve,
                         notice=self._on_notification,
+                        note=self._inbound.note,
                         unusable=self._on_unusable,
                         pace=Pace(
                             self._config.max_messages_per_s, self._config.max_bytes_per_s, self._inbound.on_throttled
@@ -145,6 +147,14 @@ class ServerLink:
     def stderr_tail(self) -> tuple[str, ...]:
         """As `ports.Link`."""
         return self._pipe.stderr_tail() if self._pipe is not None else ()
+
+    def stray_tail(self) -> tuple[str, ...]:
+        """Return the last lines on the stdout of a stdio server that are no messages; empty for others."""
+        return self._pipe.stray_tail() if self._pipe is not None else ()
+
+    def hint(self) -> str | None:
+        """As `ports.Link`."""
+        return self._wire.unasked if self._wire is not None else None
 
     async def _receive(self, wire: Wire, pipe: Pipe, *, task_status: TaskStatus[None]) -> None:
         with self._receiving:
@@ -388,9 +398,23 @@ class ServerLink:
             except KeyError:
                 pass  # of an extension or another revision: left to the runtime
             except Mismatch:
-                log.debug("malformed notification dropped", server=self._config.name, method=method)
-                return
+                if not self._is_mended(self._revision.version, method, params):
+                    log.debug("malformed notification dropped", server=self._config.name, method=method)
+                    return
+                self._inbound.note(Deviation.NOTIFICATION_MENDED, words(Deviation.NOTIFICATION_MENDED, method))
         self._inbound.on_notification(method, params, call_id)
+
+    @staticmethod
+    def _is_mended(version: str, method: str, params: dict[str, Any]) -> bool:
+        """Mend a notification: of a log message the level and the data, of any other an empty list for an object."""
+        if method == "notifications/message":
+            supply_log(params)
+        params["_meta"] = params.get("_meta") or {}
+        try:
+            check_notification(version, method, params)
+        except Mismatch:
+            return False
+        return True
 
     def _on_unusable(self, problem: Exception, in_a_row: int) -> None:
         first = str(problem).partition("\n")[0]  # further lines repeat what was sent

@@ -217,3 +217,18 @@ def supply_introduction(result: dict[str, Any]) -> bool:
             if options is True:
                 able[name], changed = {}, True
     return changed
+
+
+_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_NEAREST: Final = {"trace": "debug", "verbose": "debug", "warn": "warning", "err": "error", "fatal": "critical"}
+"""Names of levels that programs use instead of those of RFC 5424."""
+
+
+def supply_log(params: dict[str, Any]) -> None:
+    """Have a log message name the nearest level (RFC 5424) and its data; what has neither says `message`."""
+    said = params.get("level")
+    level = said.lower() if isinstance(said, str) else ""
+    params["level"] = level if level in _LEVELS else _NEAREST.get(level, "info")
+    params.setdefault("data", params.get("message"))
+    if not isinstance(params.get("logger", ""), str):
+        del params["logger"]

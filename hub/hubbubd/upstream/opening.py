@@ -129,12 +129,14 @@ class Opening:
                 self._over_http = (await to_thread.run_sync(_http))(self.vault, self.permit)
         return self._over_http.transport(config, inbound, patience, hosts)
 
-    def _too_slow(self, config: ServerConfig, link: Link, waited_s: float) -> UpstreamError:
+    def _too_slow(self, config: ServerConfig, link: ServerLink, waited_s: float) -> UpstreamError:
         hint = None
         if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
             self._downloading.add(config.name)
             again = f"the next start may take {DOWNLOAD_S:g} s" if waited_s < DOWNLOAD_S else "start it once by hand"
             hint = f"a first start may have to download: {again}, or raise connect_timeout_s"
+        if hint is None and (strays := link.stray_tail()):
+            hint = f"it writes to stdout what is no message, last: {strays[-1][: faults.BODY_EXCERPT]}"
         note = f"after {waited_s:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
         stderr = list(link.stderr_tail()) or None
         return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited_s, stderr=stderr, hint=hint)
@@ -185,6 +187,7 @@ async def _stdio(config: ServerConfig, on_stderr: OnLine, permit: Permit | None)
             why_ended=partial(_why_ended, streams),
             pid=streams.pid,
             stderr_tail=streams.stderr_tail,
+            stray_tail=streams.stray_tail,
         )
 
 

@@ -216,6 +216,10 @@ class Link(Protocol):
         """Wait until the connection has ended by itself; return why (exit code and stderr of a process)."""
         ...
 
+    def hint(self) -> str | None:
+        """Return what the server did that may explain why a response is missing, as the end of a sentence."""
+        ...
+
     def stderr_tail(self) -> tuple[str, ...]:
         """Return the last lines a stdio server wrote to stderr; empty for others."""
         ...

@@ -51,6 +51,7 @@ class Pipe:
     pid: int | None = None
     stderr_tail: Callable[[], tuple[str, ...]] = _no_lines
     ignored_cookie: Callable[[], bool] = bool
+    stray_tail: Callable[[], tuple[str, ...]] = _no_lines
 
 
 Lose = Callable[[Fault], None]

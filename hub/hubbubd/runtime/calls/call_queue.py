@@ -354,6 +354,8 @@ class ServerQueue:
         waited = call.state is CallState.QUEUED
         limit_s = call.max_s if total else call.timeout_s
         where = "waiting for its turn" if waited else "waiting for the server"
+        if not waited and self.link is not None and (hint := self.link.hint()):
+            where = f"{where}: {hint}"
         option = "call_max_s" if total else "call_timeout_s"
         return Fault(
             code="CALL_MAX_EXCEEDED" if total else "CALL_TIMEOUT",

@@ -40,7 +40,10 @@ UNPARSEABLE_LIMIT: Final = 10
 """Lines of JSON in a row that are no JSON-RPC, after which this is no MCP server."""
 
 STRAY_LIMIT: Final = 1000
-"""Lines in a row that are no JSON; more of them than of the others, as programs print what they like."""
+"""Lines in a row that are no messages, after which this is no MCP server, unless it has sent a message before."""
+
+STRAY_PAUSE_S: Final = 1.0
+"""Seconds after which one that has is read on."""
 
 STRAY_LOG_INTERVAL_S: Final = 5.0
 """Seconds between two log lines about stray output."""
@@ -124,11 +127,13 @@ class _Stream:
 class MessageReader(_Stream):
     """The server's stdout, for one receiving task."""
 
-    def __init__(self, pipe: FileIO, config: ServerConfig) -> None:
+    def __init__(self, pipe: FileIO, config: ServerConfig, on_stray: Callable[[bytes], None]) -> None:
         self.fault: Fault | None = None
         self.stray_lines = 0
         self.unparseable = 0
         self._config = config
+        self._on_stray = on_stray
+        self._spoken = self._tired = False
         self._lines = Lines(config.max_message_bytes)
         self._stray_run = 0
         self._unparseable_run = 0
@@ -158,6 +163,10 @@ class MessageReader(_Stream):
                 raise anyio.ClosedResourceError
             if self.fault:
                 raise anyio.EndOfStream
+            if self._tired:
+                self._tired = False
+                await anyio.sleep(STRAY_PAUSE_S)
+                continue
             if self._spent >= CHUNK:
                 self._spent = 0
                 await anyio.lowlevel.checkpoint()
@@ -233,6 +242,7 @@ class MessageReader(_Stream):
             if self._unparseable_run >= UNPARSEABLE_LIMIT:
                 self._give_up(f"{UNPARSEABLE_LIMIT} messages in a row are not JSON-RPC", str(bad))
             return bad
+        self._spoken = True
         self._stray_run = self._unparseable_run = 0
         return SessionMessage(message)
 
@@ -246,8 +256,11 @@ class MessageReader(_Stream):
             log.warning(
                 "stray line on stdout skipped", server=self._config.name, line=text, stray_lines=self.stray_lines
             )
-        if self._stray_run >= STRAY_LIMIT:
-            self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON", text)
+        self._on_stray(bytes(line[:CHUNK]) + b"\n")
+        if self._stray_run % STRAY_LIMIT == 0:
+            self._tired = self._spoken
+            if not self._spoken:
+                self._give_up(f"{STRAY_LIMIT} lines in a row are no messages", text)
 
     def _give_up(self, message: str, sample: str) -> None:
         self.fault = fault(
@@ -316,9 +329,11 @@ class StdioStreams:
 
     def __init__(self, process: ServerProcess, config: ServerConfig, on_stderr: OnLine | None = None) -> None:
         self.pid = process.pid
-        self.read = MessageReader(process.stdout, config)
+        clock = asyncio.get_running_loop().time
+        self._strays = Tail(on_stderr and (lambda line: on_stderr(f"stdout: {line}")), clock)
+        self.read = MessageReader(process.stdout, config, self._strays.feed)
         self.write = MessageWriter(process.stdin, self.read.end_after_what_is_there)
-        self._tail = Tail(on_stderr, asyncio.get_running_loop().time)
+        self._tail = Tail(on_stderr, clock)
         self._stderr = _Source(process.stderr, self._on_stderr)
         self._process = process
 
@@ -340,6 +355,10 @@ class StdioStreams:
     def stderr_tail(self) -> tuple[str, ...]:
         """Return the last lines of the server's stderr: at most 50, of at most 2000 characters each."""
         return self._tail.lines()
+
+    def stray_tail(self) -> tuple[str, ...]:
+        """Return the last lines of the server's stdout that are no messages, bounded as those of its stderr."""
+        return self._strays.lines()
 
     async def wait_exit(self) -> ExitStatus:
         """Wait until the server process has ended, and return how."""
