@@ -8,13 +8,14 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
-from hubbub_cli.mcp_sessions import sessions
+from hubbub_cli.mcp_sessions import sessions, show_hosts
 from hubbub_cli.output import note, print_json
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, Usage, run, settings_of
 
 if TYPE_CHECKING:
     from hubbub_bridge.endpoint import Endpoint
+    from hubbub_client.hub import Hub
 
 app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
 
@@ -115,7 +116,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     shown = ("--profile", profile) if profile else ("--server", server) if server else ()
     words = mcp_install.own_args(settings, "mcp", *(word for word in shown if word))
 
-    async def work(_: object) -> bool:  # connected: without a hub, a host would wait for one
+    async def work(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
         from hubbub_bridge.uplink import questions
 
         asked = await questions(_endpoint(settings, profile, server))
@@ -127,6 +128,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
                 mcp_install.show_trial(each)
         if not settings.json:
             mcp_install.show_questions(asked)
+            await show_hosts(hub)
         return not any(each.failure for each in tried)
 
     run(context, work)

@@ -52,16 +52,24 @@ def create(
         bool,
         typer.Option("--may-name-others", help="It may speak for anybody with --as, for a frontend of several people."),
     ] = False,
+    hold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="How long an MCP host's request is held while people are asked, as 4s; less than the host waits.",
+        ),
+    ] = None,
 ) -> None:
     """Make a token, and print it, only this once."""
     roles: list[Any] = known(role, "--role", ROLES)
     from hubbub_client.tokens import Grant
 
     grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
-    ttl_s = _seconds(expires) if expires is not None else None
+    ttl_s = _seconds("--expires", expires) if expires is not None else None
+    hold_s = _seconds("--hold", hold) if hold is not None else None
 
     async def work(hub: "Hub") -> None:
-        made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others)
+        made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
         if settings_of(context).json:
             print_json(made.to_json())
         else:
@@ -104,10 +112,10 @@ def whoami(context: typer.Context) -> None:
     run(context, work)
 
 
-def _seconds(span: str) -> float:
+def _seconds(option: str, span: str) -> float:
     """Parse a duration such as 30d to seconds. Raises Usage."""
     form = re.fullmatch(r"(\d{1,9})([dhms])", span)
     amount = whole_text(form[1]) if form is not None else None
     if form is None or not amount:
-        raise Usage(f"--expires: {span!r} is not a span such as 30d, 12h, 45m or 90s")
+        raise Usage(f"{option}: {span!r} is not a span such as 30d, 12h, 45m or 90s")
     return amount * next(size for size, unit in SPANS if unit == form[2])

@@ -117,11 +117,21 @@ class Server(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Record):
-    """A lease on a pending request; only its holder sees the `id`."""
+    """A lease on a pending request; only its holder sees the `id`. `host` is the MCP host that it is held for."""
 
     id: str | None
     by: str | None
     expires_at: datetime | None
+    host: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedHost(Record):
+    """An MCP host of the call that caused a pending request, and why it was not asked; None if it was."""
+
+    host: str
+    why_not: str | None
+    decided_at: datetime | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +204,8 @@ class PendingRequest(Record):
     candidate_call_ids: tuple[str, ...] = ()
     cause_ended: str | None = None
     defect: str | None = None
+    hosts: tuple[AskedHost, ...] = ()
+    caller_left_at: datetime | None = None
     _inbox: Answering | None = field(default=None, repr=False, compare=False)
 
     async def accept(self, content: Mapping[str, Any] | None = None, **how: Unpack[How]) -> PendingRequest:
@@ -391,15 +403,6 @@ class StoreStatus(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compaction(Record):
-    """Result of compacting the store; `deleted` counts records."""
-
-    deleted: int
-    before: StoreStatus | None
-    after: StoreStatus | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class HostRequest(Record):
     """A request of a host that is open, with its call and the pending requests that the call waits for."""
 
@@ -410,8 +413,19 @@ class HostRequest(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AskedKind(Record):
+    """A kind of what servers ask (form, url, sampling, roots), and why a host is not asked; None if it is."""
+
+    kind: str
+    why_not: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectedHost(Record):
-    """A host; `name` and `version` are what it says of itself. `endpoint` is `p/PROFILE` or `s/SERVER`."""
+    """A host; `name` and `version` are what it says of itself. `endpoint` is `p/PROFILE` or `s/SERVER`.
+
+    One that is `gone` has nothing open, and has said nothing for a while.
+    """
 
     id: str
     principal: str
@@ -424,6 +438,9 @@ class ConnectedHost(Record):
     created_at: datetime
     last_used_at: datetime
     requests: tuple[HostRequest, ...]
+    stream_open: bool = False
+    gone: bool = False
+    questions: tuple[AskedKind, ...] = ()
 
 
 # The record class of each message, by the message's name.

@@ -12,7 +12,7 @@ from hubbub.v1 import admin_pb2
 from hubbub_client.errors import AlreadyExists, Unavailable
 from hubbub_client.link import Link
 from hubbub_client.reading import read
-from hubbub_client.records import Compaction, Record, StoreStatus
+from hubbub_client.records import RECORDS, Record, StoreStatus
 from hubbub_client.waits import in_thread
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]
@@ -26,6 +26,18 @@ class Backup(Record):
     path: str
     size_bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction(Record):
+    """Result of compacting the store; `deleted` counts records."""
+
+    deleted: int
+    before: StoreStatus | None
+    after: StoreStatus | None
+
+
+RECORDS["Compaction"] = Compaction  # so that the converter finds it
 
 
 class Store:

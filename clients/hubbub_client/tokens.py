@@ -34,6 +34,8 @@ class Token(Record):
     created_by: str | None
     expires_at: datetime | None
     last_used_at: datetime | None
+    hold_ms: int | None = None
+    """For how many milliseconds requests of MCP hosts are held while people are asked; None: as the profile says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +68,19 @@ class Tokens:
         self._link = link
 
     async def create(
-        self, name: str, grants: Sequence[Grant], *, ttl_s: float | None = None, may_name_others: bool = False
+        self,
+        name: str,
+        grants: Sequence[Grant],
+        *,
+        ttl_s: float | None = None,
+        may_name_others: bool = False,
+        hold_s: float | None = None,
     ) -> NewToken:
         """Create a token that is valid for `ttl_s` seconds or for ever, and return it with its secret.
 
-        `may_name_others` lets it act under the names of others (`name` of `connect`). Raises ValueError for a `ttl_s`
-        below one microsecond.
+        `may_name_others` lets it act under the names of others (`name` of `connect`). Requests of MCP hosts with it are
+        held for `hold_s` seconds while people are asked; by default that is as the profile says. Raises
+        ValueError for a `ttl_s` below one microsecond.
         """
         ttl = None if ttl_s is None else numbers.duration(ttl_s)
         if ttl is not None and ttl.ToMicroseconds() <= 0:  # zero means for ever in the API
@@ -83,6 +92,7 @@ class Tokens:
             ],
             ttl=ttl,
             may_name_others=may_name_others,
+            hold=None if hold_s is None else numbers.duration(hold_s),
         )
         return read(NewToken, await self._link.call(lambda hub: hub.admin.CreateToken, request))
 

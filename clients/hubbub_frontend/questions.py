@@ -11,7 +11,7 @@ from hubbub_frontend import content, text
 from hubbub_frontend.forms import Field, fields, shown
 from hubbub_frontend.hosts import named
 from hubbub_frontend.text import Page
-from hubbub_frontend.wording import duration, moment, outcome
+from hubbub_frontend.wording import duration, holder, hosts, hung_up, moment, outcome
 
 # Limits on the fields and choices of a form that are listed.
 MAX_FIELDS = 60
@@ -47,7 +47,7 @@ def asked(request: PendingRequest, host: ConnectedHost | None = None) -> Text:
     page.paragraph(call_over(request), "red")
     _end(page, request)
     if request.state == "open" and request.claim:
-        page.fact("answered by", f"{request.claim.by}, at this moment", "magenta")
+        page.fact("now", text.line(holder(request.claim)), "magenta")
     page.text.append("\n")
     question(page, request)
     page.heading("Why")
@@ -79,6 +79,9 @@ def cause(page: Page, request: PendingRequest, host: ConnectedHost | None = None
         page.fact("call", candidates(request))
     if request.delivery != "delivered":
         page.fact("call is over", request.cause_ended)
+    page.fact("caller", hung_up(request), "red" if request.state == "open" else "")
+    for each in hosts(request):
+        page.fact("host", text.line(each))
     page.fact("caller", request.caller).fact("host", host and named(host))
     page.fact("task", request.task_id)
     page.fact("came", moment(request.created_at))

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from hubbub_client.legible import clean
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.records import Call, Fault, PendingRequest, Progress, QueueCounts, ServerEvent
+from hubbub_client.records import Call, Claim, Fault, PendingRequest, Progress, QueueCounts, ServerEvent
 
 HUB = "the hub"
 """Shown instead of a server's name in events of the hub itself."""
@@ -153,7 +153,7 @@ def request_news(request: PendingRequest) -> str:
         case "open" if request.cause_ended:
             return f"{request.cause_ended}, an answer may come too late: {asks}"
         case "open" if request.claim:
-            return f"{request.claim.by} is answering: {asks}"
+            return f"{holder(request.claim)}: {asks}"
         case "open":
             until = f", until {clock(request.deadline)}" if request.deadline else ""
             return f"{asks} ({ASKED_FOR.get(request.kind, request.kind)}{until})"
@@ -162,6 +162,24 @@ def request_news(request: PendingRequest) -> str:
             return f"{outcome(request)}{by}{DELIVERED.get(request.delivery or '', '')}: {asks}"
         case ended:
             return f"{request.reason or ended}: {asks}"
+
+
+def holder(claim: Claim) -> str:
+    """Return who holds a claim: a person who answers, or a host that is asked before all others."""
+    if claim.host:
+        return f"held for {claim.host} until {clock(claim.expires_at)}"
+    return f"{claim.by} is answering"
+
+
+def hosts(request: PendingRequest) -> list[str]:
+    """Return which MCP hosts were asked, and why others were not."""
+    return [f"{each.host}: {f'not asked, {each.why_not}' if each.why_not else 'asked'}" for each in request.hosts]
+
+
+def hung_up(request: PendingRequest) -> str | None:
+    """Return that the host which made the call has hung up, if it has."""
+    at = request.caller_left_at
+    return f"its host hung up at {clock(at)}: perhaps nobody hears of the result" if at is not None else None
 
 
 def call_state(call: Call) -> str | None:

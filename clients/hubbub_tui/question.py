@@ -54,7 +54,7 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
     page.paragraph(Text.assemble(kind(request), (f" · {text.line(request.server)}{because}", "dim")))
     page.defect(request.defect).paragraph(call_over(request), "red")
     if request.state == "open" and request.claim:
-        page.paragraph(f"{text.line(request.claim.by)} is answering it at this moment", "magenta")
+        page.paragraph(text.line(wording.holder(request.claim)), "magenta")
     if request.state == "open":
         page.paragraph("enter answers it", "dim")
     else:

@@ -50,6 +50,8 @@ MESSAGES: dict[str, Any] = {
     "CatalogEntry": catalog_pb2.CatalogEntry,
     "ConnectedHost": mcp_pb2.ConnectedHost,
     "HostRequest": mcp_pb2.HostRequest,
+    "AskedKind": mcp_pb2.AskedKind,
+    "AskedHost": inbox_pb2.PendingRequest.AskedHost,
     "ServerEvent": event_pb2.ServerEvent,
     "ResourceUpdate": event_pb2.ResourceUpdate,
     **{
@@ -300,7 +302,12 @@ def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
     assert shape["kind"] == "elicitation_form"
     assert shape["delivery"] == "none"
     assert shape["request"]["big"] == 123456789012345678901234567890
-    assert shape["claim"] == {"id": None, "by": "ann", "expires_at": "2026-01-01T00:00:00.123000Z"}
+    assert shape["claim"] == {
+        "id": None,
+        "by": "ann",
+        "expires_at": "2026-01-01T00:00:00.123000Z",
+        "host": None,
+    }
     assert shape["answer"] is None
     assert shape["call_id"] is None
 

@@ -66,6 +66,7 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         unattended_s = 0
         hold_s = 45
         on_hold_end = "error"
+        join_s = 60
         [mcp.profiles.default.alias]
         "git.local" = "git_l"
         """
@@ -84,6 +85,7 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         questions=QuestionSettings(form="inbox", url="host", sampling="both", roots="host-first"),
         unattended_s=0,
         hold_s=45,
+        join_s=60,
         on_hold_end="error",
         alias={"git.local": "git_l"},
     )

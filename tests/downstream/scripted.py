@@ -11,6 +11,7 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.downstream import Endpoint, Exchange, Host, Outlet, Policy, Session, Transparent
+from hubbubd.downstream.host import Presence
 from hubbubd.downstream.messages import Request, Response, read
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
@@ -53,6 +54,10 @@ class ScriptedHost:
     told: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     states: list[str] = field(default_factory=list[str])
     clock: Callable[[], float] = lambda: 0.0
+    hold_s: float | None = None
+    """For how many seconds its requests say that they are to be held."""
+    presence: Presence = field(default_factory=Presence)
+    """Whether its connection is there, in revisions with a handshake."""
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
@@ -66,7 +71,12 @@ class ScriptedHost:
     async def send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Make one request of a revision without a handshake; return its response."""
         exchange = Exchange(
-            id=next(self._ids), method=method, params=params, host=self.host, tell=lambda message: self._note(message)
+            id=next(self._ids),
+            method=method,
+            params=params,
+            host=self.host,
+            tell=lambda message: self._note(message),
+            own_hold_s=self.hold_s,
         )
         return payload.loads(await self.endpoint.serve(exchange))
 
@@ -86,7 +96,9 @@ class ScriptedHost:
 
     async def _with_requests(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         outlet = Outlet()
-        task = self.session.begin(Request(next(self._ids), method, params), outlet)
+        task = self.session.begin(
+            Request(next(self._ids), method, params), outlet, hold_s=self.hold_s, presence=self.presence
+        )
         task.add_done_callback(lambda _: outlet.close())
         answering: dict[Any, asyncio.Task[None]] = {}
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,10 +50,19 @@ KNOWN = [
     ("some-host", "stdio", CALL, 45),
     (None, "http", CALL, 45),
     ("claude-ai", "stdio", CALL, 45),
-    ("codex-mcp-client", "stdio", UNTOLD, 50),
-    ("claude-code", "http", CALL, 330),
-    ("claude-code", "stdio", UNTOLD, 45),
+    ("mcp", "http", CALL, 45),
+    ("claude-code", "http", UNTOLD, 285),
+    ("claude-code", "stdio", UNTOLD, 1085),
     ("claude-codex", "http", CALL, 45),
+    ("codex-mcp-client", "http", CALL, 285),
+    ("codex-mcp-client", "stdio", UNTOLD, 285),
+    ("gemini-cli-mcp-client", "http", UNTOLD, 585),
+    ("gemini-cli-mcp-client", "stdio", CALL, 585),
+    ("opencode", "http", UNTOLD, 54),
+    ("qwen-cli-mcp-client-hubbub", "http", UNTOLD, 285),
+    ("qwen-cli-mcp-client-hubbub", "stdio", CALL, 585),
+    ("copilot-cli", "http", CALL, 54),
+    ("continue-cli-client", "stdio", UNTOLD, 54),
 ]
 
 
@@ -68,11 +78,16 @@ async def test_a_request_is_held_as_long_as_its_host_is_known_to_wait(
         assert await held_for(hub, host, params) == seconds
 
 
-async def test_a_host_that_waits_for_ever_as_long_as_it_is_told_is_held_for_ever(world: World) -> None:
+@pytest.mark.parametrize(
+    ("name", "via"), [("claude-code", "stdio"), ("claude-code", "http"), ("opencode", "stdio"), ("opencode", "http")]
+)
+async def test_a_host_that_waits_for_ever_as_long_as_it_is_told_is_held_for_ever(
+    world: World, name: str, via: str
+) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
         host = host_at(hub, policy=ERROR)
-        host.host.info, host.host.via = {"name": "claude-code"}, "stdio"
+        host.host.info, host.host.via = {"name": name}, via
         call = asyncio.create_task(host.call(**CALL))
         await settle(20_000)
         await answer(hub)
@@ -95,6 +110,19 @@ async def test_a_profile_can_say_how_long(world: World) -> None:
     async with connected(world, PATIENT) as hub:
         host = host_at(hub, policy=Policy(form="inbox", hold_s=7, on_hold_end="error"))
         assert await held_for(hub, host, CALL) == 7
+
+
+@pytest.mark.parametrize(("by_token", "by_request", "seconds"), [(9, None, 9), (9, 4, 4), (None, 4, 4), (0, None, 1)])
+@pytest.mark.parametrize("era", Era)
+async def test_a_token_can_say_how_long_and_a_request_has_the_last_word(
+    world: World, era: Era, by_token: float | None, by_request: float | None, seconds: float
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, PATIENT) as hub:
+        host = host_at(hub, era, policy=Policy(form="inbox", hold_s=7, on_hold_end="error"))
+        host.host.principal = replace(host.host.principal, hold_s=by_token)
+        host.hold_s = by_request
+        assert await held_for(hub, host, CALL) == seconds
 
 
 @pytest.mark.parametrize("era", Era)
@@ -248,11 +276,10 @@ async def test_a_question_that_one_of_two_calls_has_caused_holds_both(world: Wor
         await settle(15)
         told = progress(host)
         assert len(told) == 4
-        assert all(asked.id in each["message"] for each in told)
-        assert [("error" in each, "result" in each) for each in await asyncio.gather(*both)] == [
-            (True, False),
-            (False, True),
-        ]
+        assert {each["message"] for each in told} == {"waiting for an answer: hubbub inbox list"}
+        asking, working = await asyncio.gather(*both)
+        assert (asking["error"]["data"]["requests"], asked.id in asking["error"]["message"]) == ([], False)
+        assert "result" in working
 
 
 async def test_a_request_is_held_until_its_call_can_be_kept(world: World) -> None:

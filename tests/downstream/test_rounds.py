@@ -202,9 +202,9 @@ async def test_the_servers_own_state_stays_in_the_hub(world: World) -> None:
     ("name", "via", "seconds"),
     [
         ("some-host", "http", 45),
-        ("codex-mcp-client", "stdio", 50),
-        ("claude-code", "http", 330),
-        ("claude-code", "stdio", 330),
+        ("codex-mcp-client", "stdio", 285),
+        ("claude-code", "http", 300),
+        ("claude-code", "stdio", 300),
     ],
 )
 async def test_what_a_host_was_asked_first_is_everybodys_once_it_would_have_given_up(

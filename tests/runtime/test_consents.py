@@ -153,7 +153,7 @@ async def test_a_page_that_was_done_and_is_asked_for_again_is_a_new_question(wor
 @pytest.mark.parametrize("given", [Decline(), Dismiss(), None])
 async def test_without_consent_the_call_ends_with_the_error_of_the_server(world: World, given: Given | None) -> None:
     script(world, required(page("e1"), page("e2")))
-    async with world.hub(server()) as hub:
+    async with world.hub(server(answer_timeout_s=300)) as hub:
         call = await hub.calls.start(spec(), "me")
         await until(lambda: len(open_requests(hub)) == 2)
         if given is not None:

@@ -23,7 +23,9 @@ PROFILE_NAME: Final = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 """A profile's name is a part of its endpoint's path, /mcp/p/NAME."""
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*")
-_LONGEST_HOLD_S = 10_000_000  # as any other time of the settings
+LONGEST_HOLD_S: Final = 10_000_000
+"""The most seconds for which a request is held, as any other time of the settings."""
+
 _LONGEST_ALIAS = 14  # what `host_names` leaves to a prefix where `max_tool_name` is least
 
 
@@ -38,9 +40,9 @@ def _check_alias(text: str) -> str:
 
 
 def _check_hold(value: object) -> object:
-    seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_HOLD_S
+    seconds = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_HOLD_S
     if value != "auto" and not seconds:
-        raise ValueError(f'must be "auto", or seconds from 0 to {_LONGEST_HOLD_S}')
+        raise ValueError(f'must be "auto", or seconds from 0 to {LONGEST_HOLD_S}')
     return value
 
 
@@ -112,6 +114,9 @@ class ProfileSettings(BaseModel):
 
     on_hold_end: Literal["ticket", "error", "wait"] = "ticket"
     """What the host gets then: a result that says how to fetch the real one, an error, or nothing yet."""
+
+    join_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
+    """A call that a principal makes again within so long joins its identical one that goes on; 0 makes another one."""
 
     alias: Annotated[Mapping[ServerName, Alias], Field(max_length=MAX_PATTERNS)] = Field(default_factory=dict[str, str])
     """Shorter names of servers, for the names of their tools and prompts."""

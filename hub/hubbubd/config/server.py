@@ -89,6 +89,13 @@ class OAuthConfig(BaseModel):
         return self
 
 
+DURABLE_ANSWER_S: Final = 86_400.0
+"""Seconds in which people answer what waits in records alone: rounds, and what tasks ask."""
+
+PLAIN_ANSWER_S: Final = 3600.0
+"""Seconds in which people answer a server that waits for it on the wire, with what it keeps meanwhile."""
+
+
 class ServerConfig(BaseModel):
     """A server as configured, with `${...}` references; they are resolved only to connect. `*_s` are seconds."""
 
@@ -111,8 +118,8 @@ class ServerConfig(BaseModel):
     deny_tools: tuple[str, ...] = ()
 
     connect_timeout_s: Seconds = 30
-    call_timeout_s: Seconds = 60
-    call_max_s: Seconds = 300
+    call_timeout_s: Seconds = 300
+    call_max_s: Seconds = 3600
     progress_resets_timeout: bool = True
     ping_interval_s: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 30
     ping_timeout_s: Seconds = 10
@@ -123,7 +130,7 @@ class ServerConfig(BaseModel):
     retryable_errors: tuple[str, ...] | None = None
     max_in_flight: Annotated[int, Field(ge=1, le=1024)] = 1
     max_queued: Count = 1000
-    answer_timeout_s: Seconds = 300
+    answer_timeout_s: Seconds | None = None
     auto_reject_on_timeout: bool = True
     timeout_message: str = "Nobody answered in time"
     sampling: bool = True
@@ -180,6 +187,11 @@ class ServerConfig(BaseModel):
         """Hash of the server's identity: its transport, command with arguments, and url; not of its other options."""
         identity = [self.transport, self.command, list(self.args), self.url]
         return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+    def answered_within_s(self, *, durable: bool) -> float:
+        """Return how many seconds people have to answer; `durable` is what nobody waits for on the wire."""
+        default_s = DURABLE_ANSWER_S if durable else PLAIN_ANSWER_S
+        return default_s if self.answer_timeout_s is None else self.answer_timeout_s
 
     @property
     def limits_tools(self) -> bool:

@@ -80,6 +80,8 @@ class Principal:
     expires_at: float | None = None
     may_name_others: bool = False
     groups: frozenset[str] = frozenset()
+    hold_s: float | None = None
+    """For how many seconds requests of its hosts are held while people are asked; None for what the profile says."""
 
     def servers(self, permission: Permission) -> frozenset[str]:
         """Return the patterns of the servers on which this is permitted; exactly `{"*"}` when it is on all."""

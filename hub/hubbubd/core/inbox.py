@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hubbubd import bounds
+from hubbubd.core.asked_hosts import AskedHost, with_host
+from hubbubd.core.claims import Claim, already_claimed, must_hold
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
 from hubbubd.telemetry.trace import Trace
@@ -77,25 +79,6 @@ class Origin(StrEnum):
     """The inputRequests of a task that the server holds (2026-07-28, tasks extension), answered by `tasks/update`, over
     a later connection if need be.
     """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A lease on a request. `id` is its fencing token, which only the holder knows: it takes an answer only with it.
-
-    A worker's claim lasts as long as its stream and is dropped when the hub restarts. `instead_of` is the id of the
-    claim by the same principal that this one took over.
-    """
-
-    id: str
-    by: str
-    expires_at: bounds.Moment
-    worker: bool = False
-    instead_of: str | None = None
-
-    def is_of(self, by: str) -> bool:
-        """Return whether a principal holds it in person. A claim of the principal's worker is not theirs to use."""
-        return self.by == by and not self.worker
 
 
 class RequestEventType(StrEnum):
@@ -182,6 +165,10 @@ class PendingRequest:
     trace: Trace | None = None
     defect: str = ""
     """What could not be loaded from the store."""
+    hosts: tuple[AskedHost, ...] = ()
+    """The hosts that it concerns: those that were asked, and why others were not."""
+    caller_left_at: bounds.Moment | None = None
+    """When the host that made the causing call hung up, so that perhaps nobody hears of the result."""
 
     @property
     def certain(self) -> bool:
@@ -202,11 +189,13 @@ def claim(
     *,
     worker: bool = False,
     take_over: bool = False,
+    host: str = "",
 ) -> PendingRequest:
     """Return the request leased to `by` for `ttl_s`, at most until its deadline.
 
     Idempotent: `by` claiming again under the same id renews the lease. Under another id it needs `take_over`, which
-    invalidates the earlier claim. Raises FailedPrecondition (ALREADY_CLAIMED, or the request is closed).
+    invalidates the earlier claim. `host` is the MCP host that it is held for. Raises FailedPrecondition
+    (ALREADY_CLAIMED, or the request is closed).
     """
     _must_be_open(request, now)
     holder = request.holder(now)
@@ -216,23 +205,25 @@ def claim(
         if own and holder.id == claim_id:
             return renew(request, claim_id, ttl_s, now)
         if not own or not take_over:
-            raise _already_claimed(request, holder, by)
+            raise already_claimed(request.id, holder, by)
         taken_over = holder.id
-    lease = Claim(id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over)
+    lease = Claim(
+        id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over, host=host
+    )
     return replaced(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
 
 
 def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
     """Return the request with its lease extended. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
-    held = _must_hold(request, claim_id, now)
+    held = must_hold(request.holder(now), claim_id)
     return replaced(request, claim=replaced(held, expires_at=_lease_end(request, ttl_s, now)))
 
 
 def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
     """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
     _must_be_open(request, now)
-    held = _must_hold(request, claim_id, now)
+    held = must_hold(request.holder(now), claim_id)
     return replaced(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
 
 
@@ -258,9 +249,9 @@ def answer(
     _must_be_open(request, now)
     holder = request.holder(now)
     if claim_id:
-        _must_hold(request, claim_id, now)
+        must_hold(request.holder(now), claim_id)
     elif holder is not None:
-        raise _already_claimed(request, holder, by)
+        raise already_claimed(request.id, holder, by)
     agent = holder is not None and holder.worker
     return replaced(
         noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
@@ -349,6 +340,20 @@ def over(request: PendingRequest) -> bool:
     return request.state is not RequestState.OPEN and request.delivery is not Delivery.PENDING
 
 
+def host_noted(request: PendingRequest, decided: AskedHost) -> PendingRequest:
+    """Return the request with what was decided about a host. One that was asked stays so."""
+    hosts = with_host(request.hosts, decided)
+    return request if hosts is request.hosts else replaced(request, hosts=hosts)
+
+
+def caller_noted(request: PendingRequest, left_at: float | None) -> PendingRequest:
+    """Return the request with when its caller hung up; None if it is there. Unchanged unless open."""
+    known = request.caller_left_at
+    if request.state is not RequestState.OPEN or (known is None) == (left_at is None):
+        return request
+    return replaced(request, caller_left_at=left_at)
+
+
 def shown_to(request: PendingRequest, by: str) -> bool:
     """Return whether the request is recorded as shown to a principal."""
     return any(event.what is RequestEventType.SHOWN and event.by == by for event in request.moments)
@@ -420,31 +425,3 @@ def _must_be_open(request: PendingRequest, now: float) -> None:
         case RequestState.OPEN:
             if overdue(request, now):  # its timer has not fired yet; the deadline wins over a late answer
                 raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
-
-
-def _already_claimed(request: PendingRequest, holder: Claim, by: str) -> FailedPrecondition:
-    """Return the refusal for a caller without the claim's id; metadata `own` says it holds the claim elsewhere."""
-    if not holder.is_of(by):
-        who = f"a worker of {holder.by}" if holder.worker else holder.by
-        return FailedPrecondition(
-            f"{who} has claimed this request", reason="ALREADY_CLAIMED", metadata={"claimed_by": holder.by}
-        )
-    return FailedPrecondition(
-        "you have claimed this request already, under another claim id: answer with that id (--claim), or take the "
-        f"claim over (hubbub inbox claim {request.id} --take-over)",
-        reason="ALREADY_CLAIMED",
-        metadata={"claimed_by": holder.by, "own": "true"},
-    )
-
-
-def _must_hold(request: PendingRequest, claim_id: str, now: float) -> Claim:
-    holder = request.holder(now)
-    if holder is not None and holder.id == claim_id:
-        return holder
-    if holder is not None and holder.instead_of == claim_id:
-        raise FailedPrecondition(
-            f"{holder.by} has taken this claim over in another window or program; it is no longer valid here",
-            reason="CLAIM_LOST",
-            metadata={"claimed_by": holder.by, "own": "true"},
-        )
-    raise FailedPrecondition("this claim is no longer valid; claim the request again", reason="CLAIM_LOST")

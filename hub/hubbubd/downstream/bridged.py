@@ -181,12 +181,14 @@ class BridgedHost:
             raise Refusal(INVALID_REQUEST, "this connection is initialized")
         self._session = Session(host, self.endpoint, self.hosts.clock, self.hosts.limits())
         self._session.outlet = self.outlet
+        host.is_listening = lambda: not self.outlet.closed
 
     def _stateless(self, request: Request) -> asyncio.Task[bytes]:
         if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
             raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
         host = introductions.of_request(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
+        host.is_listening = lambda: not self.outlet.closed
         exchange = Exchange(
             id=request.id,
             method=request.method,

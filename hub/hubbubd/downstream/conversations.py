@@ -10,18 +10,20 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import Kind, list_id
-from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.downstream import calls, own_tools, revisions, tickets
+from hubbubd.downstream.attendance import Attendance
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handle, Handles
 from hubbubd.downstream.holding import Holding, Terms
-from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.host_tasks import HostTasks, Shown, may_become_task, refuse_task, requests_task
 from hubbubd.downstream.messages import Refusal
+from hubbubd.downstream.policy import NAMES
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.progress import Progress
 from hubbubd.downstream.questions import Questions
+from hubbubd.downstream.repeats import Repeats
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import Lost, Rounds, spec_of
 from hubbubd.downstream.session_tasks import SessionTasks
@@ -47,10 +49,16 @@ class Conversations:
         self._hub = hub
         self._view = view
         self._questions = Questions(hub, lambda: view.policy)
+        self._attendance = Attendance(hub)
+        self._repeats = Repeats(hub.clock.steady)
         self._rounds = Rounds(self._questions, handles, view.name)
         self.tasks = HostTasks(view, self._questions)
         self.extension = TaskExtension(self.tasks, shown)
         self.session_tasks = SessionTasks(self.tasks, shown)
+
+    def outlook(self, host: Host) -> dict[str, str]:
+        """Return why a host is not asked what servers ask in the course of its calls, by kind; "" where it is."""
+        return {name: self._questions.outlook(host, kind, {}) for kind, name in NAMES.items()}
 
     async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
@@ -58,7 +66,7 @@ class Conversations:
             attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
         except Lost:
             return _lost(exchange)
-        spec, handle = attached or (self._new(exchange, server, method, params), None)
+        spec, handle = attached or (self._made(exchange, server, method, params), None)
         holding = self._holding(exchange, spec)
         if requests_task(exchange):
             return await self.session_tasks.begin(exchange, spec)
@@ -136,7 +144,10 @@ class Conversations:
         assert spec.call_id is not None, "a host's call has an id"
         if exchange.shown is not None:
             exchange.shown.call_id = spec.call_id
-        with calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress):
+        with (
+            calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress),
+            self._attendance.waiting(exchange, spec.call_id),
+        ):
             if may_become:
                 outcome = await self.extension.result(exchange, spec)
             elif exchange.host.stateless:
@@ -159,6 +170,22 @@ class Conversations:
         own: object = payload.loads(call.params).get("name")
         entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, Kind.TOOL)))
         return any(entry.get("name") == own and "outputSchema" in entry for entry in entries)
+
+    def _made(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
+        """Return what a call is made from: an identical one that goes on, where the profile joins it, else a new one.
+
+        A host with tasks knows how its calls go on, and repeats none.
+        """
+        join_s = self._questions.policy.join_s
+        if not join_s or method != "tools/call" or requests_task(exchange) or may_become_task(exchange):
+            return self._new(exchange, server, method, params)
+        with suppress(NotFound):
+            call_id = self._repeats.of(exchange, server, params, join_s)
+            if call_id is not None and not (call := self._hub.calls.get(call_id)).state.ended:
+                return spec_of(call)
+        spec = self._new(exchange, server, method, params)
+        self._repeats.note(exchange, server, params, spec.call_id or "")
+        return spec
 
     def _new(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         sent = self._questions.stamped(exchange, calls.passed_on(params))
@@ -185,12 +212,11 @@ class Conversations:
         principal = exchange.host.principal.name
         requests = Requests(self._questions, exchange, holding)
 
-        def reserves(request: PendingRequest) -> bool:
-            return self._questions.reserves(exchange.host, request)
-
+        waiting = self._questions.waiting(lambda: exchange.host, but=requests.absent)
+        waits = self._questions.noting(exchange.host, holding.changed)
         with (
-            Following(self._hub, call_id, requests.changed, holding.changed).following(),
-            self._hub.inbox.reserved.for_caller(call_id, principal, reserves),
+            Following(self._hub, call_id, requests.changed, waits).following(),
+            self._hub.inbox.reserved.for_host(call_id, waiting),
         ):
             async with requests.asked():
                 return await self._hub.calls.call(spec, principal)

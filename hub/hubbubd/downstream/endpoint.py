@@ -32,6 +32,7 @@ from hubbubd.downstream.relay import Relay
 from hubbubd.downstream.standing import Standing
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import ConnectedHost
 from hubbubd.telemetry.mcp import TOOL_ERROR
 from hubbubd.turns import in_turns
 
@@ -112,11 +113,18 @@ class Endpoint:
     def joined(self, host: Host) -> None:
         """Show a host whose session has begun."""
         host.connected = self._hub.hosts.join(host.introduction(self.view.name))
+        self._show(host, host.connected)
+
+    def _show(self, host: Host, connected: ConnectedHost) -> None:
+        """Have operators see what is to be seen of a host now."""
+        connected.is_listening = lambda: host.is_listening()
+        connected.asked = partial(self._conversations.outlook, host)
 
     def parted(self, host: Host) -> None:
         """Show it no more."""
         if host.connected is not None:
             self._hub.hosts.part(host.connected)
+            host.connected = None
 
     def remove(self) -> None:
         """Serve nothing more: what is open ends with an error."""
@@ -183,7 +191,9 @@ class Endpoint:
         `handler` is used instead of that of its method.
         """
         hosts, host = self._hub.hosts, exchange.host
-        shown = host.connected or hosts.seen(host.introduction(self.view.name))
+        if (shown := host.connected) is None:
+            shown = hosts.seen(host.introduction(self.view.name))
+            self._show(host, shown)
         with self._instrumentation.request(exchange) as outcome, hosts.serving(shown, exchange.method[:100]) as request:
             exchange.shown = request
             try:

@@ -18,7 +18,7 @@ import structlog
 
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.patience import LONGEST_S, patience_s
+from hubbubd.downstream.patience import GONE_S, held_s
 from hubbubd.downstream.policy import Policy
 from hubbubd.downstream.progress import Progress
 from hubbubd.errors import HubError
@@ -52,12 +52,14 @@ class Terms:
     @classmethod
     def of(cls, policy: Policy, exchange: Exchange, now: float, *, told: bool) -> "Terms":
         """Return the terms of a request that came now. `told` is whether its host gets progress."""
-        host, auto = exchange.host, policy.hold_s == "auto"
-        held_s = patience_s(host.info.get("name"), host.via, told=told) if policy.hold_s == "auto" else policy.hold_s
-        return_s = min(held_s, LONGEST_S) if auto else held_s
+        host, given = exchange.host, exchange.hold_s
+        if given is None and policy.hold_s != "auto":
+            given = policy.hold_s
+        hold_s = held_s(host.info.get("name"), host.via, told=told) if given is None else given
+        return_s = min(hold_s, GONE_S) if given is None else hold_s
         if policy.on_hold_end == "wait":
             return cls(until=math.inf, return_s=return_s)
-        return cls(until=now + held_s, return_s=return_s, dialogs=auto)
+        return cls(until=now + hold_s, return_s=return_s, dialogs=given is None)
 
 
 class Holding:
@@ -85,9 +87,9 @@ class Holding:
         return self._terms.return_s
 
     @property
-    def asked(self) -> list[str]:
-        """The ids of what waits for an answer, the oldest first."""
-        return list(self._waiting)
+    def asked(self) -> list[str] | None:
+        """The ids of what the call is certain to wait for, the oldest first; None if it waits for no answer."""
+        return [request.id for request in self._waiting.values() if self._is_own(request)] if self._waiting else None
 
     @property
     def keeps(self) -> bool:
@@ -172,4 +174,9 @@ class Holding:
     def _told(self) -> str:
         if not self._waiting:
             return "the call is under way"
-        return f"waiting for an answer: hubbub inbox show {next(iter(self._waiting))}"
+        asked = self.asked
+        return f"waiting for an answer: {f'hubbub inbox show {asked[0]}' if asked else 'hubbub inbox list'}"
+
+    def _is_own(self, request: PendingRequest) -> bool:
+        """Return whether the call has caused a request for certain: others may be of other principals."""
+        return request.call_id == self._spec.call_id and request.certain

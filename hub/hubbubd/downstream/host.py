@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -107,6 +108,30 @@ class Outlet:
         return True
 
 
+class Presence:
+    """Whether the connection is there over which a host waits for one response."""
+
+    def __init__(self) -> None:
+        self.here = True
+        self._listeners: list[Callable[[], None]] = []
+
+    def change(self, *, here: bool) -> None:
+        """Note that it is there, or is not."""
+        if here != self.here:
+            self.here = here
+            for listener in list(self._listeners):
+                listener()
+
+    @contextmanager
+    def listened(self, listener: Callable[[], None]) -> Generator[None]:
+        """Call a listener with each change during the block."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+
 @dataclass(slots=True, kw_only=True)
 class Host:
     """A connected MCP client. What it says of itself (`info`) is text of a stranger."""
@@ -120,6 +145,8 @@ class Host:
     """Which of the processes of its program it is, in revisions without a session; "" if that is not known."""
     silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
     """Kinds of questions that its process answered though nobody was there, and when (steady clock)."""
+    is_listening: Callable[[], bool] = lambda: False
+    """Returns whether a stream of its own is open."""
     connected: ConnectedHost | None = None
     """Where operators see it, in revisions with a handshake."""
 
@@ -138,6 +165,7 @@ class Host:
             revision=self.revision,
             via=self.via,
             endpoint=endpoint,
+            process=self.process,
         )
 
     @property
@@ -147,8 +175,12 @@ class Host:
         return " ".join(word[:MAX_WORD] for word in words if isinstance(word, str)) or "an unnamed host"
 
 
-Ask = Callable[[str, dict[str, Any]], Awaitable[Response]]
-"""Sends a request, a method and its params, to a host."""
+class Ask(Protocol):
+    """Sends a request, a method and its params, to a host. `late` gets the response that comes after a cancellation."""
+
+    def __call__(
+        self, method: str, params: dict[str, Any], late: Callable[[Response], None] | None = None
+    ) -> Awaitable[Response]: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,6 +205,14 @@ class Exchange:
     standing: Standing | None = None
     ask: Ask | None = None
     leaving: asyncio.Event | None = None
+    presence: Presence = field(default_factory=Presence)
+    own_hold_s: float | None = None
+    """For how many seconds it is to be held while people are asked, by what it says itself."""
+
+    @property
+    def hold_s(self) -> float | None:
+        """The same by what it says itself, else by its credential; None if neither says anything."""
+        return self.host.principal.hold_s if self.own_hold_s is None else self.own_hold_s
 
     @property
     def meta(self) -> dict[str, Any]:

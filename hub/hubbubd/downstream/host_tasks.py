@@ -23,7 +23,7 @@ from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
 from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.patience import LONGEST_S
+from hubbubd.downstream.patience import GONE_S
 from hubbubd.downstream.policy import METHODS, declares_tasks
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.questions import Questions
@@ -141,17 +141,15 @@ class HostTasks:
         kept = self._kept[call_id] = _Kept(host=host, seen_at=now)
         self._look_after(call_id, kept)
 
-        def reserves(request: PendingRequest) -> bool:
-            return self._present_s(kept) > 0 and self.questions.reserves(kept.host, request)
-
         def changed(call: Call, live: object) -> None:
             if live is None:
                 kept.changed_at = self.hub.clock.now()
             if call.state.ended:  # not at once: others are still to be told of the end
                 asyncio.get_running_loop().call_soon(self.drop, call_id)
 
-        for_s = LONGEST_S if host.stateless else MAX_CLAIM_S
-        kept.stack.enter_context(self.hub.inbox.reserved.for_caller(call_id, host.principal.name, reserves, for_s))
+        for_s = GONE_S if host.stateless else MAX_CLAIM_S
+        waiting = self.questions.waiting(lambda: kept.host, for_s, first=lambda: self._present_s(kept) > 0)
+        kept.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
     def _present_s(self, kept: _Kept) -> float:
@@ -354,7 +352,9 @@ def _message(call: Call, others: list[PendingRequest], own: Task | None) -> str 
     if call.state.ended:
         return None
     if others:
-        return f"waiting for an answer: hubbub inbox show {others[0].id}"
+        certain = next((request for request in others if request.certain), None)
+        where = f"hubbub inbox show {certain.id}" if certain is not None else "hubbub inbox list"
+        return f"waiting for an answer: {where}"
     return own.status_message if own is not None else None
 
 

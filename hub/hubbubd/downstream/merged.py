@@ -43,6 +43,10 @@ INSTRUCTIONS: Final = 2000
 """Characters of the instructions of all servers: some hosts cut them a little beyond."""
 INSTRUCTIONS_EACH: Final = 400
 """Characters of one server's."""
+CUT: Final = " [... cut here]"
+"""The end of what was longer."""
+LONGEST_WORD: Final = 40
+"""Characters within which a word ends, else it is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,5 +317,14 @@ def _within(room: int, templates: Iterable[str]) -> Iterator[str]:
 
 def _instructions(first: str, told: Mapping[str, str]) -> str:
     parts = [first] if first else []
-    parts += [f"## {server}\n{without_headings(text)[:INSTRUCTIONS_EACH]}" for server, text in told.items()]
-    return "\n\n".join(parts)[:INSTRUCTIONS]
+    parts += [f"## {server}\n{_cut(without_headings(text), INSTRUCTIONS_EACH)}" for server, text in told.items()]
+    return _cut("\n\n".join(parts), INSTRUCTIONS)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text of so many characters at most, marked where it was cut: behind a word, if one ends near."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - len(CUT)]
+    words = kept[:-LONGEST_WORD] + kept[-LONGEST_WORD:].rpartition(" ")[0]
+    return (words if len(words) > len(kept) - LONGEST_WORD else kept).rstrip() + CUT

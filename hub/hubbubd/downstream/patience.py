@@ -1,46 +1,70 @@
-"""How long hosts wait for a response. Pure.
+"""How long hosts wait for the response to a request, and so how long one is held while people are asked. Pure.
 
-Measured by others with the releases of 2026, and a little less than what they found; a profile's `hold_s` has the
-last word.
+Seen on the wire with the releases of November 2026. `hold_s` of a request, a token or a profile has the last word.
 """
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 UNKNOWN_S: Final = 45.0
-"""For hosts that are not listed: most give up after 60 seconds."""
+"""Seconds for which hosts are held that are not listed: most give up after 60."""
+
+GONE_S: Final = 300.0
+"""Seconds for which a question is kept for a host that may have gone, as nothing tells of that, whatever it waits."""
 
 HTTP: Final = "http"
 STDIO: Final = "stdio"
 
-_PATIENCE: Final[tuple[tuple[str, tuple[str, ...], float], ...]] = (
-    ("claude-ai", (HTTP, STDIO), 45.0),
-    ("codex", (HTTP, STDIO), 50.0),
-    ("claude-code", (HTTP,), 330.0),
+LEAST_MARGIN_S: Final = 3.0
+"""Seconds by which a request is held for less than its host waits, at least: responses take a while. Else a tenth."""
+
+MOST_MARGIN_S: Final = 15.0
+"""The same at most: a tenth of ten minutes would be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many seconds a host waits: that hears nothing, and that hears of progress at least every ten seconds."""
+
+    silent_s: float
+    told_s: float
+
+
+_WAITS: Final[Mapping[str, Mapping[str, Patience]]] = MappingProxyType(
+    {
+        "claude-code": {HTTP: Patience(300, math.inf), STDIO: Patience(1100, math.inf)},
+        "codex": dict.fromkeys((HTTP, STDIO), Patience(300, 300)),
+        "gemini-cli-mcp-client": dict.fromkeys((HTTP, STDIO), Patience(600, 600)),
+        "opencode": dict.fromkeys((HTTP, STDIO), Patience(60, math.inf)),
+        "qwen-cli-mcp-client": dict.fromkeys((HTTP, STDIO), Patience(300, 600)),
+        "copilot-cli": dict.fromkeys((HTTP, STDIO), Patience(60, 60)),
+        "continue-cli-client": dict.fromkeys((HTTP, STDIO), Patience(60, 60)),
+    }
 )
-"""The name by which hosts say who they are, over which transports, and how many seconds they wait."""
+"""By the name that a host has in `clientInfo`, alone or with more after a `-`, and by its transport.
 
-_ENDLESS: Final = (("claude-code", STDIO),)
-"""Hosts that wait as long as they hear of progress."""
-
-
-LONGEST_S: Final = max(seconds for _, _, seconds in _PATIENCE)
-"""How long a host that may never come back is waited for, where it would wait for ever itself."""
+What the last two wait is not known: they are taken to wait as long as the SDK that they are made with does by default.
+"""
 
 
-def patience_s(name: object, via: str, *, told: bool) -> float:
-    """Return for how many seconds a host waits for a response; infinity if it does not give up.
+def held_s(name: object, via: str, *, told: bool) -> float:
+    """Return for how many seconds a request is held; infinity for a host that does not give up.
 
-    `name` is its own, `via` its transport; `told` is whether it gets progress.
+    `name` is the host's own, `via` its transport; `told` is whether it gets progress.
     """
-    if told and any(via == transport and _is(name, known) for known, transport in _ENDLESS):
-        return math.inf
-    for known, transports, seconds in _PATIENCE:
-        if via in transports and _is(name, known):
-            return seconds
-    return UNKNOWN_S
+    known = _known(name)
+    if known is None:
+        return UNKNOWN_S
+    patience = known[via]
+    waits_s = patience.told_s if told else patience.silent_s
+    return waits_s if math.isinf(waits_s) else waits_s - min(max(waits_s / 10, LEAST_MARGIN_S), MOST_MARGIN_S)
 
 
-def _is(name: object, known: str) -> bool:
-    """Return whether a host is a known one, or a part of it: codex-mcp-client."""
-    return isinstance(name, str) and (name == known or name.startswith(f"{known}-"))
+def _known(name: object) -> Mapping[str, Patience] | None:
+    """Return how long a host waits that is a known one, or a part of it: codex-mcp-client, qwen-cli-mcp-client-hub."""
+    if not isinstance(name, str):
+        return None
+    return next((waits for known, waits in _WAITS.items() if name == known or name.startswith(f"{known}-")), None)

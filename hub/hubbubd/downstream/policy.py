@@ -25,12 +25,21 @@ METHODS: Final[Mapping[RequestKind, str]] = {
 }
 
 
+NAMES: Final[Mapping[RequestKind, str]] = {
+    RequestKind.ELICITATION_FORM: "form",
+    RequestKind.ELICITATION_URL: "url",
+    RequestKind.SAMPLING: "sampling",
+    RequestKind.ROOTS: "roots",
+}
+"""What the settings call each kind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Who is asked at an endpoint, by kind; within `unattended_s` seconds an answer that needs nobody is none.
 
-    `named` puts the server's name before its message, where an endpoint has several servers. `hold_s` and `on_hold_end`
-    are as in the settings, but that there are tickets only where the hub has tools of its own.
+    `named` puts the server's name before its message, where an endpoint has several servers. `hold_s`, `on_hold_end`
+    and `join_s` are as in the settings, but that there are tickets only where the hub has tools of its own.
     """
 
     form: Asked = "both"
@@ -41,6 +50,7 @@ class Policy:
     named: bool = False
     hold_s: Literal["auto"] | float = "auto"
     on_hold_end: Literal["ticket", "error", "wait"] = "wait"
+    join_s: float = 0.0
 
     @classmethod
     def configured(cls, settings: ProfileSettings, *, named: bool) -> Self:
@@ -55,6 +65,7 @@ class Policy:
             named=named,
             hold_s=settings.hold_s,
             on_hold_end="error" if end == "ticket" and not named else end,
+            join_s=settings.join_s,
         )
 
     def of(self, kind: RequestKind) -> Asked:

@@ -33,8 +33,10 @@ class Progress:
         if event.progress > self._latest:
             self._notify(event.progress, event.total, event.message)
 
-    def say(self, message: str) -> None:
-        """Tell the host something of the hub's own."""
+    def say(self, message: str | None) -> None:
+        """Tell the host something of the hub's own, if there is something."""
+        if message is None:
+            return
         beyond = max(self._latest + STEP, math.nextafter(self._latest, math.inf))
         self._notify(0.0 if self._latest < 0 else beyond, None, message)
 

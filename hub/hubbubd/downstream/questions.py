@@ -11,15 +11,26 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from hubbubd import payload
+from hubbubd.core.asked_hosts import HOSTS, AskedHost
 from hubbubd.core.capabilities import KEY as CAPABILITIES
 from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given
-from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import (
+    MAX_CLAIM_S,
+    Origin,
+    PendingRequest,
+    RequestEventType,
+    RequestKind,
+    RequestState,
+    host_noted,
+    noted,
+)
 from hubbubd.downstream import blocks
 from hubbubd.downstream.host import Exchange, Host
-from hubbubd.downstream.policy import ELICITATIONS, Left, Nobody, Policy, Verdict
+from hubbubd.downstream.policy import ELICITATIONS, NAMES, Left, Nobody, Policy, Verdict
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.inbox import Waiting
 
 SILENT_S: Final = 1800.0
 """Seconds for which it is remembered that nobody is at a host: somebody may have come back."""
@@ -55,20 +66,66 @@ class Questions:
 
     def asks(self, host: Host, request: PendingRequest) -> bool:
         """Return whether a host is to be asked: it caused the question, it can answer it, and somebody is there."""
-        kind = request.kind
-        return (
-            request.state is RequestState.OPEN
-            and self.policy.of(kind) != "inbox"
-            and request.origin is not Origin.AUTHORIZATION
-            and request.id not in self._left
-            and not self._is_silent(host, kind)
-            and serves(host.capabilities, kind, payload.loads(request.request))
-            and request.certain
+        return request.state is RequestState.OPEN and request.id not in self._left and not self.why_not(host, request)
+
+    def why_not(self, host: Host, request: PendingRequest) -> str:
+        """Return why a host is not asked a question, for people; "" if it is."""
+        if request.origin is Origin.AUTHORIZATION:
+            return "the hub itself asks, and only in the inbox"
+        if why := self.outlook(host, request.kind, payload.loads(request.request)):
+            return why
+        if not request.certain:
+            return "it is not certain that its call is the cause: the server is at work for others, too"
+        return ""
+
+    def outlook(self, host: Host, kind: RequestKind, params: Mapping[str, Any]) -> str:
+        """Return why a host is not asked what is of a kind, whatever its cause; "" if it is."""
+        name = NAMES[kind]
+        if self.policy.of(kind) == "inbox":
+            return f'the profile has questions.{name} = "inbox"'
+        if not serves(host.capabilities, kind, params):
+            return f"it did not declare that it can answer this ({name})"
+        if self._is_silent(host, kind):
+            return f"nobody was there when it was asked before ({name})"
+        return ""
+
+    def waiting(
+        self,
+        who: Callable[[], Host],
+        for_s: float = MAX_CLAIM_S,
+        *,
+        but: Callable[[PendingRequest], str] = lambda _: "",
+        first: Callable[[], bool] = lambda: True,
+    ) -> Waiting:
+        """Return the host that is `who` now as one that waits for a call; `for_s` as there.
+
+        `but` returns a further reason for not asking it, and `first` whether it can be asked before all others now.
+        """
+        return Waiting(
+            by=who().principal.name,
+            host=who().name,
+            why_not=lambda request: self.why_not(who(), request) or but(request),
+            first=lambda request: self.policy.reserves(request.kind) and first(),
+            for_s=for_s,
         )
 
-    def reserves(self, host: Host, request: PendingRequest) -> bool:
-        """Return whether a new question is the host's before it is anybody's."""
-        return self.policy.reserves(request.kind) and self.asks(host, request)
+    def noting(
+        self, host: Host, tell: Callable[[PendingRequest], None] = lambda _: None
+    ) -> Callable[[PendingRequest], None]:
+        """Return a function that does `note`, and passes on what it is given."""
+
+        def heard(request: PendingRequest) -> None:
+            self.note(host, request)
+            tell(request)
+
+        return heard
+
+    def note(self, host: Host, request: PendingRequest) -> None:
+        """Note what is decided about a host that waits for a call only since its question was opened."""
+        open_ = request.state is RequestState.OPEN
+        if open_ and len(request.hosts) < HOSTS and all(each.host != host.name for each in request.hosts):
+            decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, request))
+            self.hub.inbox.note(request.id, lambda there: host_noted(there, decided))
 
     @contextmanager
     def asking(self, request_id: str) -> Generator[None]:
@@ -128,6 +185,20 @@ class Questions:
         await self.leave(host, request_id, verdict.what)
         return False
 
+    def late(self, host: Host, request: PendingRequest, result: Mapping[str, Any]) -> str | None:
+        """Note what a host answered once a question was closed; return what became of that, for the host.
+
+        None for the answer that the host has given before.
+        """
+        if (request.answer_id, request.answered_by) == (own_id(request.id), host.principal.name):
+            return None
+        closed = f"{request.answered_by} had answered" if request.answered_by else f"it was {request.state}"
+        did = str(result.get("action", "a result"))[:20]
+        at, by, via = self.hub.clock.now(), host.principal.name, f"{host.name}: {did}, after {closed}"
+        what = RequestEventType.NOT_COUNTED
+        self.hub.inbox.note(request.id, lambda there: noted(there, what, at, by, via=via))
+        return f"not counted, as {closed}: hubbub inbox show {request.id}"
+
     async def leave(self, host: Host, request_id: str, what: str | None = None) -> None:
         """Leave a question to others, with a note of what the host did."""
         self._left[request_id] = None
@@ -157,7 +228,7 @@ class Questions:
                         request_id,
                         given,
                         host.principal.name,
-                        answer_id=f"host_{request_id}",
+                        answer_id=own_id(request_id),
                         claim_id=claim_id,
                         via=host.name,
                     )
@@ -173,3 +244,8 @@ class Questions:
         """Return whether nobody is at the process of a host, as it has shown a while ago."""
         since = host.silent.get(kind)
         return since is not None and self.hub.clock.steady() - since < SILENT_S
+
+
+def own_id(request_id: str) -> str:
+    """Return the idempotency key of a host's answer to a question."""
+    return f"host_{request_id}"

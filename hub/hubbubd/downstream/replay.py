@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hubbubd import bounds, payload
-from hubbubd.downstream.host import Outlet
+from hubbubd.downstream.host import Outlet, Presence
 from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.messages import MAX_ID, Id
 
@@ -50,6 +50,7 @@ class Replay:
         """What the ids of its events begin with."""
         self.outlet = Outlet()
         """What the newest connection is to be sent."""
+        self.presence = Presence()
         self.shown = False
         """Whether the host knows of the stream; else it cannot ask for it."""
         self._kept = kept

@@ -1,8 +1,8 @@
 """Questions as requests to a host whose revision has them (up to 2025-11-25), on the stream of its own request."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from typing import Any, Final
 
 import structlog
@@ -13,10 +13,10 @@ from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.holding import Holding
 from hubbubd.downstream.host import Exchange
-from hubbubd.downstream.messages import notification
+from hubbubd.downstream.messages import Response, notification
 from hubbubd.downstream.policy import METHODS, Left, Nobody, Verdict, judge, judge_error
 from hubbubd.downstream.questions import Questions
-from hubbubd.errors import HubError, InvalidArgument
+from hubbubd.errors import HubError, InvalidArgument, NotFound
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 log = structlog.get_logger(__name__)
@@ -38,6 +38,8 @@ class Requests:
         self._holding = holding
         self._again = again
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._unasked: dict[str, PendingRequest] = {}
+        """What the host is to be asked once it is back."""
         self._visited: set[str] = set()
         self._until_then = ExitStack()
         self._pages: dict[tuple[str, str], str] = {}
@@ -47,18 +49,46 @@ class Requests:
         """Ask what is new, and take back what is settled."""
         asking = self._asking.get(request.id)
         if asking is None and self._questions.asks(self._exchange.host, request):
-            self._asking[request.id] = asyncio.get_running_loop().create_task(self._ask(request))
+            if self._exchange.presence.here:
+                self._asking[request.id] = asyncio.get_running_loop().create_task(self._ask(request))
+            else:
+                self._unasked[request.id] = request
         elif request.state is not RequestState.OPEN:
+            self._unasked.pop(request.id, None)
             if asking is not None:
-                asking.cancel()
+                asking.cancel(
+                    f"{request.answered_by} has answered" if request.answered_by else f"it is {request.state}"
+                )
             if request.origin in _OF_RESULTS:
                 self._complete(request.id)
+
+    def _late(self, request_id: str) -> Callable[[Response], None]:
+        """Return what notes an answer that the host gives though the question was taken back."""
+
+        def heard(response: Response) -> None:
+            with suppress(NotFound):
+                request = self._questions.hub.inbox.get(request_id)
+                if response.result is not None and request.state is not RequestState.OPEN:
+                    self._questions.late(self._exchange.host, request, response.result)
+
+        return heard
+
+    def absent(self, _request: PendingRequest) -> str:
+        """Return why the host is not asked anything now; "" if it is."""
+        return "" if self._exchange.presence.here else "it has hung up"
+
+    def _presence_changed(self) -> None:
+        """Ask a host that is back what it was not asked meanwhile."""
+        if self._exchange.presence.here:
+            unasked, self._unasked = self._unasked, {}
+            for request in unasked.values():
+                self.changed(request)
 
     @asynccontextmanager
     async def asked(self) -> AsyncGenerator[None]:
         """Take back at the end of the block what is still open, and leave it to others."""
         try:
-            with self._until_then:
+            with self._until_then, self._exchange.presence.listened(self._presence_changed):
                 yield
         finally:
             for asking in self._asking.values():
@@ -77,7 +107,9 @@ class Requests:
         begun = clock.steady()
         try:
             with self._holding.dialog() if self._holding else nullcontext():
-                response = await self._exchange.ask(METHODS[request.kind], questions.shown(host, request))
+                response = await self._exchange.ask(
+                    METHODS[request.kind], questions.shown(host, request), self._late(request.id)
+                )
             took_s = clock.steady() - begun
             if response.result is None:
                 verdict = judge_error(policy, request.kind, response.error or {})

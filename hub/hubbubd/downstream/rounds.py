@@ -7,12 +7,12 @@ own state never leaves the hub.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.calls import Call
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Bound, Handle, Handles, digest
@@ -70,15 +70,15 @@ class Rounds:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
         answers = given_answers(exchange) if handle is not None else {}
-        following = Following(self._hub, spec.call_id, waits=holding.changed)
+        following = Following(self._hub, spec.call_id, waits=self.questions.noting(exchange.host, holding.changed))
         host = exchange.host
         count = handle.round if handle is not None else 0
 
-        def reserves(request: PendingRequest) -> bool:
-            return count < MAX_ROUNDS and self.questions.reserves(host, request)
+        def but(_request: PendingRequest) -> str:
+            return f"it was asked {MAX_ROUNDS} times in this call" if count >= MAX_ROUNDS else ""
 
-        reserved = self._hub.inbox.reserved.for_caller(spec.call_id, host.principal.name, reserves, holding.return_s)
-        with following.following(), reserved:
+        waiting = self.questions.waiting(lambda: host, holding.return_s, but=but)
+        with following.following(), self._hub.inbox.reserved.for_host(spec.call_id, waiting):
             attached = _Attached(self, exchange, spec, following, handle)
             return await attached.run(answers, holding)
 
@@ -94,14 +94,23 @@ class Rounds:
         state = self._handles.seal(call_id, count, self._bound(exchange), ttl_s=STATE_S, asked=ids)
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
-    async def give(self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any]) -> None:
-        """Take a host's answers to the questions of a round. Raises Refusal for what does not fit, and Unavailable."""
+    async def give(
+        self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any], say: Callable[[str | None], None]
+    ) -> None:
+        """Take a host's answers to the questions of a round, and `say` which of them came too late.
+
+        Raises Refusal for what does not fit, and Unavailable.
+        """
         questions = self.questions
         took_s = self._handles.age_s(handle)
         asked = await questions.found(handle.asked)  # no others: one that came later may have the key of an earlier one
         call = self._hub.calls.get(handle.call_id)
         for key, request in keyed(call, asked).items():
-            if key not in answers or not questions.asks(exchange.host, request):
+            if key not in answers:
+                continue
+            if request.state is not RequestState.OPEN:
+                say(questions.late(exchange.host, request, answers[key]))
+            if not questions.asks(exchange.host, request):
                 continue
             params = payload.loads(request.request)
             verdict = judge(questions.policy, request.kind, params, answers[key], took_s)
@@ -147,7 +156,7 @@ class _Attached:
         call = loop.create_task(calls.call(self._spec, principal))
         giving = None
         if answers and self._handle is not None:
-            giving = loop.create_task(self._rounds.give(self._exchange, self._handle, answers))
+            giving = loop.create_task(self._rounds.give(self._exchange, self._handle, answers, holding.progress.say))
         tasks: set[asyncio.Task[Any]] = {call, *([giving] if giving else [])}
         try:
             while True:

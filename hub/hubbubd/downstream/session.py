@@ -1,6 +1,7 @@
 """The session of one host whose revision has a handshake (up to 2025-11-25): its requests, and what it is told."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import count
@@ -11,7 +12,7 @@ from hubbubd.core.host_sessions import record_id
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream import messages
 from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.host import Exchange, Host, Outlet, Teller
+from hubbubd.downstream.host import Exchange, Host, Outlet, Presence, Teller
 from hubbubd.downstream.limits import DEFAULTS, Limits
 from hubbubd.downstream.messages import Id, Notification, Refusal, Request, Response
 from hubbubd.downstream.replay import Replays
@@ -19,6 +20,9 @@ from hubbubd.errors import ResourceExhausted
 
 WAITING_BYTES: Final = 256 * 1024
 """Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
+
+MAX_LATE: Final = 100
+"""Cancelled requests of a session whose response is heard all the same: the latest."""
 
 Serve = Callable[[Exchange], Coroutine[Any, Any, bytes]]
 
@@ -55,7 +59,10 @@ class Session:
         self._running: dict[Id, asyncio.Task[bytes]] = {}
         self._ids = count(1)
         self._asked: dict[Id, asyncio.Future[Response]] = {}
+        self._late = OrderedDict[Id, Callable[[Response], None]]()
+        """Who hears of the response to a request that was cancelled."""
         self.used_at = clock()
+        host.is_listening = lambda: self.listening > 0
         endpoint.joined(host)
 
     @property
@@ -69,9 +76,18 @@ class Session:
         return len(self._running)
 
     def begin(
-        self, request: Request, outlet: Teller, call_key: str | None = None, serve: Serve | None = None
+        self,
+        request: Request,
+        outlet: Teller,
+        call_key: str | None = None,
+        serve: Serve | None = None,
+        *,
+        hold_s: float | None = None,
+        presence: Presence | None = None,
     ) -> asyncio.Task[bytes]:
         """Start to serve a request; the task returns the response. `serve` is used instead of the endpoint's own.
+
+        `hold_s` is for how many seconds the request says that it is to be held, `presence` whether its host waits.
 
         Raises ResourceExhausted, and Refusal for an id that is in use.
         """
@@ -92,6 +108,8 @@ class Session:
             call_key=call_key,
             standing=self.standing,
             ask=partial(self._ask, outlet),
+            own_hold_s=hold_s,
+            presence=presence or Presence(),
         )
         task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(exchange))
         self._running[request.id] = task
@@ -105,21 +123,36 @@ class Session:
             asked = self._asked.pop(message.id, None)
             if asked is not None and not asked.done():
                 asked.set_result(message)
+            elif (late := self._late.pop(message.id, None)) is not None:
+                late(message)
         elif message.method == "notifications/cancelled":
             task = self._running.get(_hashable(message.params.get("requestId")))
             if task is not None:
                 task.cancel()
 
-    async def _ask(self, outlet: Teller, method: str, params: dict[str, Any]) -> Response:
-        """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled."""
+    async def _ask(
+        self,
+        outlet: Teller,
+        method: str,
+        params: dict[str, Any],
+        late: Callable[[Response], None] | None = None,
+    ) -> Response:
+        """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled, and why.
+
+        `late` gets the response that comes all the same.
+        """
         id_ = f"hubbub-{next(self._ids)}"
         asked = self._asked[id_] = asyncio.get_running_loop().create_future()
         outlet.tell(messages.request(id_, method, params))
         try:
             return await asked
-        except asyncio.CancelledError:
-            why = {"requestId": id_, "reason": "it is not needed any more"}
-            outlet.tell(messages.notification("notifications/cancelled", why))
+        except asyncio.CancelledError as exc:
+            reason = str(exc.args[0]) if exc.args else "it is not needed any more"
+            outlet.tell(messages.notification("notifications/cancelled", {"requestId": id_, "reason": reason}))
+            if late is not None:
+                self._late[id_] = late
+                if len(self._late) > MAX_LATE:
+                    self._late.popitem(last=False)
             raise
         finally:
             self._asked.pop(id_, None)
@@ -156,6 +189,7 @@ class Session:
         """End the session and what it has open."""
         self.ended = True
         self.endpoint.parted(self.host)
+        self.host.is_listening = lambda: False
         self.standing.close()
         self.outlet.close()
         for task in self._running.values():

@@ -91,7 +91,8 @@ class SessionTasks:
         host = exchange.host
         ask = exchange.ask and _with_task(exchange.ask, call.id)
         requests = Requests(self._tasks.questions, replace(exchange, ask=ask), again=True)
-        with self._tasks.present(host, call.id), Following(self._hub, call.id, requests.changed).following():
+        following = Following(self._hub, call.id, requests.changed, self._tasks.questions.noting(host))
+        with self._tasks.present(host, call.id), following.following():
             async with requests.asked():
                 return await self._hub.calls.call(spec_of(call), host.principal.name)
 
@@ -119,9 +120,9 @@ class SessionTasks:
 def _with_task(ask: Ask, task_id: str) -> Ask:
     """Return `ask` with the task named in what is asked."""
 
-    async def ask_it(method: str, params: dict[str, Any]) -> Response:
+    async def ask_it(method: str, params: dict[str, Any], late: Callable[[Response], None] | None = None) -> Response:
         meta: dict[str, Any] = {**(params.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
-        return await ask(method, {**params, "_meta": meta})
+        return await ask(method, {**params, "_meta": meta}, late)
 
     return ask_it
 

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.calls import Call
+from hubbubd.core.inbox import RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
 from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream import calls
@@ -129,6 +130,9 @@ class TaskExtension:
     async def _update(self, exchange: Exchange) -> bytes:
         host, call = exchange.host, await self._found(exchange)
         answers, questions = given_answers(exchange), self._tasks.questions
+        for request in await questions.found(answers):
+            if request.call_id == call.id and request.state is not RequestState.OPEN:
+                questions.late(host, request, answers[request.id])
         for request in await self._tasks.answerable(host, call, answers):
             params = payload.loads(request.request)
             took_s = self._tasks.took_s(call, request)

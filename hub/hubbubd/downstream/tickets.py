@@ -75,30 +75,36 @@ def unknown(call_id: str) -> Refusal:
     return Refusal(INVALID_PARAMS, f"there is no call {call_id[:100]!r} of yours here, or it has been deleted", data)
 
 
-def ticket(call: Call, asked: Sequence[str], *, as_error: bool) -> bytes:
-    """Return the result that says how to get the real one. `asked` are the ids of what waits for an answer."""
-    if asked:
-        text = (
-            f"{_waits(call, asked)} Ask the user to answer it (hubbub inbox show {asked[0]}), then call {RESULT} "
-            f"with call_id {call.id} for the result."
-        )
-    else:
+def ticket(call: Call, asked: Sequence[str] | None, *, as_error: bool) -> bytes:
+    """Return the result that says how to get the real one.
+
+    `asked` are the ids of what the call waits for: empty if that is not certain, None if it waits for no answer.
+    """
+    if asked is None:
         text = f"{_waits(call, asked)} Call {RESULT} with call_id {call.id} again for the result."
+    else:
+        where = f"hubbub inbox show {asked[0]}" if asked else "hubbub inbox list"
+        text = (
+            f"{_waits(call, asked)} Ask the user to answer it ({where}), then call {RESULT} with call_id {call.id} "
+            "for the result."
+        )
     said: dict[str, Any] = {"content": [{"type": "text", "text": text}], "_meta": {CALL_ID: call.id}}
     return payload.dumps({**said, "isError": True} if as_error else said)
 
 
-def late(call: Call, asked: Sequence[str]) -> Refusal:
+def late(call: Call, asked: Sequence[str] | None) -> Refusal:
     """Return the error where there are no tickets. `asked` as in `ticket`."""
     reason = "ANSWER_AWAITED"
     text = f"{_waits(call, asked)} The call goes on: hubbub calls show {call.id} has its result once there is one."
-    data = {"reason": reason, "help": help_url(reason), "call": call.id, "requests": list(asked[:MOST_NAMED])}
-    return Refusal(HUB_FAILED, text, data)
+    named = list((asked or ())[:MOST_NAMED])
+    return Refusal(HUB_FAILED, text, {"reason": reason, "help": help_url(reason), "call": call.id, "requests": named})
 
 
-def _waits(call: Call, asked: Sequence[str]) -> str:
-    if not asked:
+def _waits(call: Call, asked: Sequence[str] | None) -> str:
+    if asked is None:
         return f"{call.server} is still at work."
+    if not asked:
+        return f"{call.server} waits for an answer."
     named = ", ".join(asked[:MOST_NAMED])
     more = len(asked) - MOST_NAMED
     return f"{call.server} waits for an answer ({named}{f' and {more} more' if more > 0 else ''})."

@@ -135,6 +135,7 @@ class AdminService:
             by=caller.name,
             ttl_s=requests.token_ttl_s(request.ttl),
             may_name_others=request.may_name_others,
+            hold_s=requests.token_hold_s(request),
         )
         return pb.CreateTokenResponse(token=convert.token(record), secret=secret)
 

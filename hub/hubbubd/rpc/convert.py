@@ -173,7 +173,10 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
         expires_at=timestamp(record.deadline),
         claim=held
         and inbox_pb2.PendingRequest.Claim(
-            id=held.id if with_claim_id else "", by=text(held.by), expires_at=timestamp(held.expires_at)
+            id=held.id if with_claim_id else "",
+            by=text(held.by),
+            expires_at=timestamp(held.expires_at),
+            host=text(held.host),
         ),
         answer=record.answer.payload if record.answer else b"",
         answered_by=text(record.answered_by),
@@ -194,6 +197,13 @@ def request(record: PendingRequest, *, with_claim_id: bool = False) -> inbox_pb2
             for moment in record.moments
         ],
         defect=text(record.defect),
+        hosts=[
+            inbox_pb2.PendingRequest.AskedHost(
+                host=text(each.host), why_not=text(each.why_not), decided_at=timestamp(each.at)
+            )
+            for each in record.hosts
+        ],
+        caller_left_at=timestamp(record.caller_left_at),
     )
 
 
@@ -340,6 +350,7 @@ def token(record: Token) -> admin_pb2.ApiToken:
         created_by=record.created_by,
         expires_at=timestamp(record.expires_at),
         last_used_at=timestamp(record.last_used_at),
+        hold=None if record.hold_s is None else millis(round(record.hold_s * 1000)),
     )
 
 

@@ -291,14 +291,22 @@ class McpApplication:
             return
         call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
         replay = session.replays.open(message.id, call_key)
-        task = self._begun(session, message, replay, call_key, self._while_good(caller, endpoint.serve))
+        serve = self._while_good(caller, endpoint.serve)
+        task = self._begun(session, message, replay, call_key, serve=serve, hold_s=request.hold_s)
         await reply_resumably(request, task, replay, session.host.revision)
 
     def _begun(
-        self, session: Session, message: Request, replay: Replay, call_key: str | None, serve: Serve
+        self,
+        session: Session,
+        message: Request,
+        replay: Replay,
+        call_key: str | None,
+        *,
+        serve: Serve,
+        hold_s: float | None,
     ) -> asyncio.Task[bytes]:
         try:
-            return session.begin(message, replay, call_key, serve)
+            return session.begin(message, replay, call_key, serve, hold_s=hold_s, presence=replay.presence)
         except (Refusal, HubError):
             replay.forget()
             raise
@@ -349,7 +357,7 @@ class McpApplication:
             message = Request(left.request_id, RESUMED, {})
             serve = self._while_good(caller, session.endpoint.resume)
             try:
-                found[0].follow(self._begun(session, message, found[0], left.call_key, serve))
+                found[0].follow(self._begun(session, message, found[0], left.call_key, serve=serve, hold_s=None))
             except Refusal as refusal:
                 raise Answered(400, refusal) from None
             found[0].shown = True
@@ -386,6 +394,7 @@ class McpApplication:
             host=host,
             tell=outlet.tell,
             leaving=self._leaving,
+            own_hold_s=request.hold_s,
         )
         with ExitStack() as streams:
             if message.method == LISTEN:

@@ -10,6 +10,8 @@ from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
 from hubbub_http import CUT
+from hubbubd import bounds
+from hubbubd.config.mcp import LONGEST_HOLD_S
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
@@ -49,6 +51,9 @@ PRIMED: Final = "2025-11-25"
 
 VERSION: Final = b"mcp-protocol-version"
 SESSION: Final = b"mcp-session-id"
+HOLD: Final = b"hubbub-hold-s"
+"""For how many seconds a request is held while people are asked."""
+
 ARGUMENT: Final = b"mcp-param-"
 """What the headers begin with that repeat arguments."""
 
@@ -115,6 +120,17 @@ class Received:
         """Where the connection comes from, which no other connection does at the same time; "" if that is not known."""
         client = self.scope.get("client")
         return f"{client[0]}:{client[1]}" if client else ""
+
+    @property
+    def hold_s(self) -> float | None:
+        """For how many seconds it is to be held while people are asked; None if it does not say. Raises Refusal."""
+        said = self.text(HOLD)
+        if said is None:
+            return None
+        held_s = bounds.real_text(said, high=LONGEST_HOLD_S)
+        if held_s is None or held_s < 0:
+            raise Refusal(INVALID_REQUEST, f"{HOLD.decode()} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
+        return held_s
 
     @property
     def content_type(self) -> str:
@@ -229,6 +245,7 @@ async def reply_resumably(request: Received, task: asyncio.Task[bytes], replay: 
     outlet, primed = replay.outlet, revision >= PRIMED
     gone = asyncio.create_task(request.gone())
     gone.add_done_callback(lambda _: outlet.close())
+    gone.add_done_callback(lambda done: _left(replay, outlet, done))
     try:
         await outlet.news(PRIME_S if primed else KEEPALIVE_S)
         if gone.done():
@@ -248,11 +265,19 @@ async def reply_resumably(request: Received, task: asyncio.Task[bytes], replay: 
 async def resume(request: Received, replay: Replay, after: int) -> None:
     """Send what came on a stream after an event, and what comes."""
     outlet, first = replay.resumed(after)
+    replay.presence.change(here=True)
     gone = asyncio.create_task(request.gone())
+    gone.add_done_callback(lambda done: _left(replay, outlet, done))
     try:
         await _send_replay(request, replay, outlet, first, gone, primed=False)
     finally:
         gone.cancel()
+
+
+def _left(replay: Replay, outlet: Outlet, gone: asyncio.Task[None]) -> None:
+    """Note that the newest connection of a stream is gone, unless it has been served."""
+    if not gone.cancelled() and replay.outlet is outlet:
+        replay.presence.change(here=False)
 
 
 async def _send_replay(

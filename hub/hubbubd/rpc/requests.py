@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd import bounds, payload
+from hubbubd.config.mcp import LONGEST_HOLD_S
 from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
@@ -239,6 +240,16 @@ def token_ttl_s(value: Duration) -> float | None:
     if not 0 <= found <= MAX_TOKEN_S:
         raise InvalidArgument.field("ttl", f"must be 0 to {MAX_TOKEN_S:.0f} seconds")
     return found or None
+
+
+def token_hold_s(request: admin_pb2.CreateTokenRequest) -> float | None:
+    """Return for how many seconds requests of hosts are held; None is as long as the profile says."""
+    if not request.HasField("hold"):
+        return None
+    found = seconds(request.hold)
+    if not 0 <= found <= LONGEST_HOLD_S:
+        raise InvalidArgument.field("hold", f"must be 0 to {LONGEST_HOLD_S} seconds")
+    return found
 
 
 def grants(given: Sequence[admin_pb2.AccessGrant]) -> list[Grant]:

@@ -965,6 +965,7 @@ class ApiToken(_message.Message):
     CREATED_BY_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The id, the beginning of the token after `hbt_`."""
     name: _builtins.str
@@ -989,6 +990,10 @@ class ApiToken(_message.Message):
     def last_used_at(self) -> _timestamp_pb2.Timestamp:
         """When it was last used, to the minute; unset for never."""
 
+    @_builtins.property
+    def hold(self) -> _duration_pb2.Duration:
+        """How long requests of hosts with it are held while people are asked; unset for what the profile says."""
+
     def __init__(
         self,
         *,
@@ -1000,10 +1005,11 @@ class ApiToken(_message.Message):
         created_by: _builtins.str = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         last_used_at: _timestamp_pb2.Timestamp | None = ...,
+        hold: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "last_used_at", b"last_used_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "hold", b"hold", "last_used_at", b"last_used_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "created_by", b"created_by", "expires_at", b"expires_at", "grants", b"grants", "id", b"id", "last_used_at", b"last_used_at", "may_name_others", b"may_name_others", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "created_by", b"created_by", "expires_at", b"expires_at", "grants", b"grants", "hold", b"hold", "id", b"id", "last_used_at", b"last_used_at", "may_name_others", b"may_name_others", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1019,6 +1025,7 @@ class CreateTokenRequest(_message.Message):
     GRANTS_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     MAY_NAME_OTHERS_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name of its principal: 1 to 64 printable characters, no `:`, neither `local` nor `hub`; no other valid token
     may have it.
@@ -1035,6 +1042,10 @@ class CreateTokenRequest(_message.Message):
     def ttl(self) -> _duration_pb2.Duration:
         """The time until it expires; unset or zero means never."""
 
+    @_builtins.property
+    def hold(self) -> _duration_pb2.Duration:
+        """How long requests of hosts with it are held while people are asked; unset for what the profile says."""
+
     def __init__(
         self,
         *,
@@ -1042,10 +1053,11 @@ class CreateTokenRequest(_message.Message):
         grants: _abc.Iterable[Global___AccessGrant] | None = ...,
         ttl: _duration_pb2.Duration | None = ...,
         may_name_others: _builtins.bool = ...,
+        hold: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ttl", b"ttl"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "may_name_others", b"may_name_others", "name", b"name", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "hold", b"hold", "may_name_others", b"may_name_others", "name", b"name", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -216,10 +216,13 @@ class PendingRequest(_message.Message):
         ID_FIELD_NUMBER: _builtins.int
         BY_FIELD_NUMBER: _builtins.int
         EXPIRES_AT_FIELD_NUMBER: _builtins.int
+        HOST_FIELD_NUMBER: _builtins.int
         id: _builtins.str
         """The secret of the claimer; set only in the responses of ClaimPendingRequest and RenewClaim, and in assignments."""
         by: _builtins.str
         """The principal that holds it."""
+        host: _builtins.str
+        """The MCP host that it is held for, as that calls itself: the host is asked before all others. Empty for a person."""
         @_builtins.property
         def expires_at(self) -> _timestamp_pb2.Timestamp:
             """When it lapses."""
@@ -230,10 +233,41 @@ class PendingRequest(_message.Message):
             id: _builtins.str = ...,
             by: _builtins.str = ...,
             expires_at: _timestamp_pb2.Timestamp | None = ...,
+            host: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "expires_at", b"expires_at", "id", b"id"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "expires_at", b"expires_at", "host", b"host", "id", b"id"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class AskedHost(_message.Message):
+        """An MCP host of the call that caused a pending request."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        HOST_FIELD_NUMBER: _builtins.int
+        WHY_NOT_FIELD_NUMBER: _builtins.int
+        DECIDED_AT_FIELD_NUMBER: _builtins.int
+        host: _builtins.str
+        """The host's own name and version."""
+        why_not: _builtins.str
+        """Why it was not asked; empty if it was."""
+        @_builtins.property
+        def decided_at(self) -> _timestamp_pb2.Timestamp:
+            """When that was decided."""
+
+        def __init__(
+            self,
+            *,
+            host: _builtins.str = ...,
+            why_not: _builtins.str = ...,
+            decided_at: _timestamp_pb2.Timestamp | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["decided_at", b"decided_at"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["decided_at", b"decided_at", "host", b"host", "why_not", b"why_not"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -299,6 +333,8 @@ class PendingRequest(_message.Message):
     CANDIDATE_CALL_IDS_FIELD_NUMBER: _builtins.int
     CAUSE_ENDED_FIELD_NUMBER: _builtins.int
     DEFECT_FIELD_NUMBER: _builtins.int
+    HOSTS_FIELD_NUMBER: _builtins.int
+    CALLER_LEFT_AT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The hub's id."""
     server: _builtins.str
@@ -359,6 +395,18 @@ class PendingRequest(_message.Message):
     def candidate_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The candidates: calls of which one has caused it, if it is not known which (`call_id` is empty)."""
 
+    @_builtins.property
+    def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingRequest.AskedHost]:
+        """The hosts that it concerns, at most 10: those that were asked, and why others were not. Empty if no host made the
+        call.
+        """
+
+    @_builtins.property
+    def caller_left_at(self) -> _timestamp_pb2.Timestamp:
+        """When the host that made the call hung up; unset while it waits, or has been told how to get the result. The call
+        goes on, but perhaps nobody hears of its result.
+        """
+
     def __init__(
         self,
         *,
@@ -384,10 +432,12 @@ class PendingRequest(_message.Message):
         candidate_call_ids: _abc.Iterable[_builtins.str] | None = ...,
         cause_ended: _builtins.str = ...,
         defect: _builtins.str = ...,
+        hosts: _abc.Iterable[Global___PendingRequest.AskedHost] | None = ...,
+        caller_left_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answered_at", b"answered_at", "claim", b"claim", "created_at", b"created_at", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answered_at", b"answered_at", "caller_left_at", b"caller_left_at", "claim", b"claim", "created_at", b"created_at", "expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "defect", b"defect", "delivery", b"delivery", "events", b"events", "expires_at", b"expires_at", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answered_at", b"answered_at", "answered_by", b"answered_by", "call_id", b"call_id", "caller", b"caller", "caller_left_at", b"caller_left_at", "candidate_call_ids", b"candidate_call_ids", "cause_ended", b"cause_ended", "cause_source", b"cause_source", "claim", b"claim", "created_at", b"created_at", "defect", b"defect", "delivery", b"delivery", "events", b"events", "expires_at", b"expires_at", "hosts", b"hosts", "id", b"id", "kind", b"kind", "reason", b"reason", "request", b"request", "server", b"server", "state", b"state", "task_id", b"task_id", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

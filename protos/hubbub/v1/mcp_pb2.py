@@ -27,7 +27,7 @@ from hubbub.v1 import common_pb2 as hubbub_dot_v1_dot_common__pb2
 from hubbub.v1 import options_pb2 as hubbub_dot_v1_dot_options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13hubbub/v1/mcp.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\xad\x02\n\rConnectedHost\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x18\n\x10protocol_version\x18\x05 \x01(\t\x12\x11\n\ttransport\x18\x06 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x07 \x01(\t\x12\x13\n\x0bhas_session\x18\x08 \x01(\x08\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_used_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x08requests\x18\x0b \x03(\x0b\x32\x16.hubbub.v1.HostRequest\"{\n\x0bHostRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\x1b\n\x13pending_request_ids\x18\x04 \x03(\t\"?\n\nHostFilter\x12\x12\n\nprincipals\x18\x01 \x03(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x10\n\x08\x63\x61ll_ids\x18\x03 \x03(\t\"\x81\x01\n\x10ListHostsRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.HostFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"U\n\x11ListHostsResponse\x12\'\n\x05hosts\x18\x01 \x03(\x0b\x32\x18.hubbub.v1.ConnectedHost\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xd6\x01\n\x0cServeRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1c.hubbub.v1.ServeRequest.Open\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\r\n\x05leave\x18\x03 \x01(\x08\x12\r\n\x05\x61gain\x18\x04 \x01(\x08\x1a\x64\n\x04Open\x12\x11\n\x07profile\x18\x01 \x01(\tH\x00\x12\x10\n\x06server\x18\x02 \x01(\tH\x00\x12\x13\n\x0bsession_key\x18\x03 \x01(\t\x12\x16\n\x0e\x62ridge_version\x18\x04 \x01(\tB\n\n\x08\x65ndpoint\"\xa3\x02\n\rServeResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1f.hubbub.v1.ServeResponse.Opened\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x12\n\x05taken\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x1a\x98\x01\n\x06Opened\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x41\n\tquestions\x18\x02 \x03(\x0b\x32..hubbub.v1.ServeResponse.Opened.QuestionsEntry\x1a\x30\n\x0eQuestionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_taken2\x94\x01\n\nMcpService\x12>\n\x05Serve\x12\x17.hubbub.v1.ServeRequest\x1a\x18.hubbub.v1.ServeResponse(\x01\x30\x01\x12\x46\n\tListHosts\x12\x1b.hubbub.v1.ListHostsRequest\x1a\x1c.hubbub.v1.ListHostsResponseB=\n\thubbub.v1B\x08McpProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13hubbub/v1/mcp.proto\x12\thubbub.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16hubbub/v1/common.proto\x1a\x17hubbub/v1/options.proto\"\xf9\x02\n\rConnectedHost\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\x18\n\x10protocol_version\x18\x05 \x01(\t\x12\x11\n\ttransport\x18\x06 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x07 \x01(\t\x12\x13\n\x0bhas_session\x18\x08 \x01(\x08\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_used_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x08requests\x18\x0b \x03(\x0b\x32\x16.hubbub.v1.HostRequest\x12\x13\n\x0bstream_open\x18\x0c \x01(\x08\x12\x0c\n\x04gone\x18\r \x01(\x08\x12\'\n\tquestions\x18\x0e \x03(\x0b\x32\x14.hubbub.v1.AskedKind\"*\n\tAskedKind\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0f\n\x07why_not\x18\x02 \x01(\t\"{\n\x0bHostRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63\x61ll_id\x18\x03 \x01(\t\x12\x1b\n\x13pending_request_ids\x18\x04 \x03(\t\"?\n\nHostFilter\x12\x12\n\nprincipals\x18\x01 \x03(\t\x12\x0b\n\x03ids\x18\x02 \x03(\t\x12\x10\n\x08\x63\x61ll_ids\x18\x03 \x03(\t\"\x81\x01\n\x10ListHostsRequest\x12%\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x15.hubbub.v1.HostFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x1f\n\x05order\x18\x04 \x01(\x0e\x32\x10.hubbub.v1.Order\"U\n\x11ListHostsResponse\x12\'\n\x05hosts\x18\x01 \x03(\x0b\x32\x18.hubbub.v1.ConnectedHost\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xd6\x01\n\x0cServeRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1c.hubbub.v1.ServeRequest.Open\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\r\n\x05leave\x18\x03 \x01(\x08\x12\r\n\x05\x61gain\x18\x04 \x01(\x08\x1a\x64\n\x04Open\x12\x11\n\x07profile\x18\x01 \x01(\tH\x00\x12\x10\n\x06server\x18\x02 \x01(\tH\x00\x12\x13\n\x0bsession_key\x18\x03 \x01(\t\x12\x16\n\x0e\x62ridge_version\x18\x04 \x01(\tB\n\n\x08\x65ndpoint\"\xa3\x02\n\rServeResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1f.hubbub.v1.ServeResponse.Opened\x12\x16\n\x08messages\x18\x02 \x03(\x0c\x42\x04\xa8\xbb\x18\x01\x12\x12\n\x05taken\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x08\x64raining\x18\x04 \x01(\x08\x1a\x98\x01\n\x06Opened\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x41\n\tquestions\x18\x02 \x03(\x0b\x32..hubbub.v1.ServeResponse.Opened.QuestionsEntry\x1a\x30\n\x0eQuestionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_taken2\x94\x01\n\nMcpService\x12>\n\x05Serve\x12\x17.hubbub.v1.ServeRequest\x1a\x18.hubbub.v1.ServeResponse(\x01\x30\x01\x12\x46\n\tListHosts\x12\x1b.hubbub.v1.ListHostsRequest\x1a\x1c.hubbub.v1.ListHostsResponseB=\n\thubbub.v1B\x08McpProtoP\x01Z\x12hubbub/v1;hubbubv1\xa2\x02\x03HUB\xaa\x02\tHubbub.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,25 +42,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVERESPONSE'].fields_by_name['messages']._loaded_options = None
   _globals['_SERVERESPONSE'].fields_by_name['messages']._serialized_options = b'\250\273\030\001'
   _globals['_CONNECTEDHOST']._serialized_start=117
-  _globals['_CONNECTEDHOST']._serialized_end=418
-  _globals['_HOSTREQUEST']._serialized_start=420
-  _globals['_HOSTREQUEST']._serialized_end=543
-  _globals['_HOSTFILTER']._serialized_start=545
-  _globals['_HOSTFILTER']._serialized_end=608
-  _globals['_LISTHOSTSREQUEST']._serialized_start=611
-  _globals['_LISTHOSTSREQUEST']._serialized_end=740
-  _globals['_LISTHOSTSRESPONSE']._serialized_start=742
-  _globals['_LISTHOSTSRESPONSE']._serialized_end=827
-  _globals['_SERVEREQUEST']._serialized_start=830
-  _globals['_SERVEREQUEST']._serialized_end=1044
-  _globals['_SERVEREQUEST_OPEN']._serialized_start=944
-  _globals['_SERVEREQUEST_OPEN']._serialized_end=1044
-  _globals['_SERVERESPONSE']._serialized_start=1047
-  _globals['_SERVERESPONSE']._serialized_end=1338
-  _globals['_SERVERESPONSE_OPENED']._serialized_start=1176
-  _globals['_SERVERESPONSE_OPENED']._serialized_end=1328
-  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_start=1280
-  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_end=1328
-  _globals['_MCPSERVICE']._serialized_start=1341
-  _globals['_MCPSERVICE']._serialized_end=1489
+  _globals['_CONNECTEDHOST']._serialized_end=494
+  _globals['_ASKEDKIND']._serialized_start=496
+  _globals['_ASKEDKIND']._serialized_end=538
+  _globals['_HOSTREQUEST']._serialized_start=540
+  _globals['_HOSTREQUEST']._serialized_end=663
+  _globals['_HOSTFILTER']._serialized_start=665
+  _globals['_HOSTFILTER']._serialized_end=728
+  _globals['_LISTHOSTSREQUEST']._serialized_start=731
+  _globals['_LISTHOSTSREQUEST']._serialized_end=860
+  _globals['_LISTHOSTSRESPONSE']._serialized_start=862
+  _globals['_LISTHOSTSRESPONSE']._serialized_end=947
+  _globals['_SERVEREQUEST']._serialized_start=950
+  _globals['_SERVEREQUEST']._serialized_end=1164
+  _globals['_SERVEREQUEST_OPEN']._serialized_start=1064
+  _globals['_SERVEREQUEST_OPEN']._serialized_end=1164
+  _globals['_SERVERESPONSE']._serialized_start=1167
+  _globals['_SERVERESPONSE']._serialized_end=1458
+  _globals['_SERVERESPONSE_OPENED']._serialized_start=1296
+  _globals['_SERVERESPONSE_OPENED']._serialized_end=1448
+  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_start=1400
+  _globals['_SERVERESPONSE_OPENED_QUESTIONSENTRY']._serialized_end=1448
+  _globals['_MCPSERVICE']._serialized_start=1461
+  _globals['_MCPSERVICE']._serialized_end=1609
 # @@protoc_insertion_point(module_scope)

@@ -37,6 +37,9 @@ class ConnectedHost(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
+    STREAM_OPEN_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The id, for as long as it is connected."""
     principal: _builtins.str
@@ -53,6 +56,10 @@ class ConnectedHost(_message.Message):
     """What it sees of the hub: `p/PROFILE` or `s/SERVER`."""
     has_session: _builtins.bool
     """Whether it has a session; hosts from 2026-07-28 on have none."""
+    stream_open: _builtins.bool
+    """Whether it has a stream open: a bridge, or one on which it hears of changes."""
+    gone: _builtins.bool
+    """Whether it has probably gone: nothing of it is open, and for a while it has said nothing."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it connected, or was first seen."""
@@ -64,6 +71,10 @@ class ConnectedHost(_message.Message):
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostRequest]:
         """The requests that it has open, oldest first; at most 100 of them."""
+
+    @_builtins.property
+    def questions(self) -> _containers.RepeatedCompositeFieldContainer[Global___AskedKind]:
+        """What servers ask, by kind: whether the host is asked."""
 
     def __init__(
         self,
@@ -79,14 +90,43 @@ class ConnectedHost(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         last_used_at: _timestamp_pb2.Timestamp | None = ...,
         requests: _abc.Iterable[Global___HostRequest] | None = ...,
+        stream_open: _builtins.bool = ...,
+        gone: _builtins.bool = ...,
+        questions: _abc.Iterable[Global___AskedKind] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "last_used_at", b"last_used_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "endpoint", b"endpoint", "has_session", b"has_session", "id", b"id", "last_used_at", b"last_used_at", "name", b"name", "principal", b"principal", "protocol_version", b"protocol_version", "requests", b"requests", "transport", b"transport", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "endpoint", b"endpoint", "gone", b"gone", "has_session", b"has_session", "id", b"id", "last_used_at", b"last_used_at", "name", b"name", "principal", b"principal", "protocol_version", b"protocol_version", "questions", b"questions", "requests", b"requests", "stream_open", b"stream_open", "transport", b"transport", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConnectedHost: _TypeAlias = ConnectedHost  # noqa: Y015
+
+@_typing.final
+class AskedKind(_message.Message):
+    """A kind of what servers ask in the course of a host's calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    WHY_NOT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """The kind: form, url, sampling or roots."""
+    why_not: _builtins.str
+    """Why the host is not asked; empty if it is."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        why_not: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "why_not", b"why_not"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AskedKind: _TypeAlias = AskedKind  # noqa: Y015
 
 @_typing.final
 class HostRequest(_message.Message):

@@ -66,7 +66,7 @@ class McpServiceServicer:
 
     def ListHosts(self, request, context):
         """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
-        a revision without sessions is shown while it has a request open, and for ten minutes after that.
+        a revision without sessions is shown while it has a stream or a request open, and for ten minutes after that.
         PERMISSION_DENIED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -44,7 +44,7 @@ class McpServiceStub:
     """
     ListHosts: _grpc.UnaryUnaryMultiCallable[_mcp_pb2.ListHostsRequest, _mcp_pb2.ListHostsResponse]
     """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
-    a revision without sessions is shown while it has a request open, and for ten minutes after that.
+    a revision without sessions is shown while it has a stream or a request open, and for ten minutes after that.
     PERMISSION_DENIED.
     """
 
@@ -64,7 +64,7 @@ class McpServiceAsyncStub(McpServiceStub):
     """
     ListHosts: _aio.UnaryUnaryMultiCallable[_mcp_pb2.ListHostsRequest, _mcp_pb2.ListHostsResponse]  # type: ignore[assignment]
     """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
-    a revision without sessions is shown while it has a request open, and for ten minutes after that.
+    a revision without sessions is shown while it has a stream or a request open, and for ten minutes after that.
     PERMISSION_DENIED.
     """
 
@@ -93,7 +93,7 @@ class McpServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_mcp_pb2.ListHostsResponse, _abc.Awaitable[_mcp_pb2.ListHostsResponse]]:
         """Returns the hosts that are connected, over HTTP and behind bridges, newest first, with what each waits for. A host of
-        a revision without sessions is shown while it has a request open, and for ten minutes after that.
+        a revision without sessions is shown while it has a stream or a request open, and for ten minutes after that.
         PERMISSION_DENIED.
         """
 

@@ -496,11 +496,11 @@ class Timeouts(_message.Message):
 
     @_builtins.property
     def call(self) -> _duration_pb2.Duration:
-        """Limit for a call without progress, default 60 s."""
+        """Limit for a call without progress, default 300 s."""
 
     @_builtins.property
     def call_max(self) -> _duration_pb2.Duration:
-        """Limit for a call in all, not counting time with people, default 300 s."""
+        """Limit for a call in all, not counting time with people, default 3600 s."""
 
     @_builtins.property
     def ping_interval(self) -> _duration_pb2.Duration:
@@ -829,7 +829,9 @@ class PendingRequestPolicy(_message.Message):
     """The most bytes of all open ones together, default 64 MiB."""
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """How long a pending request waits for an answer, default 300 s."""
+        """How long a pending request waits for an answer. By default a day if it waits in records alone (rounds, and what
+        tasks ask), and an hour if the server waits for it on the wire.
+        """
 
     def __init__(
         self,

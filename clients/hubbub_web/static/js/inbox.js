@@ -78,7 +78,7 @@ export class Inbox {
       title: request.question || "(says nothing)", unread: !isSeen(request.id), right: left(request.deadline) ?? ago(request.created_at),
       chips: [request.server, KINDS[request.kind] ?? request.kind],
       more: [defectPill(request), request.cause_ended ? h("span", { class: "ended", text: "its call is over" }) : null,
-        request.claim ? h("span", { class: "claimed", text: request.claim.by === myName() ? "you are answering" : `being answered by ${request.claim.by}` }) : null,
+        request.claim ? h("span", { class: "claimed", text: request.claim.host ? `held for ${clean(request.claim.host)}` : request.claim.by === myName() ? "you are answering" : `being answered by ${request.claim.by}` }) : null,
         why ? h("span", { text: why, dir: "auto" }) : null],
     });
     return [link, this.picking ? this.box(request) : null, this.picking || request.claim || !request.yes_or_no ? null : this.quick(request)];

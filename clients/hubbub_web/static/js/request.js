@@ -25,7 +25,7 @@ const HEADING = 160;
 // A device of which fingers are the only pointer.
 const TOUCHED = matchMedia("(hover: none) and (pointer: coarse)");
 // Fields of a pending request that change while its page is open.
-const CHANGES = ["state", "outcome", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect"];
+const CHANGES = ["state", "outcome", "delivery", "answered_by", "answered_at", "reason", "call_id", "cause_source", "candidate_call_ids", "cause_ended", "defect", "hosts", "caller_left_at"];
 
 /** The page of a pending request. */
 export async function requestPage(main, id) {
@@ -147,11 +147,12 @@ class RequestPage {
     const it = this.whole;
     const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
-    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)]);
+    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Hosts", hostsOf(it)], ["Asked as", task], ["Asked", ago(it.created_at)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
-      ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` }) : null);
+      ? h("p", { class: "warning", text: `${it.cause_ended[0].toUpperCase()}${it.cause_ended.slice(1)}: an answer may come too late.` })
+      : this.open && it.caller_left_at ? h("p", { class: "warning", text: "The host that made the call has hung up: perhaps nobody hears of the result." }) : null);
   }
 
   drawStatus() {
@@ -376,6 +377,12 @@ function callLink(id) {
 const NAMED = 8;
 
 /** Links to the calls of which one caused a pending request; null if there are none. A last one that is left is not certain either. */
+/** Which hosts were asked, and why others were not. */
+function hostsOf(it) {
+  const said = (it.hosts ?? []).map((each) => h("li", { text: clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`) }));
+  return said.length ? h("ul", {}, said) : null;
+}
+
 function candidates(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return null;

@@ -211,7 +211,7 @@ def asked_by(
         origin=origin,
         request=payload.dumps(params),
         created_at=now,
-        deadline=now + config.answer_timeout_s if config.auto_reject_on_timeout else None,
+        deadline=now + config.answered_within_s(durable=True) if config.auto_reject_on_timeout else None,
         call_id=call.id,
         cause_source=CauseSource.WIRE,
         principal=call.principal,

@@ -41,7 +41,7 @@ class Consents:
         """Ask people to visit the URLs of an error, and queue the call again.
 
         Raises the error itself when it is a different one, when somebody does not agree, or when the server does not
-        report completion within `answer_timeout_s`; and UpstreamError (TOO_MANY_ROUNDS).
+        report completion in the time for answers; and UpstreamError (TOO_MANY_ROUNDS).
         """
         pages = _pages(error) if queue.config.elicitation and hello.protocol_version == REVISION else {}
         if not pages:
@@ -59,7 +59,7 @@ class Consents:
         done.update({page: anyio.Event() for page in asked})
         async with self._rounds.asking(queue, active, rounds, asked):
             await self._rounds.answers(asked, partial(_agreed, error))
-            with anyio.move_on_after(queue.config.answer_timeout_s) as patience:
+            with anyio.move_on_after(queue.config.answered_within_s(durable=True)) as patience:
                 for page in awaited:
                     await done[page].wait()
             if patience.cancelled_caught:

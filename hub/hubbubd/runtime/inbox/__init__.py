@@ -2,6 +2,7 @@
 
 from hubbubd.runtime.inbox.authorization import Authorizations, question
 from hubbubd.runtime.inbox.inbox import Inbox
+from hubbubd.runtime.inbox.reserved import Waiting
 from hubbubd.runtime.inbox.tasks import Notify, ReceiverTasks, Tasks
 from hubbubd.runtime.inbox.work import MAX_CAPACITY, Work
 from hubbubd.runtime.inbox.workers import Assigned, Over, Step, Worker
@@ -16,6 +17,7 @@ __all__ = [
     "ReceiverTasks",
     "Step",
     "Tasks",
+    "Waiting",
     "Work",
     "Worker",
     "question",

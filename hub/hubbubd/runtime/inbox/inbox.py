@@ -108,7 +108,7 @@ class Inbox:
         if taking.owns(request.server):
             self.deadlines.arm(None, request)
             if taking.alone:
-                self._note(request.id, core.without_worker)
+                self.note(request.id, core.without_worker)
 
     def leave(self, server: str) -> None:
         """Act no longer on the requests of a server."""
@@ -244,12 +244,9 @@ class Inbox:
         return await certainly(lambda: self._change(request_id, settle), final)
 
     async def not_counted(self, request_id: str, by: str, via: str) -> None:
-        """Note in an open request that a host answered where nobody did; `via` says which one, and what."""
+        """Note that a host answered where nobody did, or too late; `via` says which one, and what."""
         what = RequestEventType.NOT_COUNTED
-        await self._change(
-            request_id,
-            lambda r: core.noted(r, what, self._clock.now(), by, via=via) if r.state is RequestState.OPEN else r,
-        )
+        await self._change(request_id, lambda r: core.noted(r, what, self._clock.now(), by, via=via))
 
     # For the hub's other parts
 
@@ -279,7 +276,7 @@ class Inbox:
             self._opening.add(request.server)
             self._opening_bytes.add(request.server, len(request.request))
         try:
-            with self.as_workers_take_them(self.reserved.claimed(requests)) as opened:
+            with self.as_workers_take_them(self.reserved.opened(requests)) as opened:
                 await put(self._ledger, self._table, opened, also, self._clock.now)
         finally:
             for request in requests:
@@ -368,21 +365,22 @@ class Inbox:
 
     def delivered(self, request_id: str, *, late: bool = False) -> None:
         """Mark an answer as delivered, write-behind; `late` if it was `too_late`."""
-        self._note(request_id, lambda r: core.delivered(self.as_its_calls_left_it(r), self._clock.now(), late=late))
+        self.note(request_id, lambda r: core.delivered(self.as_its_calls_left_it(r), self._clock.now(), late=late))
 
     async def all_delivered(self, request_ids: Iterable[str]) -> None:
         """Mark answers as delivered; durable on return, or once a failed store recovers."""
         ids, now = list(request_ids), self._clock.now()
         for request_id in ids:
-            self._note(request_id, lambda request: core.delivered(request, now))
+            self.note(request_id, lambda request: core.delivered(request, now))
         with suppress(HubError):
             await self._ledger.transact(lambda: (None, [change for id_ in ids for change in self._table.queued(id_)]))
 
     def not_delivered(self, request_id: str, reason: str) -> None:
         """Mark an answer as not delivered, write-behind."""
-        self._note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
+        self.note(request_id, lambda r: core.not_delivered(r, reason, self._clock.now()))
 
-    def _note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
+    def note(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> None:
+        """Change a request, write-behind, if it exists."""
         self._ledger.later(self._table, request_id, lambda request: None if request is None else step(request))
 
     async def _change(self, request_id: str, step: Callable[[PendingRequest], PendingRequest]) -> PendingRequest:

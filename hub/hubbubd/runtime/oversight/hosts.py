@@ -6,13 +6,22 @@ and for QUIET_S after that.
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 QUIET_S: Final = 600.0
 """Seconds for which a host without a session is shown after its last request: nothing says when it leaves."""
+
+LOST_S: Final = 60.0
+"""Seconds after which a host has gone that had a stream of its own, and has not opened another one."""
+
+SILENT_S: Final = 300.0
+"""The same for a host that never had one."""
+
+LISTEN: Final = "subscriptions/listen"
+"""The request that is such a stream (2026-07-28)."""
 
 MAX_QUIET: Final = 1000
 """The most such hosts that are remembered; the one that was quiet for the longest time is forgotten."""
@@ -30,6 +39,8 @@ class Introduction:
     """How its messages come: `http` or `stdio`."""
     endpoint: str
     """What it sees: `p/PROFILE` or `s/SERVER`."""
+    process: str = ""
+    """Which process of its program it is, where it has no session; not for people."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -50,8 +61,26 @@ class ConnectedHost:
     created_at: float
     last_used_at: float
     has_session: bool
+    is_listening: Callable[[], bool] = lambda: False
+    """Returns whether a stream of its own is open: a bridge, or one on which it hears of changes."""
+    asked: Callable[[], Mapping[str, str]] = dict[str, str]
+    """Returns why it is not asked what servers ask, by kind; "" where it is asked."""
+    had_stream: bool = False
     requests: dict[OpenRequest, None] = field(default_factory=dict[OpenRequest, None])
     """Those that are open, oldest first."""
+
+    @property
+    def stream_open(self) -> bool:
+        """Whether a stream of its own is open."""
+        is_open = self.is_listening() or any(each.method == LISTEN for each in self.requests)
+        self.had_stream = self.had_stream or is_open
+        return is_open
+
+    def gone(self, now: float) -> bool:
+        """Return whether it has probably gone: nothing is open, and it has said nothing for a while."""
+        if self.stream_open or self.requests:
+            return False
+        return now - self.last_used_at > (LOST_S if self.had_stream else SILENT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +112,9 @@ class ConnectedHosts:
     def all(self) -> list[ConnectedHost]:
         """Return the hosts that are connected, in no order."""
         before = self._now() - QUIET_S
-        active = [each for each in self._without.values() if each.requests or each.last_used_at > before]
+        active = [
+            each for each in self._without.values() if each.requests or each.last_used_at > before or each.stream_open
+        ]
         return [*self._with_session.values(), *active]
 
     def join(self, about: Introduction) -> ConnectedHost:
@@ -114,6 +145,7 @@ class ConnectedHosts:
         try:
             yield request
         finally:
+            host.had_stream = host.had_stream or host.stream_open
             del host.requests[request]
             host.last_used_at = self._now()
 

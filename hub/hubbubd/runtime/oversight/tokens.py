@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from hubbubd.bounds import Moment
+from hubbubd.bounds import Moment, Span
 from hubbubd.clock import Clock
 from hubbubd.core.access import Grant, Principal
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
@@ -45,6 +45,8 @@ class Token:
     created_by: str
     expires_at: Moment | None
     last_used_at: Moment | None = None
+    hold_s: Span | None = None
+    """For how many seconds requests of hosts are held while people are asked; None for what the profile says."""
 
     @property
     def credential(self) -> str:
@@ -91,7 +93,14 @@ class Tokens:
         return sorted(self._table, key=lambda token: (token.created_at, token.id), reverse=True)
 
     async def create(
-        self, name: str, grants: Sequence[Grant], *, by: str, ttl_s: float | None, may_name_others: bool
+        self,
+        name: str,
+        grants: Sequence[Grant],
+        *,
+        by: str,
+        ttl_s: float | None,
+        may_name_others: bool,
+        hold_s: float | None = None,
     ) -> tuple[Token, str]:
         """Create a token and return its record and its text, which is not available again.
 
@@ -112,6 +121,7 @@ class Tokens:
                 created_at=now,
                 created_by=by,
                 expires_at=None if ttl_s is None else now + ttl_s,
+                hold_s=hold_s,
             )
             replaced = [self._table.change(old.id, None) for old in self._replaced(name, now)]
             minted = self._minted.change(MINTED, Minted(token_id))
@@ -196,6 +206,7 @@ def _principal(token: Token) -> Principal:
         credential=token.credential,
         expires_at=token.expires_at,
         may_name_others=token.may_name_others,
+        hold_s=token.hold_s,
     )
 
 

@@ -225,7 +225,9 @@ class ServerInbound:
             origin=Origin.PLAIN,
             request=payload.dumps(request.params),
             created_at=now,
-            deadline=now + self._queue.config.answer_timeout_s if self._queue.config.auto_reject_on_timeout else None,
+            deadline=now + self._queue.config.answered_within_s(durable=False)
+            if self._queue.config.auto_reject_on_timeout
+            else None,
             call_id=active.call.id if active else None,
             cause_source=source,
             candidate_call_ids=() if active or request.call_id else self._queue.candidate_ids(),

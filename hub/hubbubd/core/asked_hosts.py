@@ -1,0 +1,28 @@
+"""Which hosts a pending request concerns: those that were asked, and why others were not."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from hubbubd import bounds
+
+HOSTS: Final = 10
+"""The most hosts that a request names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedHost:
+    """A host of the causing call, as it calls itself; `why_not` says why it was not asked, and is empty if it was."""
+
+    host: str
+    at: bounds.Moment
+    why_not: str = ""
+
+
+def with_host(hosts: tuple[AskedHost, ...], decided: AskedHost) -> tuple[AskedHost, ...]:
+    """Return hosts with what was decided about one, the same tuple if that is no news. One that was asked stays so."""
+    before = next((each for each in hosts if each.host == decided.host), None)
+    if before is None:
+        return (*hosts, decided) if len(hosts) < HOSTS else hosts
+    if not before.why_not or before.why_not == decided.why_not:
+        return hosts
+    return tuple(decided if each is before else each for each in hosts)

@@ -1,0 +1,283 @@
+"""What the record of a question says of hosts: which were asked, why others were not, and which have hung up."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hubbubd.core.calls import CallState
+from hubbubd.core.filters import CallFilter, RequestFilter
+from hubbubd.core.forms import Accept
+from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.downstream import Policy
+from hubbubd.downstream.attendance import RETURN_S
+from hubbubd.errors import FailedPrecondition
+from hubbubd.runtime.hub import Hub
+from hubbubd.upstream.ports import Era
+
+from ..runtime.agents import Agent
+from ..runtime.conftest import FORM, World, open_requests, question, server, settle, until
+from ..runtime.peer import Outcome, Sent
+from .scripted import answering, asks, connected, host_at
+
+ASKED = ("elicitation/create", FORM)
+GIVEN = {"action": "accept", "content": {"name": "x"}}
+DONE = [{"type": "text", "text": "done"}]
+NAME = "a-host 1.2"
+
+
+async def answer(hub: Hub, by: str = "alice") -> None:
+    """Somebody answers what is open, in the inbox."""
+    for request in open_requests(hub):
+        await hub.inbox.answer(request.id, Accept({"name": "x"}), by, answer_id=None, claim_id=None)
+
+
+def decided(request: PendingRequest) -> list[tuple[str, str]]:
+    """What was decided about which host."""
+    return [(each.host, each.why_not) for each in request.hosts]
+
+
+REASONS: list[tuple[Policy, dict[str, Any] | None, str]] = [
+    (Policy(), None, ""),
+    (Policy(form="inbox"), None, 'the profile has questions.form = "inbox"'),
+    (Policy(), {"elicitation": {"url": {}}}, "it did not declare that it can answer this (form)"),
+]
+
+
+@pytest.mark.parametrize(("policy", "capabilities", "why_not"), REASONS)
+@pytest.mark.parametrize("era", Era)
+async def test_the_record_says_from_the_beginning_whether_the_host_is_asked_and_why_not(
+    world: World, era: Era, policy: Policy, capabilities: dict[str, Any] | None, why_not: str
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        call = asyncio.create_task(host_at(hub, era, policy=policy, capabilities=capabilities).call())
+        first = await question(hub)
+        assert decided(first) == [(NAME, why_not)]
+        await settle(3)
+        assert hub.inbox.get(first.id) is first
+        call.cancel()
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_the_record_says_that_nobody_was_there_before(world: World, era: Era) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, era, answering({"action": "decline"}, 0.01))
+        for why_not in ("", "nobody was there when it was asked before (form)"):
+            call = asyncio.create_task(host.call())
+            assert decided(await question(hub)) == [(NAME, why_not)]
+            await settle(3)
+            await answer(hub)
+            await call
+
+
+async def test_the_record_names_the_hosts_of_all_calls_that_may_be_the_cause(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        await (sent.ask(*ASKED).answered() if sent.params["name"] == "asks" else asyncio.sleep(30))
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world, server(max_in_flight=3)) as hub:
+        names = ("mine", "theirs")
+        hosts = [host_at(hub, name=name) for name in names]
+        for host, name in zip(hosts, names, strict=True):
+            host.host.info = {"name": name}
+        calls = [asyncio.create_task(hosts[0].call(name="works"))]
+        await until(lambda: len(world.peer.sent) == 1)
+        calls.append(asyncio.create_task(hosts[1].call(name="asks")))
+        request = await question(hub)
+        why_not = "it is not certain that its call is the cause: the server is at work for others, too"
+        assert decided(request) == [("mine", why_not), ("theirs", why_not)]
+        await answer(hub)
+        await asyncio.gather(*calls)
+
+
+async def test_a_host_that_joins_a_call_later_is_noted_too(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        policy = Policy(form="inbox", join_s=600)
+        hosts = [host_at(hub, policy=policy) for _ in range(12)]
+        first = asyncio.create_task(hosts[0].call())
+        request = await question(hub)
+        for number, host in enumerate(hosts):
+            host.session.endpoint = hosts[0].endpoint
+            host.host.info = {"name": f"host {number}"}
+        others = [asyncio.create_task(host.call()) for host in hosts[1:]]
+        await settle(1)
+        names = [each.host for each in hub.inbox.get(request.id).hosts]
+        assert names == [NAME, *(f"host {number}" for number in range(1, 10))]
+        await answer(hub)
+        await asyncio.gather(first, *others)
+
+
+# A question that is held for a host
+
+
+async def test_others_hear_for_which_host_a_question_is_held_until_when_and_how_to_take_it(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS, policy=Policy(form="host-first"))
+        host.host.info = {"name": "copilot-cli"}
+        call = asyncio.create_task(host.call())
+        request = await question(hub)
+        assert request.claim is not None
+        assert request.claim.host == "copilot-cli"
+        for by, how in (("me", f"hubbub inbox claim {request.id} --take-over"), ("alice", "of me until")):
+            with pytest.raises(FailedPrecondition, match=r"^held for copilot-cli ") as refused:
+                await hub.inbox.answer(request.id, Accept({"name": "x"}), by, answer_id=None, claim_id=None)
+            assert refused.value.reason == "ALREADY_CLAIMED"
+            assert how in refused.value.message
+            assert refused.value.metadata["until"] == f"{request.claim.expires_at:.3f}"
+        taken = await hub.inbox.claim(request.id, "me", 60, take_over=True)
+        assert taken.claim is not None
+        assert taken.claim.host == ""
+        call.cancel()
+
+
+# Hosts that hang up
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_question_says_that_its_host_has_hung_up_until_that_is_back(world: World, again: bool) -> None:
+    got = asks(world, Era.HANDSHAKE, ASKED, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, handler=answering(GIVEN, 5000), policy=Policy(form="inbox"))
+        call = asyncio.create_task(host.call())
+        request = await question(hub)
+        host.presence.change(here=False)
+        await settle(RETURN_S - 1)
+        assert hub.inbox.get(request.id).caller_left_at is None
+        await settle(2)
+        assert hub.inbox.get(request.id).caller_left_at is not None
+        await answer(hub)
+        await until(lambda: len(got) == 1)
+        second = await question(hub)
+        assert second.caller_left_at is not None
+        if again:
+            host.presence.change(here=True)
+            await until(lambda: hub.inbox.get(second.id).caller_left_at is None)
+        await answer(hub)
+        await call
+
+
+async def test_a_host_that_has_hung_up_is_asked_only_once_it_is_back(world: World) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        await asyncio.sleep(20)
+        return {"content": [await sent.ask(*ASKED).answered()]}
+
+    world.peer.behaviour = behaviour
+    async with connected(world) as hub:
+        host = host_at(hub, handler=answering(GIVEN))
+        call = asyncio.create_task(host.call())
+        host.presence.change(here=False)
+        request = await question(hub)
+        assert decided(request) == [(NAME, "it has hung up")]
+        await settle(60)
+        assert host.asked == []
+        host.presence.change(here=True)
+        assert (await call)["result"]["content"] == [GIVEN]
+        assert len(host.asked) == 1
+
+
+async def test_a_request_without_a_session_that_is_cut_leaves_a_note_in_its_question(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+        host = host_at(hub, Era.STATELESS, policy=Policy(form="inbox"))
+        call = asyncio.create_task(host.call())
+        request = await question(hub)
+        await settle(3)
+        call.cancel()
+        await until(lambda: hub.inbox.get(request.id).caller_left_at is not None)
+        await answer(hub)
+        (record,) = hub.calls.select(CallFilter())
+        await until(lambda: hub.calls.get(record.id).state is CallState.COMPLETED)
+
+
+# Calls that are made again
+
+
+@pytest.mark.parametrize(("join_s", "made"), [(0, 2), (600, 1), (30, 2)])
+@pytest.mark.parametrize("era", Era)
+async def test_a_call_that_is_made_again_soon_joins_the_one_that_goes_on(
+    world: World, era: Era, join_s: float, made: int
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    policy = Policy(form="inbox", hold_s=5, on_hold_end="error", join_s=join_s)
+    async with connected(world, server(max_in_flight=5)) as hub:
+        host = host_at(hub, era, policy=policy)
+        assert (await host.call(name="t", _meta={"progressToken": 1}))["error"]["data"]["reason"] == "ANSWER_AWAITED"
+        await settle(60)
+        again = asyncio.create_task(host.call(name="t", _meta={"progressToken": 2}))
+        await settle(2)
+        assert len(world.peer.sent) == made
+        other = asyncio.create_task(host.call(name="other"))
+        await until(lambda: len(world.peer.sent) == made + 1)
+        await answer(hub)
+        assert (await again)["result"]["content"] == DONE
+        await other
+
+
+async def test_nobody_joins_the_call_of_another_principal(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world, server(max_in_flight=5)) as hub:
+        policy = Policy(form="inbox", join_s=600)
+        mine, theirs = host_at(hub, policy=policy), host_at(hub, policy=policy, name="somebody else")
+        theirs.session.endpoint = mine.endpoint
+        calls = [asyncio.create_task(each.call()) for each in (mine, theirs)]
+        await until(lambda: len(world.peer.sent) == 2)
+        await until(lambda: len(open_requests(hub)) == 2)
+        await answer(hub)
+        await asyncio.gather(*calls)
+
+
+# Answers that come too late
+
+
+@pytest.mark.parametrize("era", Era)
+async def test_an_answer_after_that_of_the_inbox_is_in_the_record_and_the_host_hears_of_it(
+    world: World, era: Era
+) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub:
+
+        async def person(_method: str, _params: dict[str, Any]) -> dict[str, Any]:
+            try:
+                await asyncio.sleep(20)
+            except asyncio.CancelledError:  # a host that answers what was taken back
+                await asyncio.sleep(1)
+            return GIVEN
+
+        async def slow(sent: Sent) -> Outcome:
+            await sent.ask(*ASKED).answered()
+            await asyncio.sleep(60)
+            return {"content": DONE}
+
+        world.peer.behaviour = slow
+        host = host_at(hub, era, person)
+        call = asyncio.create_task(host.call(name="t", _meta={"progressToken": "p"}))
+        request = await question(hub)
+        await settle(5)
+        await answer(hub)
+        assert (await call)["result"]["content"] == DONE
+        record = hub.inbox.get(request.id)
+        assert record.state is RequestState.ANSWERED
+        noted = [moment.via for moment in record.moments if moment.what == "not_counted"]
+        assert noted == [f"{NAME}: accept, after alice had answered"]
+        said = [str(params) for _, params in host.told]
+        assert any(("alice had answered" if era is Era.STATELESS else "alice has answered") in each for each in said)
+
+
+async def test_what_a_worker_may_have_is_free_once_the_host_leaves_it(world: World) -> None:
+    asks(world, Era.HANDSHAKE, ASKED)
+    async with connected(world) as hub, asyncio.TaskGroup() as tasks:
+        agent = Agent("agent")
+        working = tasks.create_task(agent.run(hub, RequestFilter(), 5))
+        host = host_at(hub, handler=answering({"action": "cancel"}, 5), policy=Policy(form="host-first"))
+        call = asyncio.create_task(host.call())
+        request = await question(hub)
+        assert request.claim is not None
+        assert request.claim.host == NAME
+        await until(lambda: agent.given == [request.id])
+        call.cancel()
+        working.cancel()
