@@ -55,6 +55,9 @@ INSTALL = {
     "uvx": "install uv, which brings uvx: pipx install uv; then restart the hub, so that its PATH has it",
 }
 
+IN_TOOLS = frozenset({"node", "npx", "npm", "uv", "uvx"})
+"""Commands that the target `tools` of the image has: in a container nothing can be installed where it runs."""
+
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -247,12 +250,19 @@ def _advice(server: Server) -> str | None:
     said = [ADVICE.get(fault.code, "")]
     if fault.code == "COMMAND_NOT_FOUND":
         command = Path(str(as_object(fault.details).get("command", ""))).name
-        said = [INSTALL.get(command, said[0])]
+        said = [_installing(command) or said[0]]
     if server.gave_up:
         said.append(f"{'then: ' if said[0] else ''}hubbub servers connect {server.name}")
     if more := more_about(fault.code, fault.help_url):
         said.append(f"more: {more}")
     return "\n".join(filter(None, said)) or None
+
+
+def _installing(command: str) -> str | None:
+    """Return how a command comes to the hub's machine; None for one that this does not know."""
+    if command in IN_TOOLS and os.statvfs("/").f_flag & os.ST_RDONLY:
+        return f"use the image with {command}: HUBBUB_TARGET=tools docker compose up --build -d, or --target tools"
+    return INSTALL.get(command)
 
 
 def _lists(lists: Sequence[CatalogList], settings: Settings) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """`hubbub web`."""
 
+import errno
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
@@ -100,4 +101,5 @@ def _say_where(stack: ExitStack, directory: Path, base: str) -> None:
         if not stack.enter_context(announced(directory, base)):
             note("another page runs for this data directory: links of notifications lead there")
     except OSError as error:
-        note(f"notifications cannot link to this page: {error}")
+        if error.errno != errno.EROFS:  # mounted so on purpose, as in a container: nobody expects links from there
+            note(f"notifications cannot link to this page: {error}")

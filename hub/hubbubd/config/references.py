@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from pydantic import SecretStr, ValidationError
 
+from hubbubd import files
 from hubbubd.config.server import RESOLVED, ServerConfig
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
@@ -136,7 +137,7 @@ def _from_file(path: str, key: str, warn: Warn) -> str:
     if len(content) > SECRET_BYTES:
         raise Unresolved(key, f"{path} has more than {SECRET_BYTES} bytes")
     if about.st_mode & 0o077:
-        warn(f"{key}: {path} can be read or changed by others; chmod 600 {path}")
+        warn(f"{key}: {path} can be read or changed by others; {files.how_to_close(path, about)}")
     return text.removesuffix("\n").removesuffix("\r")
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from hubbubd import files
 from hubbubd.errors import ConfigError
 from hubbubd.redaction import REDACTION
 from hubbubd.store.sealing import KEY_BYTES, VaultKey
@@ -89,7 +90,8 @@ def _read(path: Path) -> str:
         # A pipe nobody writes to would hold up the start.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            mode = os.fstat(descriptor).st_mode
+            about = os.fstat(descriptor)
+            mode = about.st_mode
             content = os.read(descriptor, _FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
         finally:
             os.close(descriptor)
@@ -100,7 +102,9 @@ def _read(path: Path) -> str:
     if not stat.S_ISREG(mode):
         raise ConfigError(SETTING, f"{path} is not a file")
     if mode & 0o077:
-        raise ConfigError(SETTING, f"others may use {path} (mode {stat.S_IMODE(mode):04o}); `chmod 600 {path}`")
+        raise ConfigError(
+            SETTING, f"others may use {path} (mode {stat.S_IMODE(mode):04o}); {files.how_to_close(path, about)}"
+        )
     if len(content) > _FILE_BYTES:
         raise ConfigError(SETTING, f"{path} is longer than {_FILE_BYTES} bytes")
     try:
