@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
 from hubbub_bridge.messages import REVISION, Message, dumps, member, text, within
+from hubbub_bridge.schemas import SCHEMAS, is_recursive
 from hubbub_local.hosts import NAME
 
 LIMIT_S: Final = 30.0
@@ -185,6 +186,10 @@ def warnings(instructions: str, tools: Sequence[Message]) -> list[str]:
         _longer(names, NAME_OF_APIS - prefix, f"too long for APIs of models, with the prefix beyond {NAME_OF_APIS}"),
         _longer(names, NAME_OF_CURSOR - len(NAME), f"left out by Cursor, with the hub's name beyond {NAME_OF_CURSOR}"),
         _listed([name for name in names if not IN_APIS.fullmatch(name)], "with characters that APIs of models refuse"),
+        _listed(
+            [text(tool, "name") for tool in tools if any(is_recursive(tool.get(name)) for name in SCHEMAS)],
+            "with a recursive schema, on which some hosts fail whole; `flatten_schemas` of a profile helps",
+        ),
         _listed(long, f"whose description Claude Code cuts at {DESCRIPTION} characters"),
     ]
     for host, most in (("Cursor", TOOLS_OF_CURSOR), ("VS Code", TOOLS_OF_VSCODE)):

@@ -335,9 +335,9 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
     if size > MAX_HEAD_BYTES:
         raise _LONG_HEAD
     if version not in ("1.0", "1.1"):
-        raise Refused(505, "HTTP/1.1 is spoken here")
+        raise Refused(400, "HTTP/1.1 is spoken here")
     if method == "CONNECT":
-        raise Refused(501, "this is no proxy")
+        raise Refused(400, "this is no proxy")
     hosts = sum(name == b"host" for name, _ in headers)
     if hosts > 1 or (not hosts and version == "1.1"):
         raise Refused(400, "a request has one Host")
@@ -345,7 +345,7 @@ def _check_head(version: str, method: str, url: bytes, headers: list[tuple[bytes
     if codings and version == "1.0":
         raise Refused(400, "HTTP/1.0 has no Transfer-Encoding")
     if codings not in ([], [b"chunked"]):
-        raise Refused(501, "the only Transfer-Encoding taken is chunked")
+        raise Refused(400, "the only Transfer-Encoding taken is chunked")
 
 
 def connection_class(*, open_to_all: bool = False) -> type[Connection]:

@@ -50,6 +50,7 @@ async def connect(
         gate=gate,
         tls=settings.tls,
         origins=lambda: hub.configuration.settings.connect_origins,
+        hosts=lambda: hub.configuration.settings.connect_hosts,
         max_message_bytes=settings.max_message_bytes,
         within=within,
     ) as url:

@@ -6,7 +6,8 @@ The areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC
 requests), `hostile` (servers over stdio and HTTP), `configuration` (files, environment, command line), `magnitudes`
 (numbers and times past every bound, in every field of all of these that has one), `command_line` (words,
 environment, `client.json` of `hubbub`, and of `hubbubd`), `hosts` (messages, headers and sessions at the MCP
-endpoint), `bridges` (frames of bridges, several at once) and `bridge_lines` (lines from hosts to `hubbub mcp`).
+endpoint), `framing` (HTTP as bytes on every HTTP port), `bridges` (frames of bridges, several at once) and
+`bridge_lines` (lines from hosts to `hubbub mcp`).
 
 Exits with 1 when there was an internal or unclassified error, no response within its bound, an error or a traceback in
 the hub's log, or more memory, tasks of the loop or open files afterwards than there may be. Each finding shows the
@@ -27,6 +28,7 @@ from .bridges import bridges
 from .command_line import command_line
 from .configuration import configuration
 from .extremes import magnitudes
+from .framing import framing
 from .hostile import hostile
 from .hosts import hosts
 from .over_grpc import over_grpc
@@ -43,8 +45,9 @@ AREAS: dict[str, tuple[Area, float]] = {
     "magnitudes": (magnitudes, 0.05),
     "command_line": (command_line, 0.02),
     "hosts": (hosts, 0.1),
-    "bridges": (bridges, 0.1),
-    "bridge_lines": (bridge_lines, 0.1),
+    "framing": (framing, 0.1),
+    "bridges": (bridges, 0.05),
+    "bridge_lines": (bridge_lines, 0.05),
 }
 """Each with its share of the inputs: what takes longer for one input gets fewer."""
 

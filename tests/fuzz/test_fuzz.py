@@ -18,6 +18,7 @@ INPUTS = {
     "magnitudes": 300,
     "command_line": 2000,
     "hosts": 20_000,
+    "framing": 5000,
     "bridges": 2000,
     "bridge_lines": 2000,
 }

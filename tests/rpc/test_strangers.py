@@ -354,7 +354,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for_and_is_no_watcher_
     base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hubbubd.rpc.connect.REQUEST_S", 0.2)
-    head = f"POST {GET_SELF} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
+    head = f"POST {GET_SELF} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
     async with raw(base) as stream:
         with anyio.fail_after(LIMIT_S), structlog.testing.capture_logs() as logged:
             await stream.send(f"{head}authorization: Bearer {TOKEN}\r\n\r\n{{".encode())
@@ -366,7 +366,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for_and_is_no_watcher_
 
 async def test_a_connection_over_which_somebody_was_let_in_is_kept(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hubbub_http.connection.MAX_STRANGERS", 1)
-    head = f"POST {GET_SELF} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
+    head = f"POST {GET_SELF} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 2\r\n"
     async with AsyncExitStack() as opened:
         stream = await opened.enter_async_context(raw(base))
         answers = BufferedByteReceiveStream(stream)
@@ -392,7 +392,7 @@ async def test_connections_over_which_nobody_was_let_in_make_room_for_others(
             with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
                 await silent[0].receive()
             assert (await http.post(GET_SELF, json={}, headers=RIGHT)).status_code == 200
-            await fourth.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            await fourth.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert await fourth.receive()
 
 
@@ -401,7 +401,7 @@ async def test_a_connection_over_which_nobody_is_let_in_is_not_kept_for_long(
 ) -> None:
     monkeypatch.setattr("hubbub_http.connection.STRANGER_S", 0.2)
     async with raw(base) as silent, raw(base) as slow:
-        await slow.send(f"POST {CHECK} HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n".encode())
+        await slow.send(f"POST {CHECK} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n".encode())
         for each in (silent, slow):
             with anyio.fail_after(LIMIT_S), pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
                 await _to_the_end(each)

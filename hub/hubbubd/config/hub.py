@@ -34,7 +34,7 @@ CONFINING = ("allow_commands", "allow_hosts", "deny_hosts", "allow_variables", "
 LIVE = frozenset(
     {
         *CONFINING,
-        *("connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
+        *("connect_hosts", "connect_origins", "grants", "help_base_url", "log_level", "trace_content", "watch_config"),
         *("mcp_hosts", "mcp_origins", "mcp_sessions_per_principal", "mcp_requests_per_session"),
         *("mcp_streams_per_principal", "mcp_events_per_session", "mcp_event_bytes_per_session", "mcp_session_idle_s"),
         *("max_servers", "max_tokens", "max_watchers", "open_requests_per_server", "receiver_tasks_per_server"),
@@ -104,6 +104,9 @@ class HubSettings(BaseSettings):
 
     connect_listen: ConnectListen = None
     """Where the API is also served as Connect and gRPC-Web: HOST:PORT, as `listen`."""
+
+    connect_hosts: tuple[Host, ...] = ()
+    """Names under which `connect_listen` is reached, besides those of loopback; without a port."""
 
     connect_origins: tuple[Origin, ...] = ()
     """Origins whose pages may use Connect and gRPC-Web (CORS), such as http://localhost:5173; none by default."""

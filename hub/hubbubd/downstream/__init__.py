@@ -14,6 +14,7 @@ from hubbubd.downstream.replay import Replay
 from hubbubd.downstream.session import Serve, Session
 from hubbubd.downstream.sessions import Sessions
 from hubbubd.downstream.state_keys import KeyRing
+from hubbubd.downstream.unread import Unread
 
 __all__ = [
     "HANDSHAKE_REVISIONS",
@@ -36,4 +37,5 @@ __all__ = [
     "Session",
     "Sessions",
     "Transparent",
+    "Unread",
 ]

@@ -44,6 +44,7 @@ from hubbubd.config.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, json_codec, status
+from hubbubd.rpc.authority import meant
 from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
 from hubbubd.rpc.http import serving
 from hubbubd.rpc.interceptors import Oversight
@@ -105,17 +106,21 @@ async def serve_connect(
     gate: auth.Gate,
     tls: TlsFiles | None = None,
     origins: Callable[[], Sequence[str]] = tuple,
+    hosts: Callable[[], Sequence[str]] = tuple,
     max_message_bytes: int = 16 * 1024 * 1024,
     within: tuple[Around, ...] = (),
 ) -> AsyncGenerator[str, None]:
-    """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS).
+    """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS), no others.
+
+    It is reached under names of loopback, and under the current `hosts`.
 
     On leaving, open RPCs have the time of `server.last_words`; whoever stops a hub must have drained it. `within`
     and what is raised: as in `server.serve`.
     """
     context = ssl_context(tls) if tls else None
+    app = application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
     config = uvicorn.Config(
-        application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within),
+        meant(app, origins, hosts, secure=tls is not None),
         http=connection_class(),
         ssl_context_factory=(lambda _config, _default: context) if context else None,
         ws="none",

@@ -3,7 +3,6 @@
 RFC 6750 and 9728, Fetch (CORS); MCP 2025-11-25, basic/authorization and transports, security warning.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +23,7 @@ from hubbubd.errors import (
     Unavailable,
 )
 from hubbubd.rpc import auth
+from hubbubd.rpc.authority import host_of, is_loopback_name, is_served
 from hubbubd.rpc.context import Peer, amend, principal
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_wire import SESSION, VERSION, Answered, Headers, Received
@@ -40,7 +40,6 @@ HOW_TO_ENTER: Final = (
     " one"
 )
 
-_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 _IN_URL: Final = ("access_token", "token")
 
 _PREFLIGHT_S: Final = 7200
@@ -75,7 +74,8 @@ class Admission:
 
         Raises Answered. Allows the pages of the Origin to read the response (CORS).
         """
-        if not self._is_served(request):
+        address, _ = request.scope.get("server") or ("", 0)
+        if not is_served(request.text(b"host") or "", address, self.hosts(), secure=self.secure):
             raise Answered(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
         origin = request.text(b"origin")
         if origin is None:
@@ -88,17 +88,6 @@ class Admission:
             (b"access-control-expose-headers", _RESPONSE_HEADERS.encode()),
             (b"vary", b"Origin"),
         )
-
-    def _is_served(self, request: Received) -> bool:
-        name = _host_of(request.text(b"host") or "")
-        if name is None:
-            return False
-        allowed = [each.strip("[]") for each in self.hosts()]
-        address, _ = request.scope.get("server") or ("", 0)
-        if name in allowed or name == address:
-            return True
-        # Off loopback a page cannot rebind a name: it lacks the certificate. Names that are given are the only ones.
-        return _is_loopback_name(name) if is_loopback(address) or not self.secure else not allowed
 
     async def caller(self, request: Received) -> Principal:
         """Authenticate a request as an RPC. Raises HubError."""
@@ -194,22 +183,7 @@ def status_of(exc: HubError) -> int:
             return 400
 
 
-def _host_of(authority: str) -> str | None:
-    """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
-    if _AUTHORITY.fullmatch(authority) is None:
-        return None
-    try:
-        parts = urlsplit(f"//{authority}")
-        return parts.hostname if parts.port is None or parts.port else None
-    except ValueError:
-        return None
-
-
 def _is_local_page(origin: str) -> bool:
     scheme, _, authority = origin.partition("://")
-    host = _host_of(authority) if scheme in ("http", "https") else None
-    return host is not None and _is_loopback_name(host)
-
-
-def _is_loopback_name(host: str) -> bool:
-    return host == "localhost" or is_loopback(host)
+    host = host_of(authority) if scheme in ("http", "https") else None
+    return host is not None and is_loopback_name(host)

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote
@@ -44,6 +45,7 @@ from hubbubd.downstream import (
     Serve,
     Session,
     Sessions,
+    Unread,
     introductions,
     messages,
 )
@@ -150,6 +152,7 @@ class McpApplication:
         self._streams = Quota(
             "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
+        self._unread = Unread()
         self._leaving = asyncio.Event()
         self._reading = anyio.CapacityLimiter(1)
 
@@ -203,6 +206,7 @@ class McpApplication:
     async def _serve_known(self, request: Received) -> None:
         caller = await self._admission.caller(request)
         amend(standing=lambda: self._gate.good(caller))
+        request.held = partial(self._unread.hold, caller.name)
         await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
     def _endpoint(self, path: str, caller: Principal) -> Endpoint:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +25,7 @@ from hubbubd.core.jsonrpc import (
 from hubbubd.downstream import Outlet, Replay, messages
 from hubbubd.downstream.calls import of_error
 from hubbubd.downstream.messages import Id, Message, Refusal, TooLarge
-from hubbubd.errors import HubError
+from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.rpc.context import current
 
 JSON_AT_ONCE: Final = 16 * 1024
@@ -98,6 +99,8 @@ class Received:
     doubled: bytes | None
     always: Headers = ()
     """Headers of the response, whatever it is."""
+    held: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
+    """Counts so many bytes while they are sent. Raises ResourceExhausted."""
     begun: bool = field(default=False, init=False)
     """Whether the response has begun."""
 
@@ -176,9 +179,10 @@ class Received:
         sized = [(b"content-length", str(len(body)).encode()), *headers]
         if body:
             sized.append((b"content-type", b"application/json"))
-        await self.begin(status, sized)
-        await self.send({"type": "http.response.body", "body": body, "more_body": True})
-        await self.end()  # waits until most of it was read
+        with self.held(len(body)):
+            await self.begin(status, sized)
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+            await self.end()  # waits until most of it was read
 
     async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Send the head of the response."""
@@ -229,7 +233,10 @@ async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id
         await stream.begin()
         await stream.pass_on(outlet, until=gone)
         if (response := _outcome(task, id_)) is not None:
-            await stream.say([response])
+            try:
+                await stream.say([response])
+            except ResourceExhausted as exc:
+                await stream.say([messages.error(id_, of_error(exc))])
         await request.end()
     finally:
         gone.cancel()
@@ -359,5 +366,6 @@ class Stream:
     async def _send(self, data: bytes) -> None:
         if not current().standing():
             raise ConnectionError  # its credential has ended
-        async with asyncio.timeout(STALL_S):
-            await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
+        with self._request.held(len(data)):
+            async with asyncio.timeout(STALL_S):
+                await self._request.send({"type": "http.response.body", "body": data, "more_body": True})

@@ -1,0 +1,43 @@
+"""Responses that wait to be read by hosts, counted in bytes against the principal of each."""
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from hubbubd.errors import ResourceExhausted
+
+UNREAD_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of responses that may wait for the hosts of one principal; one response may always."""
+
+SMALL: Final = 16 * 1024
+"""Bytes of a response that is not counted: connections bound these."""
+
+
+class Unread:
+    """What waits, by principal."""
+
+    def __init__(self) -> None:
+        self._bytes = Counter[str]()
+
+    @contextmanager
+    def hold(self, principal: str, size: int) -> Generator[None]:
+        """Count a response while it is sent. Raises ResourceExhausted (TOO_MUCH_UNREAD)."""
+        if size <= SMALL:
+            yield
+            return
+        waiting = self._bytes[principal]
+        if waiting and waiting + size > UNREAD_BYTES:
+            raise ResourceExhausted(
+                f"{UNREAD_BYTES} bytes of responses wait to be read by hosts of {principal}: read these first",
+                reason="TOO_MUCH_UNREAD",
+                metadata={"limit": str(UNREAD_BYTES), "principal": principal},
+                retry_after_s=1,
+            )
+        self._bytes[principal] += size
+        try:
+            yield
+        finally:
+            self._bytes[principal] -= size
+            if not self._bytes[principal]:
+                del self._bytes[principal]

@@ -1,0 +1,65 @@
+"""Under which names an HTTP port is reached: against pages that rebind a name of theirs to the hub's address.
+
+RFC 9110, section 7.2; MCP 2025-11-25, basic/transports, security warning.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hubbubd.config.network import is_loopback
+
+_AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
+
+
+def is_served(authority: str, address: str, hosts: Sequence[str], *, secure: bool) -> bool:
+    """Return whether a request's `Host` is one of this port's: its own address, loopback, or one of `hosts`.
+
+    `address` is where the request came to.
+    """
+    name = host_of(authority)
+    if name is None:
+        return False
+    allowed = [each.strip("[]") for each in hosts]
+    if name in allowed or name == address:
+        return True
+    # Off loopback a page cannot rebind a name: it lacks the certificate. Names that are given are the only ones.
+    return is_loopback_name(name) if is_loopback(address) or not secure else not allowed
+
+
+def host_of(authority: str) -> str | None:
+    """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
+    if _AUTHORITY.fullmatch(authority) is None:
+        return None
+    try:
+        parts = urlsplit(f"//{authority}")
+        return parts.hostname if parts.port is None or parts.port else None
+    except ValueError:
+        return None
+
+
+def is_loopback_name(host: str) -> bool:
+    """Return whether a name is one of this machine's own."""
+    return host == "localhost" or is_loopback(host)
+
+
+def meant(
+    app: ASGIApp, origins: Callable[[], Sequence[str]], hosts: Callable[[], Sequence[str]], *, secure: bool
+) -> ASGIApp:
+    """Refuse what comes by DNS rebinding, and what pages of other Origins send without asking (simple requests)."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        headers, (address, _) = dict(scope["headers"]), scope.get("server") or ("", 0)
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        served: ASGIApp = app
+        if not is_served(headers.get(b"host", b"").decode("latin-1"), address, hosts(), secure=secure):
+            served = PlainTextResponse("This Host is not served here; connect_hosts allows more.\n", 421)
+        elif origin and origin not in origins():
+            served = PlainTextResponse("Pages of this Origin may not use the hub; connect_origins allows more.\n", 403)
+        await served(scope, receive, send)
+
+    return call

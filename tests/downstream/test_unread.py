@@ -1,0 +1,21 @@
+"""Responses that hosts do not read."""
+
+import pytest
+
+from hubbubd.downstream import Unread
+from hubbubd.downstream.unread import SMALL, UNREAD_BYTES
+from hubbubd.errors import ResourceExhausted
+
+
+def test_what_hosts_of_one_principal_do_not_read_has_a_bound() -> None:
+    unread = Unread()
+    with unread.hold("ada", UNREAD_BYTES - SMALL), unread.hold("ada", SMALL):
+        with pytest.raises(ResourceExhausted) as refused, unread.hold("ada", SMALL + 1):
+            pass
+        with unread.hold("bob", UNREAD_BYTES):
+            pass  # others have their own
+    assert refused.value.reason == "TOO_MUCH_UNREAD"
+    with unread.hold("ada", 2 * UNREAD_BYTES):
+        pass  # one may always go
+    with unread.hold("ada", UNREAD_BYTES):
+        pass
