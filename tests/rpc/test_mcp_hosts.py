@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import grpc
+import httpx2
 import pytest
 
 from hubbub.v1 import mcp_pb2 as pb
@@ -16,7 +17,7 @@ from hubbubd.rpc.server import SERVICES, serve
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent
 from .conftest import LIMIT_S, Caller
-from .mcp_host import NEW, OLD, Stage, request, stage, tool
+from .mcp_host import NEW, OLD, Host, Stage, request, stage, tool
 
 LIST = SERVICES["McpService"].methods_by_name["ListHosts"]
 
@@ -122,3 +123,60 @@ async def test_words_of_a_host_are_bounded_and_can_be_shown(made: Operated) -> N
     assert (await made.stage.host().post(hello)).status_code == 200
     (shown,) = await made.hosts()
     assert (shown.name, shown.version) == ("x" * 100, "?")
+
+
+async def test_each_process_of_a_program_is_shown_by_itself(made: Operated) -> None:
+    for _ in range(2):
+        async with httpx2.AsyncClient(base_url=made.stage.base, trust_env=False, timeout=LIMIT_S) as client:
+            for number in range(2):
+                assert (await Host(client).new(request(number, "tools/list"))).status_code == 200
+    first, second = await made.hosts()
+    assert first.id != second.id
+    assert first.name == second.name
+
+
+async def test_a_host_says_what_it_is_asked_and_why_it_is_not_asked_the_rest(made: Operated) -> None:
+    await made.stage.host().begin(elicitation={"form": {}})
+    (shown,) = await made.hosts()
+    why_not = {each.kind: each.why_not for each in shown.questions}
+    assert why_not["form"] == ""
+    assert why_not["sampling"] == "it did not declare that it can answer this (sampling)"
+    assert set(why_not) == {"form", "url", "sampling", "roots"}
+
+
+async def test_a_host_with_a_stream_of_its_own_is_there_and_one_that_lost_it_is_gone_a_minute_later(
+    made: Operated,
+) -> None:
+    host = await made.stage.host().begin()
+    (shown,) = made.stage.hub.hosts.all()
+    async with host.stream("GET"):
+        with anyio.fail_after(LIMIT_S):
+            while not (await made.hosts())[0].stream_open:
+                await anyio.sleep(0.005)
+        assert not shown.gone(shown.last_used_at + 10_000)
+    with anyio.fail_after(LIMIT_S):
+        while (await made.hosts())[0].stream_open:
+            await anyio.sleep(0.005)
+    assert [shown.gone(shown.last_used_at + after_s) for after_s in (59, 61)] == [False, True]
+
+
+async def test_a_host_that_never_had_a_stream_is_gone_after_five_minutes(made: Operated) -> None:
+    await made.stage.host().begin()
+    (shown,) = made.stage.hub.hosts.all()
+    assert [shown.gone(shown.last_used_at + after_s) for after_s in (299, 301)] == [False, True]
+
+
+@pytest.mark.parametrize("new", [False, True])
+async def test_a_request_says_for_how_long_it_is_held(made: Operated, new: bool) -> None:
+    async def asks(sent: Sent) -> Outcome:
+        await sent.ask("elicitation/create", FORM, on_wire=True).answered()
+        return {}
+
+    made.stage.peers["one"].behaviour = asks
+    host = made.stage.host() if new else await made.stage.host().begin()
+    send = host.new if new else host.post
+    for wrong in ("soon", "-1", "nan"):
+        refused = (await send(tool(1), hubbub_hold_s=wrong)).json()["error"]
+        assert "hubbub-hold-s must be a number of seconds" in refused["message"]
+    response = await send(tool(2), hubbub_hold_s="0")
+    assert "ANSWER_AWAITED" in response.text

@@ -36,7 +36,7 @@ async def noticed() -> None:
 
 @pytest.mark.parametrize("step_s", [8 * HOUR_S, -8 * HOUR_S, 5.0, -5.0, 50 * YEAR_S])
 async def test_what_is_stamped_follows_the_system_through_a_step(world: World, system: System, step_s: float) -> None:
-    async with world.hub(server()) as hub:
+    async with world.hub(server(answer_timeout_s=300)) as hub:
         system.epoch += step_s
         call = await hub.calls.call(spec(), "me")
         assert call.created_at == pytest.approx(system.wall(), abs=STEP_S)
