@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from enum import Enum, auto
 
 import anyio
 
@@ -14,6 +15,12 @@ from hubbubd.upstream.ports import Link
 
 MISSED_PINGS = 2
 """Consecutive unanswered pings after which a connection counts as lost."""
+
+
+class _Answer(Enum):
+    LIFE = auto()
+    SILENCE = auto()
+    BROKEN = auto()
 
 
 class Pings:
@@ -78,11 +85,13 @@ class Pings:
                 self._wait(self._config.ping_interval_s)
 
     async def _ask(self) -> None:
-        alive = await self._is_alive(by_list=self._by_list)
-        if not alive and not self._answered and not self._by_list and not self._busy():
-            alive = self._by_list = await self._is_alive(by_list=True)
-            if alive:
+        answer = await self._answer(by_list=self._by_list)
+        if answer is _Answer.SILENCE and not self._answered and not self._by_list and not self._busy():
+            answer = await self._answer(by_list=True)
+            if answer is _Answer.LIFE:
+                self._by_list = True
                 self._note(Deviation.PING_IGNORED, words(Deviation.PING_IGNORED))
+        alive = answer is _Answer.LIFE
         self._answered = self._answered or alive
         self._missed = 0 if alive or self._busy() else self._missed + 1
         if self._missed >= MISSED_PINGS:
@@ -97,13 +106,15 @@ class Pings:
                 )
             )
 
-    async def _is_alive(self, *, by_list: bool) -> bool:
-        """Return whether the server answers within its time."""
+    async def _answer(self, *, by_list: bool) -> "_Answer":
+        """Return what became of a request that any server answers."""
         try:
             with anyio.fail_after(self._config.ping_timeout_s):
                 await self._link.probe(by_list=by_list)
         except PeerError:
-            return True  # an error is an answer
-        except (TimeoutError, HubError):
-            return False
-        return True
+            return _Answer.LIFE  # an error is an answer
+        except TimeoutError:
+            return _Answer.SILENCE
+        except HubError:
+            return _Answer.BROKEN  # which says nothing of whether the server knows pings
+        return _Answer.LIFE
