@@ -19,7 +19,7 @@ from ..syntax import tree
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| (\d+)\.(\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
-LEAST = {1: 23, 2: 5, 3: 12, 4: 8, 5: 21}
+LEAST = {1: 23, 2: 5, 3: 12, 4: 8, 5: 21, 6: 7}
 """How many rules each section has at least."""
 
 ROWS = [

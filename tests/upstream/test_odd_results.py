@@ -307,3 +307,20 @@ async def test_a_server_can_be_probed_by_its_list_of_tools(scripted: Scripted, c
         await link.probe(by_list=True)
     assert ("POST", "tools/list") in scripted.seen
     assert ("POST", "ping") not in scripted.seen
+
+
+async def test_a_question_of_a_server_whose_revision_has_none_reaches_a_person(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    async def asks(request: Request) -> Response:
+        message = await request.json()
+        form = {"message": "?", "requestedSchema": {**OBJECT, "properties": {"name": {"type": "string"}}}}
+        asked = event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": form})
+        done = event({"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}})
+        return Response(asked + done, media_type="text/event-stream")
+
+    scripted.replaced |= {"initialize": answering({**SCRIPTED, "protocolVersion": "2024-11-05"}), "tools/call": asks}
+    async with connect(url=scripted.url) as link:
+        await link.request("tools/call", {"name": "any"})
+        await recorder.until(lambda: recorder.requests)
+    assert "elicitation/create" in recorder.notes["asked_before_its_time"]

@@ -115,12 +115,22 @@ class Reception:
             elif (revision is not None and revision.era is Era.STATELESS) or not self._is_declared(method):
                 raise _method_not_found(method)
             else:
-                shape = partial(tables.parse_server_request, method, version)
+                shape = partial(tables.parse_server_request, method, self._known(method, version))
             await self._validate(shape, cast("dict[str, Any]", params or {}))
         except KeyError:
             raise _method_not_found(method) from None
         except Mismatch as exc:
             raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
+
+    def _known(self, method: str, version: str) -> str:
+        """Return the revision whose form a request has: a later one, if this one does not have the method.
+
+        A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
+        """
+        if (method, version) in tables.SERVER_REQUESTS or (method, TASKS_REVISION) not in tables.SERVER_REQUESTS:
+            return version
+        self._inbound.note(Deviation.ASKED_BEFORE_ITS_TIME, words(Deviation.ASKED_BEFORE_ITS_TIME, method))
+        return TASKS_REVISION
 
     async def _validate(self, shape: Callable[[dict[str, Any]], object], params: dict[str, Any]) -> None:
         """Validate params, in which an empty list may stand for an empty object. Raises Mismatch, KeyError."""

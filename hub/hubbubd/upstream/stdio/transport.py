@@ -260,7 +260,7 @@ class MessageReader(_Stream):
         if self._stray_run % STRAY_LIMIT == 0:
             self._tired = self._spoken
             if not self._spoken:
-                self._give_up(f"{STRAY_LIMIT} lines in a row are no messages", text)
+                self._give_up(f"{STRAY_LIMIT} lines in a row are not JSON-RPC", text)
 
     def _give_up(self, message: str, sample: str) -> None:
         self.fault = fault(
