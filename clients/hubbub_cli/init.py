@@ -15,8 +15,8 @@ def init(
 ) -> None:
     """Find the MCP servers that you have in other programs, and take those you choose into the hub's configuration.
 
-    It reads the files of Claude Desktop, Claude Code, VS Code, Cursor, Windsurf, Zed, Codex, Goose, and of this
-    folder, and changes none of them.
+    It reads the files of Claude Desktop, Claude Code, VS Code, Cursor, Codex, Goose, Gemini CLI, Qwen Code, opencode,
+    Copilot CLI, Windsurf, Zed, and of this folder, and changes none of them.
     """
     from hubbub_cli import taking  # imported late: the help needs none of it
     from hubbub_cli.config import chosen_file, told

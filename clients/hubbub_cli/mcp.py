@@ -8,13 +8,15 @@ import typer
 
 from hubbub_cli import streams
 from hubbub_cli.group import Commands
+from hubbub_cli.mcp_endpoint import endpoint_of
 from hubbub_cli.mcp_sessions import sessions, show_hosts
 from hubbub_cli.output import note, print_json
 from hubbub_cli.params import example
-from hubbub_cli.session import Settings, Usage, run, settings_of
+from hubbub_cli.session import Usage, run, settings_of
+from hubbub_local.hosts import HOSTS
+from hubbub_local.places import Surroundings
 
 if TYPE_CHECKING:
-    from hubbub_bridge.endpoint import Endpoint
     from hubbub_client.hub import Hub
 
 app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
@@ -59,7 +61,7 @@ def bridge(
 
     from hubbub_bridge.bridge import serve
 
-    endpoint = _endpoint(settings, profile, server, start=start)
+    endpoint = endpoint_of(settings, profile, server, start=start)
     uvloop.run(serve(endpoint, stdout=streams.taken_stdout()))
 
 
@@ -68,7 +70,7 @@ def install(
     context: typer.Context,
     host: Annotated[
         str,
-        typer.Argument(metavar="HOST", help="claude-code, claude-desktop, vscode, cursor, codex or goose."),
+        typer.Argument(metavar="HOST", help=f"One of {', '.join(HOSTS)}."),
     ],
     profile: Profile = None,
     server: Server = None,
@@ -81,14 +83,18 @@ def install(
     only_print: Annotated[
         bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Take out what the host has directly of the hub's servers; a copy is kept."),
+    ] = False,
 ) -> None:
     """Put the hub into the settings of an MCP host; all else in them stays, and a copy of the file is kept.
 
-    The bridge finds the hub's token as this command does. Over HTTP the host gets one of its own, with the role
-    `caller`.
+    The bridge finds the hub's token as this command does. Over HTTP the entry gets one of its own, with the role
+    `caller` for what the host is to see; a second run keeps it. It says which servers of the hub the host has directly.
     """
     from hubbub_cli import mcp_install
-    from hubbub_local.hosts import HOSTS
+    from hubbub_cli.mcp_wanted import Wanted
 
     _one_endpoint(profile, server)
     if host not in HOSTS:
@@ -97,9 +103,15 @@ def install(
         raise Usage(f"--http: {HOSTS[host].title} only starts servers; leave it out")
     if url and not http:
         raise Usage("--url: only with --http")
+    if replace and only_print:
+        raise Usage("--replace: --print changes nothing; leave one of them out")
     where = mcp_install.http_url(settings_of(context), url, profile, server) if http else None
-    wanted = mcp_install.Wanted(host=HOSTS[host], profile=profile, server=server, url=where)
-    mcp_install.install(context, wanted, only_print=only_print)
+    file = HOSTS[host].file(Surroundings.here())
+    wanted = Wanted(host=HOSTS[host], profile=profile, server=server, url=where, file=file)
+    if only_print:
+        mcp_install.show(context, wanted)
+    else:
+        mcp_install.install(context, wanted, replace=replace)
 
 
 @app.command("check", epilog=example("mcp check"))
@@ -119,7 +131,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
     async def work(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
         from hubbub_bridge.uplink import questions
 
-        asked = await questions(_endpoint(settings, profile, server))
+        asked = await questions(endpoint_of(settings, profile, server))
         tried = await checking.check((mcp_install.own_command(), *words), os.environ | settings.environment)
         for each in tried:
             if settings.json:
@@ -135,22 +147,6 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
 
 
 app.command("sessions", epilog=example("mcp sessions"))(sessions)
-
-
-def _endpoint(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":
-    from hubbub_bridge.endpoint import Endpoint, Reach
-    from hubbub_cli.app import VERSION
-
-    reach = Reach(
-        address=settings.address,
-        token=settings.token,
-        data_dir=settings.data_dir,
-        ca=settings.ca,
-        cert=settings.cert,
-        key=settings.key,
-        name=settings.name,
-    )
-    return Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)
 
 
 def _one_endpoint(profile: str | None, server: str | None) -> None:

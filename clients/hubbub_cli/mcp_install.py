@@ -3,19 +3,21 @@
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import typer
 
+from hubbub_cli.mcp_direct import with_direct
+from hubbub_cli.mcp_endpoint import endpoint_of
+from hubbub_cli.mcp_token import check_endpoint, token_for
+from hubbub_cli.mcp_wanted import Wanted
 from hubbub_cli.output import note, print_json, say
-from hubbub_cli.session import Settings, Usage, run, settings_of
+from hubbub_cli.session import Settings, Usage, in_loop, run, settings_of
 from hubbub_local import host_files
 from hubbub_local.host_files import Unchangeable
-from hubbub_local.hosts import NAME, Bridge, Host, Url
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts import NAME, Bridge, Url
 
 if TYPE_CHECKING:
     from hubbub_bridge.checking import Trial
@@ -24,42 +26,44 @@ if TYPE_CHECKING:
 NO_TOKEN = "TOKEN"  # noqa: S105 - stands for one in what is printed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is to be installed at a host."""
-
-    host: Host
-    profile: str | None
-    server: str | None
-    url: str | None
-    """Where hosts reach the hub over HTTP; None for the bridge."""
-
-    @property
-    def token_name(self) -> str:
-        """The name of the token that is made for the host."""
-        return f"mcp-{self.host.name}"
-
-
-def install(context: typer.Context, wanted: Wanted, *, only_print: bool) -> None:
-    """Set the entry, or print it. Raises Usage, TyperException."""
+def install(context: typer.Context, wanted: Wanted, *, replace: bool) -> None:
+    """Set the entry. Raises Usage, TyperException, HubbubError."""
     settings = settings_of(context)
-    file = wanted.host.file(Surroundings.here())
+    endpoint = endpoint_of(settings, wanted.profile, wanted.server)
+    wanted = with_direct(settings, wanted, replace=replace)
+    entry = _bridge_entry(settings, wanted) if wanted.url is None else _http_entry(wanted, NO_TOKEN)
+    try:
+        # Before a token is made for it: can the file be changed?
+        host_files.preview(wanted.file, wanted.host.section, wanted.entries(entry))
+    except (Unchangeable, OSError) as error:
+        raise _refused(wanted, error) from None
     if wanted.url is None:
-        _put(settings, wanted, file, _bridge_entry(settings, wanted), only_print=only_print)
-    elif only_print:
-        _put(settings, wanted, file, _http_entry(wanted, NO_TOKEN), only_print=True)
-    else:
-        try:
-            # Before a token is made for it: can the file be changed?
-            host_files.preview(file, wanted.host.section, NAME, _http_entry(wanted, NO_TOKEN))
-        except (Unchangeable, OSError) as error:
-            raise _refused(wanted, file, error) from None
+        if wanted.shown:
+            in_loop(context, check_endpoint(endpoint))
+        _put(settings, wanted, entry)
+        return
 
-        async def work(hub: "Hub") -> None:
-            secret = await _fresh_token(hub, wanted.token_name)
-            _put(settings, wanted, file, _http_entry(wanted, secret), only_print=False)
+    async def work(hub: "Hub") -> None:
+        await check_endpoint(endpoint)
+        secret = await token_for(hub, settings, wanted)
+        _put(settings, wanted, _http_entry(wanted, secret))
 
-        run(context, work)
+    run(context, work)
+
+
+def show(context: typer.Context, wanted: Wanted) -> None:
+    """Print the entry, with links that install it where the host knows such. Raises Usage."""
+    settings, host = settings_of(context), wanted.host
+    entry = _bridge_entry(settings, wanted) if wanted.url is None else _http_entry(wanted, NO_TOKEN)
+    text = host_files.snippet(wanted.file.suffix, host.section, NAME, entry)
+    links = [host.link(entry)] if host.link else []
+    if settings.json:
+        print_json({"host": host.name, "file": str(wanted.file), "snippet": text, "links": links})
+        return
+    say(f"# {host.title}: {wanted.file}")
+    say(text.rstrip("\n"))
+    for link in links:
+        say(f"# or open: {link}")
 
 
 def show_trial(trial: "Trial") -> None:
@@ -121,12 +125,11 @@ def own_args(settings: Settings, *words: str) -> tuple[str, ...]:
 
 
 def _bridge_entry(settings: Settings, wanted: Wanted) -> dict[str, Any]:
-    shown = ("--profile", wanted.profile) if wanted.profile else ("--server", wanted.server) if wanted.server else ()
     token = settings.token or os.environ.get("HUBBUB_TOKEN")
     return wanted.host.stdio(
         Bridge(
             command=own_command(),
-            args=own_args(settings, "mcp", *(word for word in shown if word)),
+            args=own_args(settings, "mcp", *wanted.shown),
             env={"HUBBUB_TOKEN": token} if token else {},  # not an argument: others see those
         )
     )
@@ -139,46 +142,35 @@ def _http_entry(wanted: Wanted, token: str) -> dict[str, Any]:
     return wanted.host.http(Url(url=wanted.url, token=token))
 
 
-async def _fresh_token(hub: "Hub", name: str) -> str:
-    """Make a token that may call, in place of one of the same name."""
-    from hubbub_client.errors import AlreadyExists
-    from hubbub_client.tokens import Grant
-
-    grants = [Grant(role="caller", servers=("*",))]
+def _put(settings: Settings, wanted: Wanted, entry: dict[str, Any]) -> None:
+    host, file = wanted.host, wanted.file
+    private = wanted.url is not None or "HUBBUB_TOKEN" in str(entry)
+    opened = private and host_files.is_open(file)
     try:
-        return (await hub.tokens.create(name, grants)).secret
-    except AlreadyExists:
-        await hub.tokens.revoke(name)
-        return (await hub.tokens.create(name, grants)).secret
-
-
-def _put(settings: Settings, wanted: Wanted, file: Path, entry: dict[str, Any], *, only_print: bool) -> None:
-    host = wanted.host
-    if only_print:
-        text = host_files.snippet(file.suffix, host.section, NAME, entry)
-        links = [host.link(entry)] if host.link else []
-        if settings.json:
-            print_json({"host": host.name, "file": str(file), "snippet": text, "links": links})
-            return
-        say(f"# {host.title}: {file}")
-        say(text.rstrip("\n"))
-        for link in links:
-            say(f"# or open: {link}")
-        return
-    try:
-        changed, backup = host_files.change(file, host.section, NAME, entry)
+        changed, backup = host_files.change(file, host.section, wanted.entries(entry), private=private)
     except (Unchangeable, OSError) as error:
-        raise _refused(wanted, file, error) from None
+        raise _refused(wanted, error) from None
     if settings.json:
-        print_json({"host": host.name, "file": str(file), "changed": changed, "backup": backup and str(backup)})
+        shape = {"host": host.name, "file": str(file), "changed": changed, "backup": backup and str(backup)}
+        print_json({**shape, "direct": list(wanted.direct), "taken_out": list(wanted.out)})
         return
     say(f"{host.title}: {file}" + ("" if changed else " has it already"))
     if backup is not None:
         note(f"as it was: {backup}")
+    if opened:
+        note("others could read this file; now you alone can, since it has a token")
+    if wanted.out:
+        note(f"taken out of it, since the hub has them: {', '.join(wanted.out)}")
+    elif wanted.direct:
+        again = settings.command("mcp", "install", host.name, *wanted.shown, *(["--http"] if wanted.url else []))
+        note(
+            f"{host.title} has {', '.join(wanted.direct)} directly as well: each tool twice, and what these ask there "
+            f"does not reach the inbox. `{again} --replace` takes them out, and keeps a copy"
+        )
     if changed:
         note(host.afterwards)
 
 
-def _refused(wanted: Wanted, file: Path, error: Exception) -> typer.TyperException:
+def _refused(wanted: Wanted, error: Exception) -> typer.TyperException:
     why = error.strerror if isinstance(error, OSError) else error
-    return typer.TyperException(f"{file} is left as it is: {why}; put in what `--print` shows by hand")
+    return typer.TyperException(f"{wanted.file} is left as it is: {why}; put in what `--print` shows by hand")

@@ -18,7 +18,8 @@ from hubbub_client.numbers import whole_text
 from hubbub_local import config_file, saving, trial
 from hubbub_local.config_file import Unchangeable
 from hubbub_local.host_servers import Found, Trouble
-from hubbub_local.imports import Ask, Imported, Surround, answered, literal, shortened
+from hubbub_local.host_texts import Ask, Surround, literal
+from hubbub_local.imports import Imported, answered, shown
 from hubbub_local.keyring import Keyring, NoKeyring, system_keyring
 from hubbub_local.offers import Offer, offers, variables
 from hubbub_local.places import Surroundings
@@ -174,12 +175,13 @@ def table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _what(offer: Offer) -> str:
-    return shortened(offer.server.spec) if offer.server.spec is not None else ""
+    return shown(offer.server.spec) if offer.server.spec is not None else ""
 
 
 def _attention(offer: Offer) -> str:
     server = offer.server
-    parts = [STATES[offer.state], *server.notes]
+    brought = not server.found.place.of_person and offer.state in ("new", "disabled", "differs")
+    parts = [STATES[offer.state], "this folder brings it: look at what it starts" if brought else "", *server.notes]
     if offer.state in ("new", "disabled", "differs"):
         parts += [f"asks for {ask.id}" for ask in server.asks]
         parts += [f"{secret.where}: {secret.why}" for secret in secrets(server.spec or {})]
@@ -203,13 +205,20 @@ def _shape(offer: Offer) -> dict[str, Any]:
 
 
 def _chosen(listed: Sequence[Offer], open_: Sequence[Offer]) -> list[Offer]:
-    """Ask which ones. Raises Abort when the person leaves."""
+    """Ask which ones; what a folder brings may be from anybody, so Enter leaves that. Raises Abort when they leave."""
     new = [each for each in open_ if each.state == "new"]
-    count = "the one that is new" if len(new) == 1 else f"all {len(new)} that are new"
-    hint = f"Enter takes {count}; or numbers such as 1 3-5; or none"
+    own = [each for each in new if each.server.found.place.of_person]
+    count = "the one that is new" if len(own) == 1 else f"all {len(own)} that are new"
+    ways = ["numbers such as 1 3-5", *(["all"] if own != new else []), "none"]
+    if own:
+        rest = "" if own == new else " and not from this folder"
+        ways.insert(0, f"Enter takes {count}{rest}")
+    hint = "; or ".join(ways)
     while True:
         typed = _asked(f"Which? ({hint}) ").lower()
-        if typed in ("", "all"):
+        if typed == "" and own:
+            return own
+        if typed == "all":
             return new
         if typed in ("none", "n", "no", "0"):
             return []

@@ -1,7 +1,7 @@
-"""Changes one entry of a host's file of settings, and nothing else in it.
+"""Changes entries of a host's file of settings, and nothing else in it.
 
-Each change is made to the text, and then read: unless it says what it did before, with the new entry, it is refused.
-YAML cannot be read here, so only the plainest form of it is changed.
+Each change is made to the text, and then read: unless it says what it did before, with the changed entries, it is
+refused. YAML cannot be read here, so only the plainest form of it is changed.
 """
 
 import json
@@ -11,12 +11,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from hubbub_local import saving
+from hubbub_local import jsonc, saving
+from hubbub_local.host_servers import Unreadable, parsed
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is changed."""
 
 Entry = Mapping[str, Any]
+Entries = Mapping[str, Entry | None]
+"""Entries of a section by name; None for one that is taken out."""
 
 
 class Unchangeable(Exception):
@@ -25,25 +28,36 @@ class Unchangeable(Exception):
 
 def snippet(kind: str, section: str, name: str, entry: Entry) -> str:
     """Return what a file of a kind (its ending) has for an entry, as text for people."""
-    return _CHANGES[kind]("", section, name, entry)
+    return _CHANGES[kind]("", section, {name: entry})
 
 
-def preview(file: Path, section: str, name: str, entry: Entry) -> str:
-    """Return what a file would be with an entry set. Raises Unchangeable, OSError."""
-    return _CHANGES[file.suffix](_content(file.resolve()) or "", section, name, entry)
+def preview(file: Path, section: str, entries: Entries) -> str:
+    """Return what a file would be with entries changed. Raises Unchangeable, OSError."""
+    return _CHANGES[file.suffix](_content(file.resolve()) or "", section, entries)
 
 
-def change(file: Path, section: str, name: str, entry: Entry) -> tuple[bool, Path | None]:
-    """Set an entry of a file, which is made if there is none. Return whether it is new, and where the old file is now.
+def change(file: Path, section: str, entries: Entries, *, private: bool = False) -> tuple[bool, Path | None]:
+    """Set or take out entries of a file, which is made if there is none.
 
+    Return whether it is changed, and where the old file is now. With `private`, nobody but its owner can read it then.
     Raises Unchangeable, OSError.
     """
     file = file.resolve()  # a link stays one
     before = _content(file)
-    after = _CHANGES[file.suffix](before or "", section, name, entry)
-    if after == before:
+    after = _CHANGES[file.suffix](before or "", section, entries)
+    if after == (before or ""):
+        if private and before is not None:
+            file.chmod(saving.OWNER_ONLY)
         return False, None
-    return True, saving.put(file, after)
+    return True, saving.put(file, after, private=private)
+
+
+def is_open(file: Path) -> bool:
+    """Return whether others than its owner may read a file."""
+    try:
+        return bool(file.stat().st_mode & 0o077)
+    except OSError:
+        return False
 
 
 def _content(file: Path) -> str | None:
@@ -57,58 +71,56 @@ def _content(file: Path) -> str | None:
         raise Unchangeable("it is not UTF-8") from None
 
 
+def _with(found: object, section: str, entries: Entries) -> Mapping[str, Any] | None:
+    """Return a section with entries changed; None if they are as they are to be. Raises Unchangeable."""
+    if not isinstance(found, dict):
+        raise Unchangeable(f"`{section}` is no table of servers")
+    servers = cast("dict[str, Any]", found)
+    if all(servers.get(name) == entry for name, entry in entries.items()):
+        return None
+    kept = {name: entry for name, entry in servers.items() if name not in entries}
+    return kept | {name: dict(entry) for name, entry in entries.items() if entry is not None}
+
+
 # JSON
 
 
-def _json(text: str, section: str, name: str, entry: Entry) -> str:
-    settings = _parsed(text) if text.strip() else {}
-    found = settings.setdefault(section, {})
-    if not isinstance(found, dict):
-        raise Unchangeable(f"`{section}` is no object")
-    servers = cast("dict[str, Any]", found)
-    if servers.get(name) == entry:
+def _json(text: str, section: str, entries: Entries) -> str:
+    before = _parsed(text)
+    wanted = _with(before.get(section, {}), section, entries)
+    if wanted is None:
         return text
-    servers[name] = dict(entry)
-    indent = re.search(r"\{\s*?\n([ \t]+)\S", text)
-    # Programs that cut texts leave halves of characters, which only escapes can express.
-    halves = re.search(r"\\u[dD][89a-fA-F]", text) is not None
     try:
-        return json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=halves, allow_nan=False) + "\n"
-    except ValueError:
-        raise Unchangeable("it has a number that cannot be kept as it is") from None
+        after = jsonc.changed(text if text.strip() else "{}\n", section, entries)
+    except jsonc.Unclear as error:
+        raise Unchangeable(str(error)) from None
+    if _parsed(after) != {**before, section: wanted}:
+        raise Unchangeable(f"`{section}` is written in a way that cannot be changed here")
+    return after
 
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        found: object = json.loads(text, object_pairs_hook=_pairs)
-    except (ValueError, RecursionError) as error:
-        raise Unchangeable(f"it is not JSON (with comments, it is not either): {error}") from None
-    if not isinstance(found, dict):
-        raise Unchangeable("it is no JSON object")
-    return cast("dict[str, Any]", found)
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
-        raise ValueError("a name is in an object twice")
-    return found
+        return parsed(text, ".json")
+    except Unreadable as error:
+        raise Unchangeable(str(error)) from None
 
 
 # TOML
 
 
-def _toml(text: str, section: str, name: str, entry: Entry) -> str:
+def _toml(text: str, section: str, entries: Entries) -> str:
     before = _loaded(text)
-    found = before.get(section, {})
-    if not isinstance(found, dict):
-        raise Unchangeable(f"`{section}` is no table")
-    servers = cast("dict[str, Any]", found)
-    if servers.get(name) == entry:
+    wanted = _with(before.get(section, {}), section, entries)
+    if wanted is None:
         return text
-    kept = _without_tables(text, section, name).rstrip()
-    after = f"{kept}\n\n{_table(f'{section}.{name}', entry)}".lstrip("\n")
-    wanted = {**before, section: {**servers, name: dict(entry)}}
-    if _loaded(after, f"`{section}` is written in a way that cannot be changed here") != wanted:
+    after = text
+    for name, entry in entries.items():
+        after = _without_tables(after, section, name).rstrip() + "\n"
+        if entry is not None:
+            after = f"{after}\n{_table(f'{section}.{_quoted_key(name)}', entry)}".lstrip("\n")
+    said = _loaded(after, f"`{section}` is written in a way that cannot be changed here")
+    if {section: {}, **said} != {**before, section: wanted}:  # the last table of a section takes the section with it
         raise Unchangeable(f"`{section}` is written in a way that cannot be changed here")
     return after
 
@@ -121,7 +133,8 @@ def _loaded(text: str, why: str = "it is not TOML") -> dict[str, Any]:
 
 
 def _without_tables(text: str, section: str, name: str) -> str:
-    own = re.compile(rf"\s*\[\s*{section}\s*\.\s*(?:{name}|\"{name}\"|'{name}')\s*[.\]]")
+    plain = re.escape(name)
+    own = re.compile(rf"\s*\[\s*{section}\s*\.\s*(?:{plain}|\"{plain}\"|'{plain}')\s*[.\]]")
     kept: list[str] = []
     skipping = False
     for line in text.splitlines(keepends=True):
@@ -153,13 +166,18 @@ def _scalar(value: object) -> str:
 _KEY = re.compile(r"([A-Za-z0-9_.-]+|\"[^\"\\]*\"|'[^']*'):(\s|$)")
 
 
-def _yaml(text: str, section: str, name: str, entry: Entry) -> str:
+def _yaml(text: str, section: str, entries: Entries) -> str:
+    for name, entry in entries.items():
+        text = _yaml_one(text, section, name, entry)
+    return text
+
+
+def _yaml_one(text: str, section: str, name: str, entry: Entry | None) -> str:
     lines = text.splitlines()
     begin = _section(lines, section)
     if begin is None:
-        end = [f"{section}:", *_block(name, entry, 2)]
+        end = [f"{section}:", *_block(name, entry, 2)] if entry is not None else []
         return "\n".join([*lines, *end]) + "\n"
-    lines[begin] = f"{section}:"
     inside = [number for number in range(begin + 1, _end(lines, begin)) if _says(lines[number])]
     depth = _depth(lines[inside[0]]) if inside else 2
     if any(_depth(lines[number]) < depth for number in inside) or (inside and not _KEY.match(lines[inside[0]].strip())):
@@ -171,7 +189,10 @@ def _yaml(text: str, section: str, name: str, entry: Entry) -> str:
     else:
         first = old
         last = 1 + max(n for n in inside if n == old or all(_depth(lines[m]) > depth for m in inside if old < m <= n))
-    return "\n".join([*lines[:first], *_block(name, entry, depth), *lines[last:]]) + "\n"
+    fresh = [] if entry is None else _block(name, entry, depth)
+    stays = entry is not None or any(not first <= number < last for number in inside)
+    lines[begin] = f"{section}:" if stays else f"{section}: {{}}"
+    return "\n".join([*lines[:first], *fresh, *lines[last:]]) + "\n"
 
 
 def _section(lines: list[str], section: str) -> int | None:
@@ -218,4 +239,9 @@ def _block(name: str, entry: Entry, depth: int) -> list[str]:
     return lines
 
 
-_CHANGES: Mapping[str, Callable[[str, str, str, Entry], str]] = {".json": _json, ".toml": _toml, ".yaml": _yaml}
+_CHANGES: Mapping[str, Callable[[str, str, Entries], str]] = {
+    ".json": _json,
+    ".jsonc": _json,
+    ".toml": _toml,
+    ".yaml": _yaml,
+}

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -34,8 +34,9 @@ MAX_SERVERS: Final = 1000
 MAX_NAME: Final = 200
 """Characters of a server's name that are repeated."""
 
-References = Literal["none", "shell", "editor"]
-"""What a host replaces in texts: nothing; `${VAR}`; or `${env:VAR}`, `${input:ID}`, `${workspaceFolder}`."""
+References = Literal["none", "shell", "dollar", "editor", "braces"]
+"""What a host replaces in texts: nothing; `${VAR}`; `$VAR` as well; `${env:VAR}`, `${input:ID}`, `${workspaceFolder}`;
+or `{env:VAR}` and `{file:PATH}`."""
 
 Entry = Mapping[str, Any]
 
@@ -57,6 +58,9 @@ class Place:
     """The folder that the file is about; None if it is about all."""
 
     references: References = "none"
+
+    of_person: bool = True
+    """Whether a person has put it there; False for what a folder brings, which may be from anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,48 +89,65 @@ def places(at: Surroundings, folder: Path) -> list[Place]:
     return [*of_person, *(place for place in _of_folder(folder) if os.path.realpath(place.file) not in taken)]
 
 
-def _of_person(at: Surroundings) -> list[Place]:
-    def own(host: str, references: References = "none") -> Place:
-        known = HOSTS[host]
-        return Place(host=host, title=known.title, file=known.file(at), section=(known.section,), references=references)
+REFERENCES: Final[Mapping[str, References]] = {
+    "claude-code": "shell",
+    "vscode": "editor",
+    "cursor": "editor",
+    "goose": "shell",
+    "gemini-cli": "dollar",
+    "qwen-code": "dollar",
+    "opencode": "braces",
+    "copilot-cli": "dollar",
+    "windsurf": "editor",
+    "folder": "shell",
+}
+"""What hosts replace; the others replace nothing."""
 
-    code = at.applications("Code") / "User"
-    return [
-        own("claude-desktop"),
-        own("claude-code", "shell"),
-        _editor("vscode", code / "mcp.json", "servers"),
-        _editor("vscode", code / "settings.json", "mcp", "servers"),
-        _editor("cursor", at.home / ".cursor" / "mcp.json", "mcpServers"),
-        _editor("windsurf", at.home / ".codeium" / "windsurf" / "mcp_config.json", "mcpServers"),
-        Place(host="zed", title=TITLES["zed"], file=_zed_file(at), section=("context_servers",)),
-        own("codex"),
-        own("goose", "shell"),
-    ]
+
+def _of_person(at: Surroundings) -> list[Place]:
+    settings = at.applications("Code") / "User" / "settings.json"
+    found: list[Place] = []
+    for host in HOSTS.values():
+        files = host.files(at) if host.files else [host.file(at)]
+        found += [_place(host.name, file, host.section) for file in files]
+        if host.name == "vscode":
+            found.append(_place(host.name, settings, "mcp", "servers"))
+    return found
 
 
 def _of_folder(folder: Path) -> list[Place]:
-    def plain(host: str, file: str, section: str, references: References = "none") -> Place:
-        where, title = folder / file, TITLES[host]
-        return Place(host=host, title=title, file=where, section=(section,), folder=folder, references=references)
+    def own(host: str, file: str, section: str) -> Place:
+        return _place(host, folder / file, section, folder=folder, of_person=False)
 
     return [
-        plain("folder", ".mcp.json", "mcpServers", "shell"),
-        _editor("vscode", folder / ".vscode" / "mcp.json", "servers", folder=folder),
-        _editor("cursor", folder / ".cursor" / "mcp.json", "mcpServers", folder=folder),
-        plain("zed", ".zed/settings.json", "context_servers"),
-        plain("codex", ".codex/config.toml", HOSTS["codex"].section),
+        own("folder", ".mcp.json", "mcpServers"),
+        own("vscode", ".vscode/mcp.json", "servers"),
+        own("cursor", ".cursor/mcp.json", "mcpServers"),
+        own("zed", ".zed/settings.json", HOSTS["zed"].section),
+        own("codex", ".codex/config.toml", HOSTS["codex"].section),
+        own("gemini-cli", ".gemini/settings.json", HOSTS["gemini-cli"].section),
+        own("qwen-code", ".qwen/settings.json", HOSTS["qwen-code"].section),
+        own("opencode", "opencode.json", HOSTS["opencode"].section),
+        own("opencode", "opencode.jsonc", HOSTS["opencode"].section),
+        own("copilot-cli", ".github/mcp.json", HOSTS["copilot-cli"].section),
     ]
 
 
-def _editor(host: str, file: Path, *section: str, folder: Path | None = None) -> Place:
-    title, inputs = TITLES[host], (*section[:-1], "inputs")
-    return Place(host=host, title=title, file=file, section=section, inputs=inputs, folder=folder, references="editor")
+def _place(host: str, file: Path, *section: str, folder: Path | None = None, of_person: bool = True) -> Place:
+    return Place(
+        host=host,
+        title=TITLES[host],
+        file=file,
+        section=section,
+        inputs=(*section[:-1], "inputs"),
+        folder=folder,
+        references=REFERENCES.get(host, "none"),
+        of_person=of_person,
+    )
 
 
 TITLES: Final[Mapping[str, str]] = {
     **{name: host.title for name, host in HOSTS.items()},
-    "windsurf": "Windsurf",
-    "zed": "Zed",
     "folder": "this folder",
 }
 """Hosts whose servers can be read, by name; `folder` is the `.mcp.json` of a folder."""
@@ -137,32 +158,23 @@ def places_of(file: Path, known: Iterable[Place]) -> list[Place]:
     if own := [place for place in known if os.path.realpath(place.file) == os.path.realpath(file)]:
         return own
     title, folder = file.name, file.absolute().parent
-    if folder.name in (".vscode", ".cursor", ".zed", ".codex"):
+    if folder.name.startswith("."):  # .vscode, .gemini and the like are in the folder that they are about
         folder = folder.parent
     match file.suffix.lower():
         case ".toml":
-            kinds: list[tuple[str, tuple[str, ...], References]] = [("codex", ("mcp_servers",), "none")]
+            kinds: list[tuple[str, tuple[str, ...]]] = [("codex", ("mcp_servers",))]
         case ".yaml" | ".yml":
-            kinds = [("goose", ("extensions",), "shell")]
+            kinds = [("goose", ("extensions",))]
         case _:
+            of = {".gemini": "gemini-cli", ".qwen": "qwen-code", ".cursor": "cursor", "windsurf": "windsurf"}
             kinds = [
-                ("folder", ("mcpServers",), "editor" if file.parent.name in (".cursor", "windsurf") else "shell"),
-                ("vscode", ("servers",), "editor"),
-                ("vscode", ("mcp", "servers"), "editor"),
-                ("zed", ("context_servers",), "none"),
+                (of.get(file.parent.name, "folder"), ("mcpServers",)),
+                ("vscode", ("servers",)),
+                ("vscode", ("mcp", "servers")),
+                ("zed", ("context_servers",)),
+                ("opencode", ("mcp",)),
             ]
-    return [
-        Place(
-            host=host,
-            title=title,
-            file=file,
-            section=section,
-            inputs=(*section[:-1], "inputs"),
-            folder=folder,
-            references=references,
-        )
-        for host, section, references in kinds
-    ]
+    return [replace(_place(host, file, *section, folder=folder), title=title) for host, section in kinds]
 
 
 def servers(place: Place) -> list[Found | Trouble]:
@@ -341,10 +353,3 @@ def _inputs(listed: object) -> Iterator[tuple[str, Entry]]:
         about = cast("dict[str, Any]", each) if isinstance(each, dict) else {}
         if isinstance(name := about.get("id"), str):
             yield name, about
-
-
-def _zed_file(at: Surroundings) -> Path:
-    if at.platform == "win32":
-        return at.applications("Zed") / "settings.json"
-    config = at.environ.get("XDG_CONFIG_HOME", "") if at.platform != "darwin" else ""
-    return (Path(config) if config.startswith("/") else at.home / ".config") / "zed" / "settings.json"

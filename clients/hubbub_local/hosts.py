@@ -54,6 +54,8 @@ class Url:
 class Host:
     """One host. `file` is JSON, TOML or YAML by its ending; servers are in its member `section`, by name.
 
+    `files` are all that it reads for the person, if there are several.
+
     `http` is None where a host takes no URL with headers in its file. `link` makes an entry a link that installs it.
     """
 
@@ -64,6 +66,7 @@ class Host:
     stdio: Callable[[Bridge], Entry]
     http: Callable[[Url], Entry] | None
     link: Callable[[Entry], str] | None = None
+    files: Callable[[Surroundings], list[Path]] | None = None
     afterwards: str = "Restart it."
 
 
@@ -80,6 +83,38 @@ def _goose_file(at: Surroundings) -> Path:
         return at.applications("Block") / "goose" / "config" / "config.yaml"
     base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config")
     return base / "goose" / "config.yaml"
+
+
+def _opencode_files(at: Surroundings) -> list[Path]:
+    """Return its files, the one that wins last: it reads all of them."""
+    base = Path(at.environ.get("XDG_CONFIG_HOME") or at.home / ".config") / "opencode"
+    return [base / name for name in ("config.json", "opencode.json", "opencode.jsonc")]
+
+
+def _opencode_file(at: Surroundings) -> Path:
+    *_, plain, commented = _opencode_files(at)
+    return commented if commented.exists() else plain
+
+
+def _copilot_file(at: Surroundings) -> Path:
+    return Path(at.environ.get("COPILOT_HOME") or at.home / ".copilot") / "mcp-config.json"
+
+
+def _zed_file(at: Surroundings) -> Path:
+    if at.platform == "win32":
+        return at.applications("Zed") / "settings.json"
+    config = at.environ.get("XDG_CONFIG_HOME", "") if at.platform != "darwin" else ""
+    return (Path(config) if config.startswith("/") else at.home / ".config") / "zed" / "settings.json"
+
+
+def _opencode_stdio(bridge: Bridge) -> Entry:
+    env = {"environment": dict(bridge.env)} if bridge.env else {}
+    return {"type": "local", "command": [bridge.command, *bridge.args], **env, "enabled": True}
+
+
+def _opencode_http(url: Url) -> Entry:
+    # The token is all that it needs: no log-in is to be looked for.
+    return {"type": "remote", "url": url.url, "headers": url.headers, "oauth": False, "enabled": True}
 
 
 def _goose_stdio(bridge: Bridge) -> Entry:
@@ -170,6 +205,56 @@ HOSTS: Final[Mapping[str, Host]] = {
             section="extensions",
             stdio=_goose_stdio,
             http=_goose_http,
+        ),
+        Host(
+            name="gemini-cli",
+            title="Gemini CLI",
+            file=lambda at: at.home / ".gemini" / "settings.json",
+            section="mcpServers",
+            stdio=lambda bridge: bridge.plain,
+            http=lambda url: {"httpUrl": url.url, "headers": url.headers},
+        ),
+        Host(
+            name="qwen-code",
+            title="Qwen Code",
+            file=lambda at: at.home / ".qwen" / "settings.json",
+            section="mcpServers",
+            stdio=lambda bridge: bridge.plain,
+            http=lambda url: {"httpUrl": url.url, "headers": url.headers},
+        ),
+        Host(
+            name="opencode",
+            title="opencode",
+            file=_opencode_file,
+            files=_opencode_files,
+            section="mcp",
+            stdio=_opencode_stdio,
+            http=_opencode_http,
+        ),
+        Host(
+            name="copilot-cli",
+            title="Copilot CLI",
+            file=_copilot_file,
+            section="mcpServers",
+            stdio=lambda bridge: {"type": "local", **bridge.plain, "tools": ["*"]},
+            http=lambda url: {"type": "http", "url": url.url, "headers": url.headers, "tools": ["*"]},
+        ),
+        Host(
+            name="windsurf",
+            title="Windsurf",
+            file=lambda at: at.home / ".codeium" / "windsurf" / "mcp_config.json",
+            section="mcpServers",
+            stdio=lambda bridge: bridge.plain,
+            http=lambda url: {"serverUrl": url.url, "headers": url.headers},
+        ),
+        Host(
+            name="zed",
+            title="Zed",
+            file=_zed_file,
+            section="context_servers",
+            stdio=lambda bridge: bridge.plain,
+            http=lambda url: {"url": url.url, "headers": url.headers},
+            afterwards="The settings of its agent show it.",
         ),
     )
 }

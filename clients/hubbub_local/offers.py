@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from hubbub_local.host_servers import Found, Trouble, Unreadable, content, places, places_of, servers, servers_in
-from hubbub_local.imports import Imported, Surround, imported, is_hub, named_apart
+from hubbub_local.host_texts import Surround
+from hubbub_local.imports import Imported, imported, is_hub, named_apart
 from hubbub_local.places import Surroundings
 
 MAX_VARIABLES_BYTES: Final = 1024 * 1024

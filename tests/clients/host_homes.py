@@ -1,4 +1,4 @@
-"""A home with servers in the files of all nine hosts, of the forms that these publish."""
+"""A home with servers in the files of all hosts, of the forms that these publish."""
 
 import json
 from collections.abc import Mapping
@@ -94,6 +94,32 @@ extensions:
     env_keys: [FAR_KEY]
     enabled: false
 """,
+    ".gemini/settings.json": """{
+  // what Gemini CLI has
+  "security": {"auth": {"selectedType": "gemini-api-key"}},
+  "mcpServers": {
+    "python": {"command": "python", "args": ["-m", "$GEMINI_MODULE"], "env": {"KEY": "${GEMINI_THING:-none}"},
+               "cwd": "~/src/../python", "timeout": 15000, "trust": true,
+               "includeTools": ["find"], "excludeTools": ["drop"]},
+    "gemini-http": {"httpUrl": "https://gem.example/mcp", "headers": {"X-Price": "5$"}},
+  },
+}""",
+    ".qwen/settings.json": {"mcpServers": {"qwen-old": {"url": "https://q.example/events"}}},
+    ".config/opencode/opencode.jsonc": """{
+  "$schema": "https://opencode.ai/config.json", // written by opencode
+  "mcp": {
+    "local": {"type": "local", "command": ["bun", "x", "thing"], "environment": {"A": "{env:OPEN_THING}"}},
+    "behind": {"type": "remote", "url": "https://o.example/mcp", "headers": {"X-Key": "{file:~/key.txt}"}},
+    "resting": {"type": "local", "command": ["rest"], "enabled": false},
+    "hubbub-too": {"type": "local", "command": ["/usr/bin/hubbub", "mcp"]},
+  },
+}""",
+    ".copilot/mcp-config.json": {
+        "mcpServers": {
+            "pilot": {"tools": ["*"], "type": "local", "command": "pilot", "args": ["a"], "timeout": 5000},
+            "picked": {"tools": ["one"], "type": "http", "url": "https://p.example/mcp"},
+        }
+    },
     f"{FOLDER}/.mcp.json": {"mcpServers": {"here": {"command": "./server", "args": ["${ROOT:-.}"]}}},
     f"{FOLDER}/.vscode/mcp.json": {"servers": {"space": {"command": "s", "args": ["${workspaceFolder}/a"]}}},
 }

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hubbub_local import host_servers
 from hubbub_local.host_servers import Found, Place, Trouble
-from hubbub_local.imports import Imported, Surround, answered, imported, is_hub, named_apart, shortened
+from hubbub_local.host_texts import Surround
+from hubbub_local.imports import MAX_SHOWN, Imported, answered, imported, is_hub, named_apart, shown
 from hubbub_local.offers import Offer, everywhere, of_file, offers, variables
 from hubbub_local.places import Surroundings
 
@@ -46,6 +47,26 @@ def entry(found: Any, references: Any = "none", folder: Path | None = None, **mo
 def home(tmp_path: Path) -> Path:
     planted(tmp_path)
     return tmp_path
+
+
+OF_NEWER_HOSTS = {
+    "python": {
+        "command": "python",
+        "args": ["-m", "${input:GEMINI_MODULE}"],
+        "env": {"KEY": "${GEMINI_THING:-none}"},
+        "cwd": str(Path.home() / "python"),
+        "call_timeout_s": 15,
+        "allow_tools": ["find"],
+        "deny_tools": ["drop"],
+    },
+    "gemini-http": {"url": "https://gem.example/mcp", "headers": {"X-Price": "5$"}},
+    "qwen-old": {"url": "https://q.example/events", "transport": "sse"},
+    "local": {"command": "bun", "args": ["x", "thing"], "env": {"A": "${input:OPEN_THING}"}},
+    "behind": {"url": "https://o.example/mcp", "headers": {"X-Key": f"${{file:{Path.home() / 'key.txt'}}}"}},
+    "resting": {"command": "rest"},
+    "pilot": {"command": "pilot", "args": ["a"], "call_timeout_s": 5},
+    "picked": {"url": "https://p.example/mcp", "allow_tools": ["one"]},
+}
 
 
 def test_each_host_gives_what_it_has(home: Path) -> None:
@@ -96,7 +117,9 @@ def test_each_host_gives_what_it_has(home: Path) -> None:
             "command": "memory",
             "args": ["--fast"],
             "env": {"LEVEL": "2", "MEMORY_KEY": "${input:MEMORY_KEY}"},
+            "call_timeout_s": 300,
         },
+        **OF_NEWER_HOSTS,
         "far": {"url": "https://g.example/mcp", "headers": {"Authorization": "Bearer ${input:FAR_KEY}"}},
         "here": {"command": "./server", "args": ["${ROOT:-.}"], "cwd": where},
         "space": {"command": "s", "args": [f"{where}/a"], "cwd": where},
@@ -106,10 +129,10 @@ def test_each_host_gives_what_it_has(home: Path) -> None:
 
 def test_states_hosts_and_questions_are_told(home: Path) -> None:
     found = {offer.server.name: offer for offer in listed(home, home / "work")[0]}
-    assert found["files"].hosts == "Claude Desktop, Claude Code"
+    assert found["files"].hosts == "Claude Code, Claude Desktop"
     assert found["shop"].hosts == "Claude Code (/srv/shop)"
     assert {name: offer.state for name, offer in found.items() if offer.state != "new"} == {
-        **dict.fromkeys(("off", "far"), "disabled"),
+        **dict.fromkeys(("off", "far", "resting"), "disabled"),
         **dict.fromkeys(("open", "by-extension", "developer"), "cannot"),
     }
     assert "depends on the folder" in found["open"].server.notes[0]
@@ -191,7 +214,7 @@ def test_a_file_with_very_many_servers_is_cut_and_says_so(tmp_path: Path) -> Non
         ({}, "neither a command nor a url"),
         ({"type": "ws", "url": "wss://x"}, "no transport 'ws'"),
         ({"type": ["stdio"]}, "no transport ['stdio']"),
-        ({"command": ["npx"]}, "command is no text"),
+        ({"command": [["npx"]]}, "command is no text"),
         ({"command": "x", "args": "a b"}, "args is no list"),
         ({"command": "x", "args": [{}]}, "args is no text"),
         ({"command": "x", "env": ["A=1"]}, "env is no table"),
@@ -255,6 +278,36 @@ def test_a_file_that_is_named_is_read_as_that_of_its_host(home: Path) -> None:
     assert found.server.spec == {"command": "./a", "cwd": str(elsewhere)}
 
 
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({"timeout": 600_000}, {"call_timeout_s": 600}),
+        ({"timeout": 1500}, {"call_timeout_s": 1.5}),
+        ({"timeout": 0}, {}),
+        ({"timeout": 1e300}, {}),
+        ({"timeout": "9"}, {}),
+        ({"timeout": True}, {}),
+    ],
+)
+def test_the_time_that_a_host_gives_a_server_is_taken_over_within_bounds(given: Any, limits: Any) -> None:
+    place = Place(host="claude-code", title="X", file=Path("/h/x.json"), section=("s",))
+    taken = imported(Found(place=place, name="one", entry={"command": "x", **given}), around(Path("/h")))
+    assert taken.spec == {"command": "x", **limits}
+    assert (len(taken.notes) == 1) is (not limits)
+
+
+def test_a_folder_is_taken_over_whole_and_one_that_depends_on_the_host_is_not() -> None:
+    assert entry({"command": "x", "cwd": "../b"}, folder=Path("/h/p/.gemini")).spec == {"command": "x", "cwd": "/h/p/b"}
+    alone = entry({"command": "x", "cwd": "b"})
+    assert alone.spec is None
+    assert "relative to the folder that the host is started in" in alone.notes[0]
+
+
+def test_what_a_folder_brings_is_told_from_what_a_person_has(home: Path) -> None:
+    found, _ = listed(home, home / "work")
+    assert {offer.server.name for offer in found if not offer.server.found.place.of_person} == {"here", "space"}
+
+
 def test_the_hub_itself_is_left_out_however_it_is_started() -> None:
     for found in (
         {"command": "C:\\bin\\hubbub.exe", "args": ["--data-dir", "x", "mcp"]},
@@ -306,21 +359,22 @@ def test_a_server_that_is_switched_off_at_one_host_alone_is_new(home: Path) -> N
         json.dumps({"mcpServers": {"off": {"command": "off", "disabled": True}}})
     )
     found = {offer.server.name: offer for offer in listed(home, home / "work")[0]}
-    assert (found["off"].state, found["off"].hosts) == ("new", "Claude Desktop, Claude Code, Windsurf")
+    assert (found["off"].state, found["off"].hosts) == ("new", "Claude Code, Claude Desktop, Windsurf")
 
 
 def test_a_server_that_was_changed_in_the_configuration_is_not_new(home: Path) -> None:
     configured = {"files": {"command": "npx", "args": ["-y", "@mcp/files@2"]}}
     found = {offer.hosts: offer for offer in listed(home, home / "work", configured)[0]}
-    assert found["Claude Desktop, Claude Code"].state == "differs"
-    assert found["Claude Desktop, Claude Code"].server.name == "files-claude-desktop"
+    assert found["Claude Code, Claude Desktop"].state == "differs"
+    assert found["Claude Code, Claude Desktop"].server.name == "files-claude-code"
 
 
 def test_what_is_shown_of_a_server_has_no_secret_and_one_line() -> None:
     spec = {"command": "/usr/very/long/npx", "args": ["-y", "x", "--token", "abc12345", "--api-key=k1234567"]}
-    assert shortened(spec) == "npx -y x --token *** --api-key=***"
-    assert shortened({"url": "https://x.example/mcp?api_key=abcdefgh12"}) == "https://x.example/mcp?***"
-    assert len(shortened({"command": "x", "args": ["y" * 100]})) == 60
+    assert shown(spec) == "/usr/very/long/npx -y x --token *** --api-key=***"
+    assert shown({"url": "https://x.example/mcp?api_key=abcdefgh12"}) == "https://x.example/mcp?***"
+    assert shown({"command": "./tools/npx", "args": ["y" * 100]}) == f"./tools/npx {'y' * 100}"
+    assert shown({"command": "x" * MAX_SHOWN, "args": ["y"]}).endswith("… and 2 characters more")
 
 
 VALUES = st.recursive(
@@ -337,7 +391,7 @@ KEYS = st.sampled_from(
 def test_no_entry_whatever_it_has_is_more_than_not_taken(found: dict[str, Any], references: str) -> None:
     taken = entry(found, references)
     assert taken.spec is not None or taken.notes
-    assert "" in (taken.transport, "") or shortened(taken.spec or {})
+    assert "" in (taken.transport, "") or shown(taken.spec or {})
 
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))

@@ -87,7 +87,7 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
     "hubbub --as robot agent --rules rules.toml --dry-run": ('"would"', None),
     "hubbubd --config servers.toml": ('"event":"ready"', None),
 }
-HOSTS = ("README", "claude-code", "claude-desktop", "codex", "cursor", "goose", "others", "vscode")
+HOSTS = tuple(path.stem for path in sorted((ROOT / "docs/hosts").glob("*.md")))
 # These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
 CALL_NOTHING = {
     f"docs/{name}.md"

@@ -1,4 +1,4 @@
-"""A person's first minutes: `hubbub init` and `hubbub config`, in a home with the files of all nine hosts."""
+"""A person's first minutes: `hubbub init` and `hubbub config`, in a home with the files of all hosts."""
 
 import json
 import os
@@ -91,7 +91,9 @@ def home(tmp_path: Path) -> Home:
 async def test_without_a_terminal_all_is_shown_and_nothing_done_until_told_to(home: Home) -> None:
     ran = await home.hubbub("init")
     assert ran.status == 2
-    assert "Claude Desktop, Claude Code" in ran.out
+    assert "Claude Code, Claude Desktop" in ran.out
+    assert "./server ${ROOT:-.}" in ran.out
+    assert "this folder brings it: look at what it starts" in ran.out
     assert "begins like a token of GitHub" in ran.out
     assert "switched off there" in ran.out
     assert "`hubbub init --yes` takes all that are new" in ran.err
@@ -177,6 +179,23 @@ async def test_enter_takes_the_default_and_nothing_leaves_a_server_out(home: Hom
         assert await person.ends() == 0
         assert "notes: it needs key; nothing was given" in person.shown
     assert home.configuration["servers"].keys() == {"search"}
+
+
+async def test_enter_leaves_what_a_folder_brings_and_all_takes_it(home: Home) -> None:
+    own = home.path / "own"
+    own.mkdir()
+    home.path, home.folder = own, home.folder  # a home without any file of a host
+    os.chdir(home.folder)
+    async with on_a_terminal([str(BIN / "hubbub"), "init"], home.environ) as person:
+        await person.answers("Which? (numbers such as 1 3-5; or all; or none)", "")
+        await person.answers("type numbers of the first column", "none")
+        assert await person.ends() == 0
+    assert not home.file.exists()
+    (own / ".claude.json").write_text(json.dumps({"mcpServers": {"mine": {"command": "mine"}}}))
+    async with on_a_terminal([str(BIN / "hubbub"), "init"], home.environ) as person:
+        await person.answers("Enter takes the one that is new and not from this folder", "")
+        assert await person.ends() == 0
+    assert home.configuration["servers"].keys() == {"mine"}
 
 
 async def test_a_person_may_take_nothing(home: Home) -> None:

@@ -1,0 +1,25 @@
+"""What a host is to see of the hub, from the options of a command."""
+
+from typing import TYPE_CHECKING
+
+from hubbub_cli.session import Settings
+
+if TYPE_CHECKING:
+    from hubbub_bridge.endpoint import Endpoint
+
+
+def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":
+    """Return an endpoint of the hub, as the bridge opens it."""
+    from hubbub_bridge.endpoint import Endpoint, Reach
+    from hubbub_cli.app import VERSION
+
+    reach = Reach(
+        address=settings.address,
+        token=settings.token,
+        data_dir=settings.data_dir,
+        ca=settings.ca,
+        cert=settings.cert,
+        key=settings.key,
+        name=settings.name,
+    )
+    return Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)

@@ -1,0 +1,38 @@
+"""What `hubbub mcp install` is to put into which file."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubbub_local import host_files
+from hubbub_local.hosts import NAME, Host
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to be installed at a host."""
+
+    host: Host
+    profile: str | None
+    server: str | None
+    url: str | None
+    """Where hosts reach the hub over HTTP; None for the bridge."""
+
+    file: Path
+    """The host's file of settings."""
+
+    direct: tuple[str, ...] = ()
+    """The host's own entries of servers that the hub has."""
+
+    out: tuple[str, ...] = ()
+    """Those of them that are taken out."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The options that say what the host sees."""
+        named = (("--profile", self.profile), ("--server", self.server))
+        return tuple(word for option, value in named if value for word in (option, value))
+
+    def entries(self, entry: dict[str, Any]) -> host_files.Entries:
+        """Return what is changed in the file."""
+        return {**dict.fromkeys(self.out), NAME: entry}

@@ -1,0 +1,211 @@
+"""The texts of a host's entry, in the hub's form: what they refer to, and within which bounds they are taken."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from hubbub_local.host_servers import Found, References
+from hubbub_local.secrecy import why_secret
+
+MAX_ITEMS: Final = 1000
+"""The most arguments, variables or headers of an entry."""
+
+MAX_TEXT: Final = 64 * 1024
+"""The longest text of an entry, in characters."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE: Final = re.compile(rf"({_NAME.pattern})(:-.*)?", re.DOTALL)
+_HALF: Final = re.compile(r"[\ud800-\udfff]")
+_REFERENCE: Final = re.compile(r"\$\{([^{}]*)\}")
+_FORMS: Final[Mapping[References, re.Pattern[str]]] = {
+    "shell": _REFERENCE,
+    "editor": _REFERENCE,
+    "dollar": re.compile(rf"\$\{{([^{{}}]*)\}}|\$({_NAME.pattern})"),
+    "braces": re.compile(r"\{((?:env|file):[^{}]*)\}"),
+}
+"""What a reference looks like; the groups have what is in it."""
+
+
+class NotTaken(Exception):
+    """The entry cannot be a server of the hub; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A value that a person has to give once; in a spec it is `${input:ID}` until then."""
+
+    id: str
+    prompt: str
+    secret: bool
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surround:
+    """What the texts of an entry may refer to. `read` returns the variables of a file, and raises ValueError."""
+
+    home: Path
+    environ: Mapping[str, str]
+    read: Callable[[Path], Mapping[str, str]]
+    platform: str = "linux"
+
+    @property
+    def separator(self) -> str:
+        """What is between the parts of a path."""
+        return "\\" if self.platform == "win32" else "/"
+
+
+class Texts:
+    """The texts of one entry. Collects notes, and what a person has to be asked for; all of it raises NotTaken."""
+
+    def __init__(self, found: Found, around: Surround) -> None:
+        self._found = found
+        self._around = around
+        self.own: Mapping[str, str] = {}
+        """Variables of the entry itself, in the hub's form."""
+
+        self.notes: list[str] = []
+        self.asks: dict[str, Ask] = {}
+
+    def text(self, text: str, key: str) -> str:
+        """Return a text of the host in the hub's form."""
+        form = _FORMS.get(self._found.place.references)
+        if form is None:
+            return literal(text)
+        found: list[str] = []
+        end = 0
+        for match in form.finditer(text):
+            inside = next((each for each in match.groups() if each is not None), "")
+            found += [literal(text[end : match.start()]), self._referred(inside, key)]
+            end = match.end()
+        return "".join([*found, literal(text[end:])])
+
+    def path(self, text: str, key: str) -> str:
+        """Return a path of the host in the hub's form, whole and without `..`, as far as it is known now."""
+        path = self.text(text, key)
+        if re.search(r"(?<!\$)\$\{", path):
+            return path
+        plain = Path(self.plain(path, key)).expanduser()
+        folder = self._found.place.folder
+        if folder is None and not plain.is_absolute():
+            raise NotTaken(f"its {key} {text!r} is relative to the folder that the host is started in")
+        return literal(os.path.normpath((folder or Path()) / plain))
+
+    def plain(self, text: str, key: str) -> str:
+        """Return what a text of the hub's form stands for now."""
+        if re.search(r"(?<!\$)\$\{", text):
+            raise NotTaken(f"its {key} refers to something that is not known yet")
+        return text.replace("$${", "${")
+
+    def variable(self, name: str, default: str | None, key: str) -> str:
+        """Return a variable in the hub's form; `key` is what it is for."""
+        check_variable(name)
+        if name in self.own:
+            return self.own[name]
+        if default is not None or name in self._around.environ:
+            if default is None:
+                self.notes.append(f"reads the variable {name} of the hub's environment")
+            return f"${{{name}{default or ''}}}"
+        secret = any(why_secret(each, "a value") is not None for each in (name, key))
+        return self.ask(name, f"{name} (a variable that is not set here)", secret=secret)
+
+    def ask(self, name: str, prompt: str, *, secret: bool, default: str | None = None, of: tuple[str, ...] = ()) -> str:
+        """Return what stands for a value that a person has to give."""
+        self.asks.setdefault(name, Ask(id=name, prompt=prompt, secret=secret, default=default, choices=of))
+        return f"${{input:{name}}}"
+
+    def _referred(self, body: str, key: str) -> str:
+        match self._found.place.references:
+            case "editor":
+                return self._of_editor(body, key)
+            case "braces":
+                return self._of_braces(body, key)
+            case _:
+                known = _VARIABLE.fullmatch(body)
+                return self.variable(known[1], known[2], key) if known is not None else literal(f"${{{body}}}")
+
+    def _of_braces(self, body: str, key: str) -> str:
+        kind, _, rest = body.partition(":")
+        if kind == "env":
+            return self.variable(rest, None, key)
+        path = os.path.normpath(self._found.place.file.parent / Path(rest).expanduser())
+        if re.search(r"[{}]", path):
+            raise NotTaken(f"its {key} refers to a file whose path has braces")
+        return f"${{file:{path}}}"
+
+    def _of_editor(self, body: str, key: str) -> str:
+        folder, kind, rest = self._found.place.folder, *body.partition(":")[::2]
+        match kind:
+            case "env" if known := _VARIABLE.fullmatch(rest):
+                return self.variable(known[1], None, key)
+            case "input" if rest in self._found.inputs:
+                return self._input(rest)
+            case "userHome":
+                return literal(str(self._around.home))
+            case "pathSeparator" | "/":
+                return self._around.separator
+            case "workspaceFolder" | "workspaceRoot" if folder is not None:
+                return literal(str(folder))
+            case "workspaceFolderBasename" if folder is not None:
+                return literal(folder.name)
+            case _ if kind.startswith("workspace"):
+                raise NotTaken(f"${{{body}}} in {key} depends on the folder that is open; import it from the folder")
+            case _:
+                raise NotTaken(f"${{{body}}} in {key} is known to the editor alone")
+
+    def _input(self, name: str) -> str:
+        about = self._found.inputs[name]
+        if about.get("type") == "command":
+            raise NotTaken(f"${{input:{name}}} is what a command of the editor says")
+        options = about.get("options")
+        listed = cast("list[object]", options) if isinstance(options, list) else []
+        choices = [cast("dict[str, Any]", each).get("value") if isinstance(each, dict) else each for each in listed]
+        default = about.get("default")
+        prompt = str(about.get("description") or name)[:200]
+        secret = about.get("password") is True or why_secret(name, "a value") is not None
+        texts = tuple(each for each in choices if isinstance(each, str))
+        return self.ask(name, prompt, secret=secret, default=default if isinstance(default, str) else None, of=texts)
+
+
+def literal(text: str) -> str:
+    """Return a text in the hub's form that stands for itself."""
+    return text.replace("${", "$${")
+
+
+def check_variable(name: str) -> None:
+    """Raise NotTaken for what cannot be the name of a variable."""
+    if not _NAME.fullmatch(name):
+        raise NotTaken(f"{name!r} is no name of a variable")
+
+
+def one(value: object, key: str) -> str:
+    """Return a text, or a number or truth value as one. Raises NotTaken."""
+    text = str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
+    if not isinstance(text, str):
+        raise NotTaken(f"its {key} is no text")
+    if len(text) > MAX_TEXT or "\0" in text:
+        raise NotTaken(f"its {key} is too long" if len(text) > MAX_TEXT else f"its {key} has a NUL")
+    if _HALF.search(text):
+        raise NotTaken(f"its {key} has half a character, which no file can have")
+    return text
+
+
+def several(value: object, key: str) -> list[str]:
+    """Return a list of texts. Raises NotTaken."""
+    if not isinstance(value, list) or len(cast("list[object]", value)) > MAX_ITEMS:
+        raise NotTaken(f"its {key} is no list" if not isinstance(value, list) else f"its {key} is too long")
+    return [one(each, key) for each in cast("list[object]", value)]
+
+
+def table(value: object, key: str) -> dict[str, str]:
+    """Return texts by name; an empty one for null. Raises NotTaken."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(cast("dict[object, object]", value)) > MAX_ITEMS:
+        raise NotTaken(f"its {key} is no table" if not isinstance(value, dict) else f"its {key} is too long")
+    named = cast("dict[object, object]", value)
+    return {one(name, key): one(each, f"{key} {name}") for name, each in named.items() if each is not None}

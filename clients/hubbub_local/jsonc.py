@@ -1,0 +1,141 @@
+"""Changes members of an object in a text of JSON, which may have comments and a comma too many; all else stays.
+
+This finds places in the text and does not judge it: a caller reads what came of a change, and compares.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+_TOKEN: Final = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<mark>[{}\[\],:])|(?P<plain>[^\s{}\[\],:"/]+)',
+    re.DOTALL,
+)
+INDENT: Final = "  "
+"""What a level is indented by, in a file that does not show it."""
+
+Entry = Mapping[str, Any]
+
+
+class Unclear(Exception):
+    """The text has another form than an object with members; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A member: where its name begins, where its value is, and where it ends."""
+
+    name: str
+    begin: int
+    value: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An object: where it begins, the end of what is said last in it, and its closing brace."""
+
+    begin: int
+    members: Sequence[_Member]
+    last: int
+    close: int
+    comma: int | None
+    """Where a comma stands after the last member; None if there is none."""
+
+    def member(self, name: str) -> _Member | None:
+        """Return the member of a name. Raises Unclear if there are two."""
+        found = [each for each in self.members if each.name == name]
+        if len(found) > 1:
+            raise Unclear(f"`{name}` is in it twice")
+        return found[0] if found else None
+
+
+def changed(text: str, section: str, entries: Mapping[str, Entry | None]) -> str:
+    """Return a text with entries of a section set, or taken out where they are None. Raises Unclear."""
+    unit = _unit(text)
+    for name, entry in entries.items():
+        root = _object(text, 0)
+        inside = root.member(section)
+        if inside is None:
+            if entry is not None:
+                text = _with(text, root, section, {name: dict(entry)}, unit, depth=1)
+            continue
+        table = _object(text, inside.value)
+        text = _without(text, table, name) if entry is None else _with(text, table, name, dict(entry), unit, depth=2)
+    return text
+
+
+def _with(text: str, table: _Object, name: str, value: Any, unit: str, depth: int) -> str:
+    rendered = json.dumps(value, indent=unit, ensure_ascii=False).replace("\n", "\n" + unit * depth)
+    if (old := table.member(name)) is not None:
+        return text[: old.value] + rendered + text[old.end :]
+    line = f"\n{unit * depth}{json.dumps(name)}: {rendered}"
+    before, gap = text[: table.last], text[table.last : table.close]
+    if table.members and table.comma is None:
+        end = table.members[-1].end
+        before = f"{text[:end]},{text[end : table.last]}"
+    closing = gap if "\n" in gap else f"\n{unit * (depth - 1)}"
+    return f"{before}{line}{closing}{text[table.close :]}"
+
+
+def _without(text: str, table: _Object, name: str) -> str:
+    old = table.member(name)
+    if old is None:
+        return text
+    number = table.members.index(old)
+    if number + 1 < len(table.members):
+        return text[: old.begin] + text[table.members[number + 1].begin :]
+    if number:
+        end = table.members[number - 1].end
+        return text[:end] + text[old.end if table.comma is None else table.comma :]
+    end = old.end if table.comma is None else table.comma + 1
+    return text[: table.begin + 1] + text[end:]
+
+
+def _object(text: str, at: int) -> _Object:
+    """Return the object that begins at a place, after comments. Raises Unclear."""
+    depth, last, begin = 0, at, at
+    members: list[_Member] = []
+    name: tuple[str, int] | None = None
+    value: int | None = None
+    end, comma = at, None
+    for token in _TOKEN.finditer(text, at):
+        kind, word = token.lastgroup, token[0]
+        if kind == "comment":
+            last = token.end()
+            continue
+        if depth == 0:
+            if word != "{":
+                break
+            depth, begin, last = 1, token.start(), token.end()
+            continue
+        if depth == 1 and word in (",", "}"):
+            if name is not None and value is not None:
+                members.append(_Member(name[0], name[1], value, end))
+                name, value, comma = None, None, None
+            if word == "}":
+                return _Object(begin, members, last, token.start(), comma)
+            comma = token.start()
+        elif depth == 1 and name is None:
+            name = (_name(word), token.start())
+        elif depth == 1 and value is None and word != ":":
+            value = token.start()
+        depth += (word in ("{", "[")) - (word in ("}", "]"))
+        last = end = token.end()
+    raise Unclear("it is no JSON object")
+
+
+def _name(word: str) -> str:
+    try:
+        name: object = json.loads(word)
+    except ValueError:
+        return word
+    return name if isinstance(name, str) else word
+
+
+def _unit(text: str) -> str:
+    """Return what a level of a text is indented by."""
+    found = re.search(r"\{\s*?\n([ \t]+)\S", text)
+    return found[1] if found else INDENT
