@@ -99,6 +99,7 @@ async def test_keys_move_through_the_rows_open_and_come_back(hub: RunningHub, ad
     await press("Enter")
     await opened(ada.page, "Two?")
     await press("Escape")
+    await expect(ada.page.locator("main h1")).to_have_text("Inbox")
     await press("j")
     await expect(focused).to_contain_text("Two?")
     await press("j")

@@ -142,7 +142,11 @@ async def test_the_most_urgent_question_comes_first(
     start_hub: Callable[..., Any], start_bridge: Callable[..., Any], visit: Callable[..., Any]
 ) -> None:
     hub = await start_hub(
-        {"slow": dictated(answer_timeout_s=3000), "soon": dictated(answer_timeout_s=600), "dictated": dictated()}
+        {
+            "slow": dictated(answer_timeout_s=3000),
+            "soon": dictated(answer_timeout_s=600),
+            "dictated": dictated(answer_timeout_s=300),
+        }
     )
     await hub.connected("slow", "soon", "dictated")
     for server in ("slow", "dictated", "soon"):

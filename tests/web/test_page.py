@@ -352,7 +352,7 @@ async def test_a_call_shows_where_its_time_went_and_its_questions(
     await expect(picture.locator(".person")).to_have_count(1)
     await main.get_by_role("link", name="When?").click()
     await main.get_by_role("button", name="Dismiss").click()
-    await expect(main.locator(".outcome")).to_contain_text("Dismissed without a choice")
+    await expect(main.locator(".outcome")).to_contain_text("You have answered: dismissed")
     await main.locator(".facts a").first.click()
     await expect(main.locator(".pill").first).to_have_text("completed")
     await expect(main.locator(".legend")).to_contain_text("waiting for a person")

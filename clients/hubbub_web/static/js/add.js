@@ -39,7 +39,7 @@ export async function addPage(main) {
   function drawPasted() {
     const [name, command, url] = ["name", "command", "url"].map((each) => fields[each].value);
     const given = (each, option) => fields[each].value.split("\n").filter((line) => line.trim()).flatMap((line) => [option, quoted(line.trim())]);
-    const words = kind === "url" ? ["--url", quoted(url || "http://127.0.0.1:8000/mcp"), ...given("headers", "--header").map((word) => word.replace(/: */, "="))]
+    const words = kind === "url" ? ["--url", quoted(url || "URL"), ...given("headers", "--header").map((word) => word.replace(/: */, "="))]
       : [...given("variables", "--env"), "--", command || "uvx mcp-server-time"];
     refill(pasted, [adds, quoted(name || "NAME"), ...words].join(" "));
   }

@@ -10,16 +10,15 @@ import { span } from "./time.js";
 const MOST = 200;
 const HAPPENED = { shown: "shown to", claimed: "claimed by", released: "given back by", lapsed: "left by", answered: "answered by", not_counted: "not counted, of" };
 
-/** Render the given answer: fields by their titles, choices by their labels. */
+/** Render what was given as answer, below a heading that says whether it was: fields by their titles, choices by their labels. */
 export function answered(it) {
   const answer = it.answer;
-  if (answer.error) return h("p", { text: `Refused: ${answer.error.message}` });
+  if (answer.error) return facts(["Reason", answer.error.message]);
   if (it.kind === "sampling") return h("div", {}, content(answer.content), facts(["Model", answer.model], ["Why it ends", answer.stopReason]));
   if (it.kind === "roots") return json(answer, "The answer");
-  const action = { accept: "Accepted", decline: "Declined", cancel: "Dismissed without a choice" }[answer.action] ?? answer.action;
   const properties = it.request?.requestedSchema?.properties ?? {};
   const given = Object.entries(answer.content ?? {}).slice(0, MOST);
-  return h("div", {}, h("p", { text: action }),
+  return h("div", {}, answer.action === "accept" && !given.length ? h("p", { text: "Accepted" }) : null,
     facts(...given.map(([name, value]) => [clean(properties[name]?.title ?? name).slice(0, 300), words(inWords(value, properties[name] ?? {}))])));
 }
 
