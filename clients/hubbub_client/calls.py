@@ -183,7 +183,7 @@ class Calls:
         call = read(Call, answer.call)
         return CallHandle(self, self._inbox, call.id, options, call)
 
-    def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> CallHandle[Any]:  # noqa: A002 - the field's name
+    def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> CallHandle[ToolResult | dict[str, Any]]:  # noqa: A002 - the field's name
         """Return a handle of any call, even one that does not exist yet; callbacks as in `start`."""
         return CallHandle(self, self._inbox, id, callbacks)
 

@@ -26,6 +26,7 @@ from hubbub_client.inbox import Inbox
 from hubbub_client.options import CallCallbacks
 from hubbub_client.portal import opened
 from hubbub_client.records import Call
+from hubbub_client.results import ToolResult
 from hubbub_client.servers import Servers
 from hubbub_client.store import Store
 from hubbub_client.tasks import Tasks
@@ -83,6 +84,7 @@ class SyncServers(Facade[Servers]):
     remove = blocking(Servers.remove)
     connect = blocking(Servers.connect)
     disconnect = blocking(Servers.disconnect)
+    log_out = blocking(Servers.log_out)
     roots = blocking(Servers.roots)
     set_roots = blocking(Servers.set_roots)
     watch = iterating(Servers.watch)
@@ -112,7 +114,7 @@ class SyncCalls(Facade[Calls]):
     clear_queue = blocking(Calls.clear_queue)
     watch = iterating(Calls.watch)
 
-    def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[Any]:  # noqa: A002
+    def handle(self, id: str, **callbacks: Unpack[CallCallbacks]) -> SyncCallHandle[ToolResult | dict[str, Any]]:  # noqa: A002
         """As `Calls.handle`."""
         given = cast("CallCallbacks", self.given(callbacks))
         return SyncCallHandle(self._home, self._part.handle(id, **given))
