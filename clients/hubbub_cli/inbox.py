@@ -65,11 +65,13 @@ def list_(
 @app.command(epilog=example("inbox show REQUEST"))
 def show(context: typer.Context, id_: RequestId) -> None:
     """Show one pending request, with what is asked, and how to answer it."""
+    from hubbub_frontend.sent import call_of  # imported here, since it imports rich
+
     settings = settings_of(context)
 
     async def work(hub: "Hub") -> None:
         request = await hub.inbox.get(id_)
-        print_request(request, settings.json)
+        print_request(request, settings.json, None if settings.json else await call_of(hub, request))
         if not settings.json and request.state == "open":
             say()
             say("answer it with, for example:")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes
     from rich.text import Text
 
     from hubbub_client.errors import HubbubError
+    from hubbub_client.records import Call
     from hubbub_client.tokens import Caller, Token
 
 R = TypeVar("R", bound=Record)
@@ -329,14 +330,14 @@ def _grants(of: "Caller | Token") -> str:
     return ", ".join(f"{grant.role} of {' '.join(grant.servers)}" for grant in of.grants)
 
 
-def print_request(request: PendingRequest, as_json: bool) -> None:
-    """Print a pending request: a line of JSON, or what is asked."""
+def print_request(request: PendingRequest, as_json: bool, call: "Call | None" = None) -> None:
+    """Print a pending request: a line of JSON, or what is asked, and what the `call` that asks was sent with."""
     if as_json:
         print_json(request.to_json())
         return
     from hubbub_frontend.questions import asked  # imported here, since it imports rich
 
-    console().print(asked(request), end="")
+    console().print(asked(request, call), end="")
 
 
 def print_result(method: str, result: object, as_json: bool) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 from rich.text import Text
 
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import ConnectedHost, PendingRequest
+from hubbub_client.records import Call, ConnectedHost, PendingRequest
 from hubbub_frontend import content, text
 from hubbub_frontend.forms import Field, fields, shown
 from hubbub_frontend.hosts import named
+from hubbub_frontend.sent import sent_with
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import duration, holder, hosts, hung_up, moment, outcome
 
@@ -41,8 +42,8 @@ def headline(request: PendingRequest) -> Text:
     return Text.assemble((text.line(request.server), "bold"), f" {WORDS.get(request.kind, request.kind)}")
 
 
-def asked(request: PendingRequest, host: ConnectedHost | None = None) -> Text:
-    """Render the pending request, its cause and its end; `host` waits for its call."""
+def asked(request: PendingRequest, call: Call | None = None) -> Text:
+    """Render the pending request, what the `call` that asks was sent with, its cause and its end."""
     page = Page().paragraph(headline(request)).defect(request.defect)
     page.paragraph(call_over(request), "red")
     _end(page, request)
@@ -50,8 +51,9 @@ def asked(request: PendingRequest, host: ConnectedHost | None = None) -> Text:
         page.fact("now", text.line(holder(request.claim)), "magenta")
     page.text.append("\n")
     question(page, request)
+    sent_with(page, call)
     page.heading("Why")
-    cause(page, request, host)
+    cause(page, request)
     story(page, request)
     return page.text
 

@@ -17,6 +17,7 @@ from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest
 from hubbub_frontend.answers import in_line
 from hubbub_frontend.questions import call_over, cause, headline
+from hubbub_frontend.sent import call_of, sent_with
 from hubbub_frontend.text import Page, line, remaining, safe
 from hubbub_tui.bodies import Body, body_for
 from hubbub_tui.dialogs import REFUSED, Ask
@@ -61,6 +62,7 @@ class AnswerScreen(Part, Screen[None]):
         self._take_over = False
         self._headline = Static(id="headline", classes="asked", markup=False)
         self._banner = Static(id="banner", markup=False)
+        self._sent = Static(id="sent", classes="why", markup=False)
         # Idempotency key: an answer whose confirmation was lost is repeated safely.
         self._answer_id = secrets.token_hex(16)
 
@@ -71,6 +73,7 @@ class AnswerScreen(Part, Screen[None]):
         yield self._banner
         with VerticalScroll(id="sheet", can_focus=False):
             yield (body := body_for(self._request))
+            yield self._sent
             why = Page()
             cause(why, self._request)
             yield Static(why.text, classes="why", markup=False)
@@ -87,6 +90,7 @@ class AnswerScreen(Part, Screen[None]):
         self._tell("")
         self.set_interval(LOOK_S, self._look)
         self.run_worker(self._hold(), group="claim")
+        self.run_worker(self._fetch_sent(), group="sent")
         first = self.query("Body Input, Body Select, Body Consent, Body SelectionList, Body TextArea").first()
         # Without a field, the harmless button: what is typed at once must answer nothing.
         first.focus() if first.display else self.query_one("#leave").focus()
@@ -205,6 +209,13 @@ class AnswerScreen(Part, Screen[None]):
             self._tell("this request is not there any more", "bad")
         except HubbubError:
             self._over = False
+
+    async def _fetch_sent(self) -> None:
+        """Show what the call that asks was sent with: who approves it has to know."""
+        page = Page()
+        sent_with(page, await call_of(self.hub_app.hub, self._request))
+        self._sent.update(page.text)
+        self._sent.display = bool(page.text)
 
     @property
     def _sending(self) -> bool:

@@ -168,6 +168,12 @@ class Boards:
         ]
         return [*found, *(id_ for id_ in call.perhaps_pending_ids if id_ in self.open.rows and id_ not in found)]
 
+    def unknown(self, board: Board[Any] | None) -> str:
+        """Return why it is not known what the hub has for a board, or of events (None); empty while it is known."""
+        if not self._hub.connected:
+            return "The hub cannot be reached; what there is will be shown here"
+        return "" if board is None or board.synced else self.refusal or "Loading …"
+
     def open_kinds(self) -> Counter[str]:
         """Count the open pending requests of each kind."""
         return Counter(row.record.kind for row in self.open.rows.values()) + Counter(self.open.hidden.values())

@@ -143,8 +143,6 @@ class CallsPane(ListPane):
         return f"{board.counted('call')} · {going} not ended"
 
     def nothing(self) -> Text:
-        if not self.board.synced:
-            return Text()
         return Page().paragraph("5 shows what can be called; enter on a tool calls it.").text
 
     def words(self, row: Row[Any]) -> str:

@@ -81,8 +81,9 @@ class CatalogPane(Part, Vertical):
 
     def refresh_lists(self) -> None:
         """Update the branches to the lists that exist, while the pane is visible."""
-        board = self.hub_app.boards.lists
-        seen = (board.version, self._filter.words)
+        boards = self.hub_app.boards
+        board, unknown = boards.lists, boards.unknown(boards.lists)
+        seen = (board.version, unknown, self._filter.words)
         if seen == self._seen or not cast("Widget", self.parent).display:
             return
         self._seen = seen
@@ -99,7 +100,7 @@ class CatalogPane(Part, Vertical):
         servers = len({each.server for each in lists})
         entries = sum(each.count for each in lists)
         said = f"{entries} entr{'y' if entries == 1 else 'ies'} of {servers} server{'' if servers == 1 else 's'}"
-        said = f"{said} · enter opens" if lists else "No server offers anything yet"
+        said = f"{said} · enter opens" if lists else unknown or "No server offers anything yet"
         if words := self._filter.words:
             said += f" · {sum(map(len, self._shown.values()))} with {text.line(' '.join(words))}"
         self._summary.update(said)
@@ -239,7 +240,8 @@ class CatalogPane(Part, Vertical):
             return "Nothing that the servers offer has all these words; escape shows everything."
         if lists.rows:
             return "Open a branch to see what the server offers."
-        return "What servers offer appears here. 2 shows the servers; there, a adds one." if lists.synced else ""
+        unknown = self.hub_app.boards.unknown(lists)
+        return "" if unknown else "What servers offer appears here. 2 shows the servers; there, a adds one."
 
     @on(Tree.NodeSelected)
     def _chosen(self, event: Tree.NodeSelected[Any]) -> None:

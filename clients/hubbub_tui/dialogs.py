@@ -55,11 +55,15 @@ Forms
 """
 
 
+class YesButton(Button, can_focus=False):
+    """Says yes when it is clicked. No key leads to it, so that a word, Tab and Enter do not press it."""
+
+
 class Confirm(ModalScreen[bool]):
-    """Asks for yes or no. Another letter is a word that somebody types for something else, so it means no."""
+    """Asks for yes or no. Yes is a key that no word has: a letter belongs to a word meant for something else."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "yes", "Yes"),
+        Binding("ctrl+y", "yes", "Yes"),
         Binding("n,escape", "no", "No"),
     ]
 
@@ -71,7 +75,7 @@ class Confirm(ModalScreen[bool]):
         with Vertical(classes="dialog"):
             yield Static(self._question, markup=False)
             with Horizontal(classes="buttons"):
-                yield Button("Yes (y)", id="yes", variant="warning", compact=True)
+                yield YesButton("Yes (ctrl+y)", id="yes", variant="warning", compact=True)
                 yield Button("No (n)", id="no", compact=True)
 
     def on_mount(self) -> None:
@@ -79,8 +83,11 @@ class Confirm(ModalScreen[bool]):
         self.query_one("#no").focus()
 
     def on_key(self, event: Key) -> None:
-        """Take another letter for a no; it does nothing else."""
-        if event.is_printable and event.character not in (" ", "y", "n"):
+        """Take a letter for a no; it does nothing else. For y, which may mean yes, say what does."""
+        if event.character == "y":
+            event.stop()
+            self.notify("ctrl+y means yes")
+        elif event.is_printable and event.character not in (" ", "n"):
             event.stop()
             self.dismiss(False)
 

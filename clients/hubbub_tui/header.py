@@ -44,7 +44,7 @@ class Header(Part, Static):
         if kinds:
             parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
             text.append(" · waiting: " if roomy else " · ").append(parts, style="bold")
-        else:
+        elif not app.boards.unknown(app.boards.open):
             text.append(" · nothing waits", style="dim")
         if text != self._shown or text.spans != self._shown.spans:
             self._shown = text

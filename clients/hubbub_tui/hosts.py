@@ -57,7 +57,7 @@ class HostsPane(ListPane):
     def summary(self) -> str:
         board = self.board
         if not board.total:
-            return "No host is connected" if board.synced and not self.boards.hosts_refused else ""
+            return "" if self.boards.hosts_refused else "No host is connected"
         some = f"the newest {board.total} hosts" if self.boards.more_hosts else board.counted("host")
         waiting = sum(hosts.state(row.record) == "waiting_input" for row in board.rows.values())
         return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}"
@@ -65,8 +65,6 @@ class HostsPane(ListPane):
     def nothing(self) -> Text:
         if self.boards.hosts_refused:
             return Page().paragraph(hosts.REFUSED).text
-        if not self.board.synced:
-            return Text("")
         return Page().paragraph(hosts.EMPTY).paragraph(f"\n{hosts.PASTE}\n", "bold").paragraph(hosts.OTHERS, "dim").text
 
     def words(self, row: Row[Any]) -> str:

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.errors import HubbubError
-from hubbub_client.records import Call, PendingRequest
+from hubbub_client.records import PendingRequest
 from hubbub_frontend import text
 from hubbub_frontend.hosts import host_of
+from hubbub_frontend.sent import call_of
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import outcome, relative
 from hubbub_tui.boards import Board, Row
@@ -95,8 +95,6 @@ class InboxPane(ListPane):
         return board.counted("past request" if self.history else "open request")
 
     def nothing(self) -> Text:
-        if not self.board.synced and not self.board.total:
-            return Text()
         if self.history:
             return Page().paragraph("What servers asked, and what was answered, is kept here.").text
         page = Page().paragraph("When a server asks something, it appears here at once.")
@@ -106,20 +104,9 @@ class InboxPane(ListPane):
     async def detail(self, row: Row[Any]) -> Text:
         hub = self.hub_app.hub
         request = await hub.inbox.get(row.key)
-        going = request.state == "open"
-        host = await host_of(hub, request.call_id) if going and request.call_id else None
+        host = await host_of(hub, request.call_id) if request.state == "open" and request.call_id else None
         called = self.boards.calls.rows.get(request.call_id or "")
-        return in_full(request, called.about if called else "", None if going else await self._ended(request), host)
-
-    async def _ended(self, request: PendingRequest) -> Call | None:
-        """Return the call that asked, if it is known and has ended."""
-        if request.call_id is None:
-            return None
-        try:
-            call = await self.hub_app.hub.calls.get(request.call_id)
-        except HubbubError:  # it may be deleted before its requests are
-            return None
-        return call if call.ended else None
+        return in_full(request, called.about if called else "", await call_of(hub, request), host)
 
     def aspect(self, row: Row[Any]) -> object:
         called = self.boards.calls.rows.get(row.record.call_id or "")

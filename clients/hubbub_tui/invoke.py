@@ -108,7 +108,8 @@ class InvokeScreen(Part, Screen[None]):
         """Focus the first field."""
         self._tell("")
         controls = self.query("Question Input, Question Select, Question SelectionList")
-        (controls.first() if controls else self.query(".buttons Button").first()).focus()
+        # Without a field, the harmless button: who presses Enter twice must not call by it.
+        (controls.first() if controls else self.query_one("#leave")).focus()
 
     @on(Button.Pressed)
     async def _pressed(self, event: Button.Pressed) -> None:

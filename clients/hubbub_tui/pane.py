@@ -119,6 +119,11 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
         """Return what the detail says while there is no row."""
         return Text("")
 
+    @property
+    def unknown(self) -> str:
+        """Return why it is not known what the hub has; empty while it is known, and none then means none."""
+        return self.boards.unknown(self.board)
+
     def aspect(self, row: Row[Any]) -> object:
         """Return a value that changes with the detail."""
         return row
@@ -151,12 +156,13 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
             return
         self._seen = seen
         rows = self.rows()
+        summary = self.summary() if rows or not self.unknown else self.unknown
         if wanted:
             rows = [row for row in rows if self._filter.lets_through(self.words(row))]
         self.table.show(rows, at_top=not self._was_whole)
         self._was_whole |= whole
         filtered = f" · {len(rows)} with {line(' '.join(wanted))}" if wanted else ""
-        if (said := self.summary() + filtered) != self._said:
+        if (said := summary + filtered) != self._said:
             self._said = said
             self._summary.update(said, layout=False)
         self._show_detail()
@@ -232,7 +238,7 @@ class ListPane(Part, Vertical, metaclass=AbstractWidget):
     def _empty(self) -> Text:
         if self._filter.words:
             return Text("No row has all these words; escape shows all rows.")
-        return self.nothing()
+        return Text() if self.unknown else self.nothing()
 
     def _show_text(self, text: Text, fresh: bool) -> None:
         self._text.update(text)

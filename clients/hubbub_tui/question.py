@@ -9,6 +9,7 @@ from hubbub_frontend.answers import in_words
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.forms import Field, fields, label
 from hubbub_frontend.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
+from hubbub_frontend.sent import sent_with
 from hubbub_frontend.text import Page
 from hubbub_tui.boards import called
 
@@ -46,7 +47,7 @@ def fits_title(request: PendingRequest) -> bool:
 
 
 def in_full(request: PendingRequest, about: str, call: Call | None, host: ConnectedHost | None) -> Text:
-    """Render a pending request; `about` names its call, `call` is that call once it has ended, `host` waits for it."""
+    """Render a pending request; `about` names its call, `call` is that call, if it is known, `host` waits for it."""
     page = Page()
     first, _, rest = text.safe(words(request)).strip().partition("\n")
     page.paragraph(Text(first, style="bold")).paragraph(rest)
@@ -60,6 +61,7 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
     else:
         _end(page, request, call)
     _asked(page, request)
+    sent_with(page, call)
     page.heading("Why")
     cause(page, request, host)
     story(page, request)
@@ -90,7 +92,7 @@ def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
     page.fact("when", wording.moment(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
     page.fact("delivery", text.state(request.delivery).append(late))
-    if call is not None:
+    if call is not None and call.ended and request.call_id:
         page.paragraph(returned(call), "red" if wrong(call) else "")
 
 

@@ -65,8 +65,6 @@ class ServersPane(ListPane):
         return f"{connected} of {self.board.total} connected{kept}" if servers else "No servers yet"
 
     def nothing(self) -> Text:
-        if not self.board.synced:
-            return Text()
         page = Page().paragraph("A server is a program that offers tools over MCP. a adds one.")
         return page.paragraph("Those of your other programs: hubbub init", "dim").text
 

@@ -48,8 +48,6 @@ class TasksPane(ListPane):
         return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
 
     def nothing(self) -> Text:
-        if not self.board.synced:
-            return Text()
         return Page().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
 
     def words(self, row: Row[Any]) -> str:

@@ -72,22 +72,23 @@ async def test_words_and_enter_typed_where_a_question_opens_answer_nothing(kind:
 
 
 @pytest.mark.parametrize("kind", ["nothing to fill in", "a sampling", "directories"])
-@pytest.mark.parametrize("word", ["yes", "every", "decline", "e"])
-async def test_words_typed_in_the_list_answer_nothing(word: str, kind: str, hub: ScriptedHub) -> None:
+@pytest.mark.parametrize("word", ["yes", "every", "decline", "e", "key", "they", "eyyy", ("approve", "tab")])
+async def test_words_typed_in_the_list_answer_nothing(word: str | tuple[str, str], kind: str, hub: ScriptedHub) -> None:
     asks(hub, *KINDS[kind])
     async with at_terminal(hub) as ann:
         await ann.sees("1 open request")
-        await ann.press(*word, "enter", "escape", "enter")
+        letters, *more = (word,) if isinstance(word, str) else word
+        await ann.press(*letters, *more, "enter", "escape", "enter")
     assert hub.requests("AnswerPendingRequest") == []
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("one line", "decline"), ("a sampling", "reject")])
-async def test_a_question_is_refused_from_the_list_by_e_and_y(kind: str, outcome: str, hub: ScriptedHub) -> None:
+async def test_a_question_is_refused_once_that_is_confirmed(kind: str, outcome: str, hub: ScriptedHub) -> None:
     asks(hub, *KINDS[kind])
     async with at_terminal(hub) as ann:
         await ann.sees("1 open request")
         await ann.press("e")
-        await ann.sees("Yes (y)")
-        await ann.press("y")
+        await ann.sees("Yes (ctrl+y)")
+        await ann.press("ctrl+y")
     (sent,) = hub.requests("AnswerPendingRequest")
     assert sent.HasField(outcome)

@@ -89,7 +89,7 @@ async def servers_and_calls(look: Looks, hub: ScriptedHub) -> None:
         await look.press(f"calls after {number}", "escape down", "Params")
     await look.press("a call with progress", "ctrl+home down down enter", "progress", "perhaps for this call")
     await look.press("whether to abort", "x", "Abort")
-    await look.press("that is refused", "y", "(TRICKY)")
+    await look.press("that is refused", "ctrl+y", "(TRICKY)")
     await look.press("its task", "escape g", "is not among the tasks")
     await look.press("tasks", "4 ctrl+home", "held by the server", "says")
     await look.press("whether to cancel a task", "x", "Cancel the task")

@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 
 from hubbub_frontend.answers import in_line, in_words
+from hubbub_frontend.questions import asked as asked_in_full
+from hubbub_frontend.sent import call_of
 from hubbub_tui.forms import Question
 
 from ..clients.agent_requests import LUNCH, request
-from .conftest import RunningHub, at_terminal, demo
+from .conftest import RunningHub, at_terminal, demo, peer
 
 
 @pytest.fixture(scope="module")
 async def shared_hub(start_shared_hub: Callable[..., Any]) -> RunningHub:
     """One hub for all these tests."""
-    hub = await start_shared_hub({"demo": demo()})
-    await hub.connected("demo")
+    hub = await start_shared_hub({"demo": demo(), "dictated": peer("dictated_server.py")})
+    await hub.connected("demo", "dictated")
     return hub
 
 
@@ -26,7 +28,7 @@ async def hub(shared_hub: RunningHub) -> AsyncIterator[RunningHub]:
     """A hub that asks nothing before and after each test."""
     yield shared_hub
     for left in await shared_hub.client.inbox.list(states=["open"]):
-        await left.decline()
+        await (left.decline() if left.kind.startswith("elicitation") else left.reject("no"))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
@@ -86,7 +88,7 @@ async def test_a_question_is_declined_from_the_list_once_that_is_confirmed(hub: 
         await ann.press("n")
         await ann.no_longer_sees("Decline this question")
         assert (await hub.client.inbox.get(asked.id)).state == "open"
-        await ann.press("e", "y")
+        await ann.press("e", "ctrl+y")
         await ann.sees("✓ Sent: What would you like for lunch? declined", "order_lunch returned:")
     assert (await hub.client.inbox.get(asked.id)).answer == {"action": "decline"}
     await hub.call(call.id)
@@ -99,10 +101,63 @@ async def test_a_request_that_cannot_be_declined_is_refused_once_that_is_confirm
         await ann.sees("Write a haiku about waiting.")
         await ann.press("e")
         await ann.sees("Refuse this request of demo?")
-        await ann.press("y")
+        await ann.press("ctrl+y")
         await ann.sees("✓ Sent: Write a haiku about waiting. refused: refused by a person")
     assert (await hub.client.inbox.get(asked.id)).answer["error"]["message"] == "refused by a person"
     await hub.call(call.id)
+
+
+async def test_what_came_of_questions_and_calls_is_named(hub: RunningHub) -> None:
+    declined = await hub.client.start_tool("demo", "order_lunch")
+    (asked,) = await hub.asked()
+    await asked.decline()
+    failed = await hub.client.start_tool("dictated", "fail")
+    await hub.call(declined.id)
+    await hub.call(failed.id)
+    async with at_terminal(hub, size=(150, 40)) as ann:
+        await ann.press("h")
+        await ann.sees("past request", "declined", "returned:")
+        await ann.press("3")
+        await ann.sees("fail", "tool error", "Result, which the tool says is an error")
+
+
+async def test_who_approves_sees_what_the_call_was_sent_with(hub: RunningHub) -> None:
+    call = await hub.client.start_tool("demo", "write_haiku", {"topic": "rain\non tin"})
+    (asked,) = await hub.asked()
+    async with at_terminal(hub, size=(150, 40)) as ann:
+        await ann.sees("Called with", "topic", "rain", "on tin")
+        await ann.press("enter")
+        await ann.sees("Leave open (esc)", "Called with", "rain", "on tin")
+    shown = str(asked_in_full(asked, await call_of(hub.client, asked)))
+    assert "Called with\ntopic\n  rain\n  on tin" in shown
+    await asked.reject("no")
+    await hub.call(call.id)
+
+
+async def test_a_tool_without_arguments_is_not_called_by_enter_pressed_twice(hub: RunningHub) -> None:
+    async with at_terminal(hub, size=(150, 40)) as ann:
+        await ann.press("5", "slash")
+        await ann.types("order_lunch")
+        await ann.sees("1 with order_lunch")
+        await ann.press("enter")
+        await ann.sees("enter to ")
+        await ann.press("enter")
+        await ann.sees("It takes no arguments.")
+        await ann.press("enter", "enter")
+        await ann.sees("It takes no arguments.")
+    assert not await hub.client.inbox.list(states=["open"])
+
+
+async def test_panes_say_nothing_of_what_the_hub_has_while_it_is_away(start_hub: Callable[..., Any]) -> None:
+    hub = await start_hub({})
+    async with at_terminal(hub) as ann:
+        await ann.sees("Nothing waits for you", "nothing waits")
+        await hub.terminate()
+        await ann.sees("The hub cannot be reached")
+        await ann.no_longer_sees("othing waits")
+        for key, absent in (("2", "No servers yet"), ("3", "No calls yet"), ("4", "No tasks yet"), ("5", "No server")):
+            await ann.press(key)
+            assert absent not in await ann.sees("The hub cannot be reached")
 
 
 async def test_panes_without_rows_say_where_to_go(start_hub: Callable[..., Any]) -> None:

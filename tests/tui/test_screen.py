@@ -184,7 +184,7 @@ async def test_a_running_call_is_aborted_once_that_is_confirmed(changed: Running
         await ann.press("n")
         await ann.no_longer_sees("Abort")
         assert (await changed.client.calls.get(call.id)).state == "in_progress"
-        await ann.press("x", "y")
+        await ann.press("x", "ctrl+y")
         await ann.sees("CALL_CANCELLED")
     assert (await changed.call(call.id)).state == "cancelled"
 
@@ -197,7 +197,7 @@ async def test_a_task_is_cancelled_and_its_question_leaves_the_inbox(changed: Ru
         await ann.sees("2 tasks · 2 not ended")
         await ann.press("x")
         await ann.sees("Cancel the task")
-        await ann.press("y")
+        await ann.press("ctrl+y")
         await ann.sees("2 tasks · 1 not ended", "cancelled")
     assert [task.status for task in await changed.client.tasks.list()] == ["cancelled", "working"]
     assert await forms(changed) == before

@@ -46,7 +46,7 @@ async def test_a_tool_is_called_as_a_task_and_the_task_is_cancelled_where_it_is_
         await ann.sees("waiting input", "press a to answer")
         await ann.press("escape", "escape", "4")
         await ann.sees("1 task · 1 not ended", "client: held by the server", "input required")
-        await ann.press("x", "y")
+        await ann.press("x", "ctrl+y")
         await ann.sees("1 task · 0 not ended", "cancelled")
         await ann.press("g")
         await ann.sees("TASK_CANCELLED", RESEARCH)
@@ -156,7 +156,7 @@ async def test_a_server_is_disconnected_once_that_is_confirmed_and_connected_aga
         await ann.press("n")
         await ann.no_longer_sees("Disconnect plain?")
         assert (await hub.client.servers.get("plain")).desired_state == "connected"
-        await ann.press("d", "y")
+        await ann.press("d", "ctrl+y")
         await ann.sees("2 of 3 connected", "disconnected")
         await ann.press("c")
         await ann.sees("3 of 3 connected")
@@ -174,7 +174,7 @@ async def test_what_waits_in_a_queue_is_cancelled_and_what_runs_goes_on(hub: Run
         await ann.sees("1 with narrow", "3 queued")
         await ann.press("x")
         await ann.sees("Cancel all calls that wait in the queue of narrow?")
-        await ann.press("y")
+        await ann.press("ctrl+y")
         await ann.no_longer_sees("3 queued")
     for call in waiting:
         assert (await hub.call(call.id)).state == "cancelled"

@@ -1,0 +1,45 @@
+"""What a call was sent with, beside what it asks: who approves it has to know."""
+
+import json
+
+from hubbub_client.errors import HubbubError
+from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
+from hubbub_client.records import Call, PendingRequest
+from hubbub_frontend import text
+from hubbub_frontend.text import Page
+
+MAX_ARGUMENTS = 60
+MAX_VALUE_CHARS = 2000
+# Methods whose params have a name, and arguments.
+NAMED = frozenset(("tools/call", "prompts/get"))
+
+
+async def call_of(hub: Hub, request: PendingRequest) -> Call | None:
+    """Return the call that asks, or the only one that perhaps does; None if there is none that the hub shows."""
+    ids = [request.call_id] if request.call_id else [*request.candidate_call_ids]
+    if len(ids) != 1:
+        return None
+    try:
+        return await hub.calls.get(ids[0])
+    except HubbubError:  # it may be deleted before its requests are, or the caller may not see it
+        return None
+
+
+def sent_with(page: Page, call: Call | None) -> None:
+    """List the arguments of a call by name, text of several lines as it is; nothing for a call without arguments."""
+    params = as_object(call and call.params)
+    given = as_object(params.get("arguments")) if call and call.method in NAMED else params
+    if not given:
+        return
+    page.heading("Called with")
+    for name, value in list(given.items())[:MAX_ARGUMENTS]:
+        written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        shown = text.safe(written, MAX_VALUE_CHARS)
+        if "\n" in shown or len(name) >= text.LABEL_WIDTH:
+            page.paragraph(text.line(name), "dim")
+            page.paragraph("\n".join(f"  {each}" for each in shown.split("\n")))
+        else:
+            page.fact(name, shown or '""')
+    if len(given) > MAX_ARGUMENTS:
+        page.paragraph(f"and {len(given) - MAX_ARGUMENTS} more", "dim")
