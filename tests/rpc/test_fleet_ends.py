@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -339,6 +340,7 @@ class Membership:
 
     def __init__(self) -> None:
         self.lost = anyio.Event()
+        self.membership = SimpleNamespace(lease_ttl_s=LIMIT_S)
 
     async def drain(self) -> None: ...
     async def quit(self) -> None: ...
