@@ -1,5 +1,6 @@
 """Sessions of hosts that outlive the hub: taken up as they were by the next process, and by other members."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
 from hubbubd.downstream import Endpoint, Host, Limits, Session, Sessions, Transparent
+from hubbubd.downstream.messages import Response
 from hubbubd.errors import Unavailable
 from hubbubd.upstream.ports import Era
 
-from ..runtime.conftest import server
+from ..runtime.conftest import FORM, server
 from .conftest import ADA, OLD, OldHost, Place, World, handles, lists, said, settle, until
+from .scripted import asks
 
 BOB = Principal(name="bob", grants=(Grant(Role.CALLER),), credential="bob")
 URI = "file:///a"
@@ -94,6 +97,34 @@ async def test_what_a_session_is_told_of_goes_on(life: Lives) -> None:
         assert [message["params"]["uri"] for message in said(session.outlet)] == [URI]
         assert at.hub.log_levels.of("one") == "error"
         assert [session.standing.wants("one", level) for level in ("info", "error")] == [False, True]
+
+
+async def test_an_answer_to_what_an_earlier_process_has_asked_is_none_to_what_this_one_asks(
+    life: Lives, world: World
+) -> None:
+    got = asks(world, Era.HANDSHAKE, ("elicitation/create", FORM))
+
+    async def asked_in_a_call(host: OldHost) -> tuple[Any, asyncio.Task[bytes]]:
+        call = host.begin("tools/call", name="t")
+        await until(lambda: not host.outlet.empty)
+        (question,) = said(host.outlet, "elicitation/create")
+        return question["id"], call
+
+    async with life() as at:
+        host = OldHost(await begun(at, capabilities={"elicitation": {"form": {}}}))
+        before, call = await asked_in_a_call(host)
+        call.cancel()
+    async with life() as at:
+        session = await taken_up(at, host.session)
+        assert session is not None
+        now, call = await asked_in_a_call(OldHost(session))
+        session.take(Response(before, {"action": "accept", "content": {"name": "to the earlier one"}}))
+        await settle(5)
+        assert not call.done()
+        answer = {"action": "accept", "content": {"name": "x"}}
+        session.take(Response(now, answer))
+        await call
+        assert got == [answer]
 
 
 async def test_a_session_that_was_ended_stays_so(life: Lives) -> None:

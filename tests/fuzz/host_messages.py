@@ -1,5 +1,6 @@
 """Messages that hosts send, of every kind and revision; many of them wrong."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from .chance import Chance
@@ -45,19 +46,19 @@ def asked(chance: Chance) -> dict[str, Any]:
     return request(chance, method, chance.maybe_changed(params) if chance.one_in(2) else params)
 
 
-def in_session(chance: Chance) -> Any:
-    """A message of a session: a notification, a response or a request."""
+def in_session(chance: Chance, questions: Iterable[str] = ()) -> Any:
+    """A message of a session: a notification, a response or a request. `questions` are ids of what hosts were asked."""
     match chance.upto(9):
         case 0:
             params = chance.maybe_changed({"requestId": chance.upto(3), "reason": "x"})
             return {"jsonrpc": "2.0", "method": chance.of(NOTIFICATIONS), "params": params}
         case 1:
             answer = chance.maybe_changed({"action": "accept", "content": {"name": "a@b.c"}})
-            id_ = chance.of((chance.upto(5), f"hubbub-{1 + chance.upto(5)}"))
+            id_ = chance.of((chance.upto(5), *questions))
             return chance.maybe_changed({"jsonrpc": "2.0", "id": id_, "result": answer})
         case 2:
             error = chance.maybe_changed({"code": -32000, "message": chance.text()})
-            return {"jsonrpc": "2.0", "id": chance.of((chance.upto(5), f"hubbub-{1 + chance.upto(5)}")), "error": error}
+            return {"jsonrpc": "2.0", "id": chance.of((chance.upto(5), *questions)), "error": error}
         case _:
             return chance.maybe_changed(asked(chance))
 

@@ -71,6 +71,7 @@ class _Trial:
         self._seed = seed
         self._sessions = deque[tuple[str, str, str]](maxlen=KEPT_SESSIONS)
         self._events = deque[str](maxlen=20)
+        self._questions = deque[str](maxlen=5)
 
     async def one(self, number: int) -> str:
         """One request, or a dialogue of a few."""
@@ -100,7 +101,7 @@ class _Trial:
 
     def _in_session(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
         path, session, revision = chance.of(self._sessions)
-        return path, {"mcp-session-id": session, "mcp-protocol-version": revision}, in_session(chance)
+        return path, {"mcp-session-id": session, "mcp-protocol-version": revision}, in_session(chance, self._questions)
 
     def _stateless(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
         message, version = enveloped(chance)
@@ -142,6 +143,9 @@ class _Trial:
                     self._events.append(line[4:])
                 if line.startswith("data: ") and len(line) > 6:
                     _judged(200, line[6:].encode(), shown)
+                    told = as_object(json.loads(line[6:]))
+                    if "method" in told and isinstance(id_ := told.get("id"), str):
+                        self._questions.append(id_)
 
     async def _raw(self, chance: Chance) -> str:
         """HTTP that is none, or not all of it."""

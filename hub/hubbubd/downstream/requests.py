@@ -64,12 +64,13 @@ class Requests:
 
     def _late(self, request_id: str) -> Callable[[Response], None]:
         """Return what notes an answer that the host gives though the question was taken back."""
+        questions, host = self._questions, self._exchange.host  # not its request: this may be the last to know of that
 
         def heard(response: Response) -> None:
             with suppress(NotFound):
-                request = self._questions.hub.inbox.get(request_id)
+                request = questions.hub.inbox.get(request_id)
                 if response.result is not None and request.state is not RequestState.OPEN:
-                    self._questions.late(self._exchange.host, request, response.result)
+                    questions.late(host, request, response.result)
 
         return heard
 

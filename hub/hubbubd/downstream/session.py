@@ -1,6 +1,7 @@
 """The session of one host whose revision has a handshake (up to 2025-11-25): its requests, and what it is told."""
 
 import asyncio
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -57,7 +58,9 @@ class Session:
         self._limits = limits
         self._used = used
         self._running: dict[Id, asyncio.Task[bytes]] = {}
-        self._ids = count(1)
+        self._ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
+        """Of requests to the host. No other process or member has used them in this session (MCP, basic, requests): an
+        answer to what one of those has asked is none to what this one asks."""
         self._asked: dict[Id, asyncio.Future[Response]] = {}
         self._late = OrderedDict[Id, Callable[[Response], None]]()
         """Who hears of the response to a request that was cancelled."""
@@ -141,7 +144,7 @@ class Session:
 
         `late` gets the response that comes all the same.
         """
-        id_ = f"hubbub-{next(self._ids)}"
+        id_ = next(self._ids)
         asked = self._asked[id_] = asyncio.get_running_loop().create_future()
         outlet.tell(messages.request(id_, method, params))
         try:
