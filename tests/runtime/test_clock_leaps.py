@@ -16,6 +16,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import UPKEEP
+from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
 
 from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until
@@ -99,6 +100,19 @@ async def test_a_hub_that_starts_with_another_clock_ages_nothing(
         assert history(hub) == {call.id, later.id}
         await anyio.sleep(AGE_S + HOUR_S)
         assert not history(hub)
+
+
+async def test_a_store_in_which_no_time_was_noted_is_dated_by_its_newest_record(world: World, system: System) -> None:
+    async with world.hub(server()) as hub:
+        call = await hub.calls.call(spec(), "me")
+    (upkeep,) = [each.key for each in (await world.store.snapshot("")).entries if "upkeep" in each.key]
+    await world.store.commit([Write(upkeep, None)])
+    system.epoch += 400 * DAY_S
+    world.clock = system.clock()
+    async with world.hub(server()) as hub:
+        await hub.retention.keep()
+        await anyio.sleep(2 * HOUR_S)
+        assert history(hub) == {call.id}
 
 
 @given(

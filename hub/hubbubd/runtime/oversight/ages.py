@@ -68,11 +68,12 @@ class Ages:
         """Seconds by which what is recorded may be older than it counts, after leaps that nobody has confirmed."""
         return core.doubted_s(self._known.eras)
 
-    def look(self) -> float:
+    def look(self, newest: Callable[[], float] = lambda: 0.0) -> float:
         """Notice leaps of the clock since the last look; nothing may be deleted for its age before that.
 
-        Return by how many seconds waits that were begun before the hub's start are to end later: the clock has moved by
-        that while no hub ran, and nobody confirms that it was time.
+        `newest` returns when the newest record was stamped, 0 if there is none: for a store in which no time was ever
+        noted. Return by how many seconds waits that were begun before the hub's start are to end later: the clock has
+        moved by that while no hub ran, and nobody confirms that it was time.
         """
         self._clock.look()
         now, passed = self._now(), self._clock.elapsed()
@@ -85,8 +86,9 @@ class Ages:
             return 0.0
         known, moved_s = self._known.eras, 0.0
         if not known:
-            self._put((Era(last=self._watched_from),))
-        elif abs(set_s) >= LEAP_S:
+            self._put((Era(last=newest() or self._watched_from),))
+            known = self._known.eras
+        if abs(set_s) >= LEAP_S:
             self._leap("the clock was set", until=now - set_s, by_s=set_s)
         elif moved_s := self._unexplained(known[-1].last, now):
             # What was stamped after the last note counts as of that era, too.

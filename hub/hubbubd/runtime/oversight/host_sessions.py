@@ -12,16 +12,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+import anyio
 import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.core.host_sessions import HostSession, used
 from hubbubd.errors import HubError
+from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight.tokens import Tokens
 from hubbubd.runtime.records import Ledger, Step, Table, gone
 
 USED_S: Final = 60.0
 """Resolution of `used_at`, in seconds."""
+
+REFUSED_S: Final = 1.0
+"""Seconds that requests have to end with a token: they say that it has, where the end of their session says nothing."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,11 +34,14 @@ log = structlog.get_logger(__name__)
 class HostSessions:
     """All sessions of hosts that are kept."""
 
-    def __init__(self, ledger: Ledger, table: Table[HostSession], clock: Clock, tokens: Tokens) -> None:
+    def __init__(
+        self, ledger: Ledger, table: Table[HostSession], clock: Clock, tokens: Tokens, background: Background
+    ) -> None:
         self._ledger = ledger
         self._table = table
         self._clock = clock
         self._tokens = tokens
+        self._background = background
         self._listeners: list[Callable[[HostSession | None, HostSession | None], None]] = []
         tokens.on_revoked(self._revoked)
 
@@ -83,6 +91,10 @@ class HostSessions:
             self._ledger.later(self._table, record_id, partial(used, now))
 
     def _revoked(self, credential: str) -> None:
+        self._background.start_soon(self._drop_of, credential)
+
+    async def _drop_of(self, credential: str) -> None:
+        await anyio.sleep(REFUSED_S)
         for session in list(self._table):
             if session.credential == credential:
                 self.drop(session.id)

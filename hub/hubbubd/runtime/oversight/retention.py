@@ -91,7 +91,7 @@ class Retention:
 
         Return by how many seconds waits that were begun before are to end later (`Ages.look`).
         """
-        moved_s = self.ages.look()
+        moved_s = self.ages.look(lambda: max(history.newest() for history in self._histories))
         for history in self._histories:
             history.table.follow(partial(self._follow, history))
         self.ages.on_dated(self._load)

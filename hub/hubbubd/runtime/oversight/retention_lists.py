@@ -96,6 +96,10 @@ class RetentionList(Generic[T]):
         for _, record in sorted((e for e in ended if e[0] is not None), key=lambda e: cast("float", e[0])):
             self._add(record)
 
+    def newest(self) -> float:
+        """Return when the newest ended record of the table was stamped; 0 if there is none."""
+        return max((at for record in self.table if (at := self._ended_at(record)) is not None), default=0.0)
+
     def see(self, record: T) -> bool:
         """Add a record if it has ended; return whether a limit is exceeded then."""
         own = self._add(record)
