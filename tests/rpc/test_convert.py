@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from hubbubd.core.asked_hosts import AskedHost
 from hubbubd.core.inbox import CauseSource
 from hubbubd.core.server import QueueCounts
 from hubbubd.rpc import convert
@@ -86,6 +87,8 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             trace=TRACE,
             answer=replace(REQUEST.answer, payload=b'"answer"') if REQUEST.answer else None,
             defect="defect",
+            hosts=(AskedHost(host="host 1", at=7.0, why_not="why not"),),
+            caller_left_at=8.0,
         ),
         {
             "id": "req",
@@ -110,6 +113,8 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "trace_id": "trace",
             "events": [{"occurred_at": 6.0, "type": "EVENT_TYPE_SHOWN", "by": "seer", "agent": True}],
             "defect": "defect",
+            "hosts": [{"host": "host 1", "why_not": "why not", "decided_at": 7.0}],
+            "caller_left_at": 8.0,
         },
     ),
     (
@@ -168,7 +173,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
     ),
     (
         convert.token,
-        replace(TOKEN, may_name_others=True, last_used_at=3.0),
+        replace(TOKEN, may_name_others=True, last_used_at=3.0, hold_s=9.0),
         {
             "id": "t",
             "name": "n",
@@ -178,6 +183,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
             "created_by": "me",
             "expires_at": 2.0,
             "last_used_at": 3.0,
+            "hold": 9.0,
         },
     ),
     (

@@ -159,7 +159,7 @@ def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callabl
 
 
 def test_every_converter_of_a_record_shows_what_it_can() -> None:
-    parts = {"timestamp", "fault", "text", "counts", "millis"}
+    parts = {"timestamp", "duration", "fault", "text", "counts", "millis"}
     public = {n: f for n, f in inspect.getmembers(convert, inspect.isfunction) if f.__module__ == convert.__name__}
     bare = {n for n, f in public.items() if not n.startswith("_") and not hasattr(f, "__wrapped__")}
     assert bare == parts

@@ -219,6 +219,18 @@ class Running:
         self.members.running.pop(self.name, None)
 
 
+async def first_of(*events: anyio.Event) -> None:
+    """Returns as soon as one of these has happened."""
+    async with anyio.create_task_group() as waiting:
+
+        async def wait(event: anyio.Event) -> None:
+            await event.wait()
+            waiting.cancel_scope.cancel()
+
+        for event in events:
+            waiting.start_soon(wait, event)
+
+
 class Members:
     """The members of a fleet, and the servers that they all can reach."""
 
@@ -257,7 +269,7 @@ class Members:
         with suppress(Exception):
             async with anyio.create_task_group() as beating:
                 beating.start_soon(fleet.beat)
-                await fleet.heard()
+                await first_of(fleet.time.heard, fleet.lost)
                 world.clock = Clock(now, wall=fleet.time.now, slept=lambda: 0.0)
                 async with world.hub(*servers) as hub, anyio.create_task_group() as waiting:
                     running = self.running[name] = Running(name, hub, store, self)

@@ -60,7 +60,7 @@ async def test_a_call_without_progress_times_out_and_the_server_is_told(world: W
     async with world.hub(server()) as hub:
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "CALL_TIMEOUT"
-        assert anyio.current_time() == pytest.approx(60, abs=0.1)
+        assert anyio.current_time() == pytest.approx(300, abs=0.1)
         assert world.peer.sent[0].cancelled
 
 
@@ -75,7 +75,7 @@ async def test_progress_gives_a_call_its_whole_time_again_up_to_the_absolute_max
     async with world.hub(server()) as hub:
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "CALL_MAX_EXCEEDED"
-        assert anyio.current_time() == pytest.approx(300, abs=0.1)
+        assert anyio.current_time() == pytest.approx(3600, abs=0.1)
         call = await hub.calls.call(spec(timeout_s=20, max_s=1000), "me")
         assert call.fault.code == "CALL_TIMEOUT"
 
@@ -91,7 +91,7 @@ async def test_progress_does_not_help_where_it_is_configured_not_to(world: World
     async with world.hub(server(progress_resets_timeout=False)) as hub:
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "CALL_TIMEOUT"
-        assert anyio.current_time() == pytest.approx(60, abs=0.1)
+        assert anyio.current_time() == pytest.approx(300, abs=0.1)
 
 
 async def test_a_queued_call_times_out_while_the_server_cannot_be_reached(world: World) -> None:
@@ -194,7 +194,7 @@ async def test_after_the_answer_the_clock_goes_on_where_it_stopped(world: World)
         answered_at = anyio.current_time()
         await until(lambda: hub.calls.get(call.id).state.ended)
         assert hub.calls.get(call.id).fault.code == "CALL_TIMEOUT"
-        assert anyio.current_time() - answered_at == pytest.approx(20, abs=0.5)
+        assert anyio.current_time() - answered_at == pytest.approx(260, abs=0.5)
 
 
 async def test_a_parked_call_that_goes_on_may_exceed_the_limit(world: World) -> None:
@@ -232,7 +232,7 @@ async def test_a_question_that_the_server_takes_back_lets_its_call_go_on(world: 
         assert hub.inbox.get(request.id).reason == "the server withdrew it"
         assert hub.calls.get(call.id).state is CallState.IN_PROGRESS
         await until(lambda: hub.calls.get(call.id).state.ended)
-        assert anyio.current_time() == pytest.approx(160, abs=1)
+        assert anyio.current_time() == pytest.approx(400, abs=1)
 
 
 async def test_a_call_that_times_out_says_what_its_server_did_instead(world: World) -> None:

@@ -152,9 +152,10 @@ async def test_answers_that_were_given_before_the_kill_are_used_after_it(world: 
 
 async def test_a_question_that_expired_while_there_was_no_hub_goes_back_as_cancelled(world: World) -> None:
     script(world, needs(a=ELICIT), DONE)
-    (request,) = await asked(world)
+    limited = server(answer_timeout_s=300)
+    (request,) = await asked(world, limited)
     await anyio.sleep(400)
-    async with world.hub(server()) as hub:
+    async with world.hub(limited) as hub:
         assert (await ended(hub)).state is CallState.COMPLETED
         assert hub.inbox.get(request.id).state is RequestState.EXPIRED
         assert world.peer.sent[1].params["inputResponses"]["a"]["action"] == "cancel"
