@@ -164,6 +164,7 @@ RESULTS: list[tuple[Any, dict[str, Any]]] = [
     ({"structuredContent": {"a": 1}}, {"content": [], "structuredContent": {"a": 1}}),
     ({"content": None, "structuredContent": {"a": 1}}, {"content": [], "structuredContent": {"a": 1}}),
     ({"content": [{"type": "error", "error": "no"}, TEXT]}, {"content": [{"type": "error", "error": "no"}, TEXT]}),
+    ({"content": {}}, {"content": []}),
     ({"content": TEXT}, {"content": [TEXT]}),
     ({"content": "x"}, {"content": [TEXT]}),
     ({"content": ["x"]}, {"content": [TEXT]}),

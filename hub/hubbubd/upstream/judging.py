@@ -117,8 +117,8 @@ def judge_content(
     said: Any = result.get(parts.member)
     if method == "tools/call":
         said = _content(said, result, found)
-    if isinstance(said, dict) and said:
-        said = [cast("dict[str, Any]", said)]
+    if isinstance(said, dict):  # an empty one stands for an empty list, as in lists
+        said = [cast("dict[str, Any]", said)] if said else []
         found.mended.add(parts.member)
     if not isinstance(said, list):
         raise Mismatch(f"{parts.member}: Input should be a valid list")
