@@ -44,6 +44,8 @@ def writing(*lines: str) -> dict[str, Any]:
     [
         '{"level":30,"time":1764355200000,"msg":"request","path":"/x"}',
         '{"level":30,"method":"GET","id":"ID","msg":"request"}',
+        '{"level":"error","error":"connection refused","msg":"request"}',
+        '{"level":"error","error":{"code":5,"message":"no"},"result":[]}',
         "null",
         '"Listening"',
         "Loading weights: 10 %",

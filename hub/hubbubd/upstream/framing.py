@@ -239,7 +239,9 @@ def decode(value: Any) -> JSONRPCMessage:
             return message
         return JSONRPCResponse.model_validate(fields)
     except ValidationError as exc:
-        if fields.keys().isdisjoint(("jsonrpc", "result", "error")):
+        # A result or an error alone is no response: structured logs have members of these names.
+        responds = fields.get("id") is not None and not fields.keys().isdisjoint(("result", "error"))
+        if "jsonrpc" not in fields and not responds:
             raise NoMessage("an object that is no JSON-RPC message") from None
         raise BadMessage(f"not a JSON-RPC message: {problems(exc)}", *_all_answered([fields])) from None
 
