@@ -2,12 +2,14 @@
 
 import json
 import sys
+from itertools import count
 from typing import Any
 
 import anyio
 import pytest
 
 from hubbubd.errors import PeerError, UpstreamError
+from hubbubd.upstream import dispatcher
 
 from .conftest import Connect, Recorder
 
@@ -90,6 +92,16 @@ async def test_an_answer_that_nobody_asked_for_is_named(id_: str, connect: Conne
         name = id_.strip('"')
         assert link.hint() == f"it answered id {name}, which nobody asked"
         tasks.cancel_scope.cancel()
+
+
+async def test_an_answer_whose_id_is_a_text_costs_the_same_after_many_requests(
+    connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Were the ids before looked through, this would not end.
+    monkeypatch.setattr(dispatcher, "count", lambda first: count(10**12 + first))
+    async with connect(**writing('{"jsonrpc":"2.0","id":"x","result":{}}', DONE)) as link:
+        assert await link.request(*CALL) == {"content": []}
+    assert recorder.notes
 
 
 async def test_a_server_that_prints_before_it_speaks_is_quoted_when_its_time_is_over(connect: Connect) -> None:

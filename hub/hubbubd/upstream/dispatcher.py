@@ -208,7 +208,7 @@ class Wire:
 
     def _is_late(self, named: RequestId) -> bool:
         """Return whether a response is to a request that was sent once."""
-        return named in range(1, self._newest + 1)
+        return isinstance(named, int) and 0 < named <= self._newest
 
     def _end(self) -> None:
         self._ended = True
