@@ -17,7 +17,7 @@ from hubbubd.rpc.server import SERVICES, serve
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent
 from .conftest import LIMIT_S, Caller
-from .mcp_host import NEW, OLD, Host, Stage, request, stage, tool
+from .mcp_host import NEW, OLD, Host, Stage, envelope, request, stage, tool
 
 LIST = SERVICES["McpService"].methods_by_name["ListHosts"]
 
@@ -133,6 +133,18 @@ async def test_each_process_of_a_program_is_shown_by_itself(made: Operated) -> N
     first, second = await made.hosts()
     assert first.id != second.id
     assert first.name == second.name
+
+
+async def test_a_process_without_a_session_is_one_host_with_its_stream_and_its_calls(made: Operated) -> None:
+    host = made.stage.host()
+    listen = envelope(request(1, "subscriptions/listen", notifications={}))
+    headers = {"mcp_protocol_version": NEW, "mcp_method": "subscriptions/listen"}
+    assert (await host.new(request(0, "server/discover"))).status_code == 200
+    async with host.stream("POST", listen, **headers) as events:
+        assert await events.next() is not None
+        assert (await host.new(request(2, "tools/list"))).status_code == 200
+        (shown,) = await made.hosts()
+        assert shown.stream_open
 
 
 async def test_a_host_says_what_it_is_asked_and_why_it_is_not_asked_the_rest(made: Operated) -> None:

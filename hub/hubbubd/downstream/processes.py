@@ -37,27 +37,30 @@ class Processes:
         """
         identity = _identity(host, endpoint)
         streams = self._listening.get(identity, [])
-        host.process = streams[0] if len(streams) == 1 else connection
-        key = (*identity, host.process)
+        self._set(host, identity, streams[0] if len(streams) == 1 else connection)
+
+    @contextmanager
+    def listening(self, host: Host, endpoint: str, connection: str) -> Generator[None]:
+        """Note that a process has a stream open during the block: that is how it is known, on all its connections."""
+        identity = _identity(host, endpoint)
+        streams = self._listening.setdefault(identity, [])
+        streams.append(connection)
+        self._set(host, identity, connection)
+        try:
+            yield
+        finally:
+            streams.remove(connection)
+            self._silent.pop((*identity, connection), None)
+            if not streams:
+                self._listening.pop(identity, None)
+
+    def _set(self, host: Host, identity: Identity, process: str) -> None:
+        host.process = process
+        key = (*identity, process)
         host.silent = self._silent.setdefault(key, {})
         self._silent.move_to_end(key)
         if len(self._silent) > MAX_SILENT:
             self._silent.popitem(last=False)
-
-    @contextmanager
-    def listening(self, host: Host, endpoint: str, connection: str) -> Generator[None]:
-        """Note that a process has a stream open during the block."""
-        identity = _identity(host, endpoint)
-        streams = self._listening.setdefault(identity, [])
-        stream = f"{connection} listening"
-        streams.append(stream)
-        try:
-            yield
-        finally:
-            streams.remove(stream)
-            self._silent.pop((*identity, stream), None)
-            if not streams:
-                self._listening.pop(identity, None)
 
 
 def _identity(host: Host, endpoint: str) -> Identity:
