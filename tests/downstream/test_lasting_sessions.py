@@ -221,3 +221,22 @@ async def test_a_session_at_two_members_wants_the_same_at_both(life: Lives) -> N
         await there.end(other)
         assert here.session.ended
         there.close()
+
+
+async def test_a_session_that_listens_at_one_member_is_not_idle_at_another_one_that_has_it(
+    life: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with life() as at:
+        monkeypatch.setattr(type(at.hub.ownership), "me", "one-of-two")
+        there = Sessions(at.hub)
+        here = await begun(at)
+        assert await there.find(here.id, ADA, at.endpoint) is not None
+        await anyio.sleep(30)  # too short a while for the record to say so
+        outlet = here.listen()
+        here.touch()
+        await anyio.sleep(2 * Limits().idle_s)
+        assert not here.ended
+        here.left(outlet)
+        await anyio.sleep(2 * Limits().idle_s)
+        assert here.ended
+        there.close()

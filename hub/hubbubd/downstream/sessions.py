@@ -34,7 +34,7 @@ MOST: Final = 10_000
 """Sessions of all principals; beyond it the one that was idle for the longest time ends."""
 
 ELSEWHERE_S: Final = 2 * 60.0
-"""Seconds for which a session may be in use at another member before this one hears of it."""
+"""Seconds for which a session may be in use at another member before this one hears of it, whether it has it, too."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Sessions:
             place = self._places[key]
             if place.session is not None and place.session.busy:
                 place.session.touch()
-            elif place.session is None and self._hub.ownership.me and place.used_at > now - idle_s - ELSEWHERE_S:
+            elif self._hub.ownership.me and place.used_at > now - idle_s - ELSEWHERE_S:
                 break
             else:
                 self._drop(key)
