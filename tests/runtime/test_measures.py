@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.forms import Accept, Decline, Reject
+from hubbubd.core.forms import Accept, Decline, Reject, Unchecked
 from hubbubd.errors import ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import MAX_NAMES
@@ -89,7 +89,7 @@ async def test_open_requests_are_counted_by_kind_with_the_age_of_the_oldest(worl
 
 async def test_answers_are_counted_by_who_gave_them_and_what_they_say(world: World, seen: Seen) -> None:
     async with world.hub(server(answer_timeout_s=60)) as hub:
-        for given in (Accept({"name": "x"}), Decline(), Decline()):
+        for given in (Accept({"name": "x"}), Decline(), Decline(), Unchecked({"action": ["accept"]})):
             request = await ask(world, hub)
             await hub.inbox.answer(request.id, given, "me", answer_id=None, claim_id=None)
         request = await ask(world, hub, "sampling/createMessage", SAMPLING)
@@ -105,13 +105,13 @@ async def test_answers_are_counted_by_who_gave_them_and_what_they_say(world: Wor
             tasks.cancel_scope.cancel()
         answers = {(p.attributes["by"], p.attributes["outcome"]): p.value for p in seen.points(metrics.ANSWERS)}
         assert answers == {
-            ("person", "accepted"): 1,
+            ("person", "accepted"): 2,
             ("person", "declined"): 2,
             ("person", "refused"): 1,
             ("hub", "expired"): 1,
             ("agent", "accepted"): 1,
         }
-        assert seen.summed(metrics.TIME_TO_ANSWER)[0] == 5
+        assert seen.summed(metrics.TIME_TO_ANSWER)[0] == 6
 
 
 async def test_a_connection_that_is_lost_and_comes_back_is_a_session_and_a_reconnect(world: World, seen: Seen) -> None:

@@ -32,7 +32,7 @@ MAX_NAMES = 200
 
 LOST = frozenset({Event.CONNECTION_LOST, Event.SESSION_LOST})
 
-OUTCOMES: Mapping[object, str] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
+OUTCOMES: Mapping[str, str] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
 
 class Measures:
@@ -231,5 +231,5 @@ def _outcome(kind: RequestKind, answer: Answer) -> str:
     if answer.refused:
         return "refused"
     if kind in (RequestKind.ELICITATION_FORM, RequestKind.ELICITATION_URL):
-        return OUTCOMES.get(payload.loads(answer.payload).get("action"), "accepted")
+        return OUTCOMES.get(str(payload.loads(answer.payload).get("action")), "accepted")
     return "accepted"
