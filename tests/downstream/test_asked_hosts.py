@@ -178,6 +178,7 @@ async def test_a_host_that_has_hung_up_is_asked_only_once_it_is_back(world: Worl
         host.presence.change(here=True)
         assert (await call)["result"]["content"] == [GIVEN]
         assert len(host.asked) == 1
+        assert decided(hub.inbox.get(request.id)) == [(NAME, "")]
 
 
 async def test_a_request_without_a_session_that_is_cut_leaves_a_note_in_its_question(world: World) -> None:

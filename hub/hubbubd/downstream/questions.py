@@ -127,6 +127,11 @@ class Questions:
             decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, request))
             self.hub.inbox.note(request.id, lambda there: host_noted(there, decided))
 
+    def note_asked(self, host: Host, request_id: str) -> None:
+        """Note that a host is asked now that was not before."""
+        asked = AskedHost(host=host.name, at=self.hub.clock.now())
+        self.hub.inbox.note(request_id, lambda there: host_noted(there, asked))
+
     @contextmanager
     def asking(self, request_id: str) -> Generator[None]:
         """Note that a host is asked during the block."""

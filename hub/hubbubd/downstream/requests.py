@@ -84,6 +84,8 @@ class Requests:
             unasked, self._unasked = self._unasked, {}
             for request in unasked.values():
                 self.changed(request)
+                if request.id in self._asking:
+                    self._questions.note_asked(self._exchange.host, request.id)
 
     @asynccontextmanager
     async def asked(self) -> AsyncGenerator[None]:
