@@ -1,5 +1,6 @@
 """Operators see which hosts are connected, and what each waits for."""
 
+import gc
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import Role
+from hubbubd.downstream import Replay
 from hubbubd.rpc.server import SERVICES, serve
 
 from ..runtime.conftest import FORM
@@ -192,3 +194,17 @@ async def test_a_request_says_for_how_long_it_is_held(made: Operated, new: bool)
         assert "hubbub-hold-s must be a number of seconds" in refused["message"]
     response = await send(tool(2), hubbub_hold_s="0")
     assert "ANSWER_AWAITED" in response.text
+
+
+def streams() -> int:
+    """How many streams of requests are kept for hosts."""
+    gc.collect()
+    return sum(isinstance(each, Replay) for each in gc.get_objects())
+
+
+async def test_requests_that_are_refused_for_their_time_leave_nothing(made: Operated) -> None:
+    host = await made.stage.host().begin()
+    before = streams()
+    for number in range(10):
+        assert "error" in (await host.post(tool(number), hubbub_hold_s="soon")).json()
+    assert streams() == before

@@ -294,9 +294,10 @@ class McpApplication:
             await request.answer(202)
             return
         call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
+        hold_s = request.hold_s
         replay = session.replays.open(message.id, call_key)
         serve = self._while_good(caller, endpoint.serve)
-        task = self._begun(session, message, replay, call_key, serve=serve, hold_s=request.hold_s)
+        task = self._begun(session, message, replay, call_key, serve=serve, hold_s=hold_s)
         await reply_resumably(request, task, replay, session.host.revision)
 
     def _begun(
