@@ -41,7 +41,7 @@ LINGER_S = 2.0
 """Seconds in which a caller may still send what is not read, after a response that ends its connection."""
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Bytes of a request before its body."""
+"""Bytes of a request before its body, and as many behind it (trailers) or between two parts of it."""
 
 MAX_HEADERS: Final = 256
 """Header fields of one request, those after its body (trailers) included."""
@@ -103,8 +103,9 @@ class Connection(HttpToolsProtocol):
         """Count a stranger, and give the application the means to say that it is none."""
         self._lingering = self._broken = self._scheduled = self._upgrading = False
         self._held = memoryview(b"")
-        self._in_head, self._head_bytes, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
+        self._in_head, self._beside_body, self._fields, self._chunks, self._drained = True, 0, 0, 0, 0
         self._own = transport
+        self._served: RequestResponseCycle | None = None
         super().connection_made(cast("asyncio.Transport", Gathered(transport, self._lingers)))
         self.timeout_keep_alive = KEEP_ALIVE_S
         self.flow = _Flow(transport, lambda: len(self._held) > 0)
@@ -133,10 +134,17 @@ class Connection(HttpToolsProtocol):
             self._parse()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection. The request that is served hears of it, which uvicorn says to the last one alone."""
         self._lingering, self._held = True, memoryview(b"")
         self.let_in()
         super().connection_lost(exc)
+        if self._served is not None and not self._served.response_complete:
+            self._served.disconnected = True
+            self._served.message_event.set()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._served = cycle
+        super()._start_asgi_task(cycle, app)
 
     @property
     def answering(self) -> bool:
@@ -209,12 +217,11 @@ class Connection(HttpToolsProtocol):
             self._refuse(cause if isinstance(cause, Refused) else Refused(400, "this is not HTTP/1.1"))
 
     def _count(self, size: int) -> None:
-        """Raises Refused."""
-        if self._in_head:
-            self._head_bytes += size
-            if self._head_bytes > MAX_HEAD_BYTES + TURN_BYTES:
-                raise _LONG_HEAD
-        elif self.cycle.more_body and self.cycle.response_complete:
+        """Raises Refused. The parser keeps a field until it is whole, and copies it with each piece."""
+        self._beside_body += size
+        if self._beside_body > MAX_HEAD_BYTES + TURN_BYTES:
+            raise _LONG_HEAD
+        if not self._in_head and self.cycle.more_body and self.cycle.response_complete:
             self._drained += size
             if self._drained > DRAINED_BYTES:
                 self.transport.close()
@@ -256,11 +263,12 @@ class Connection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A part of a body, or a chunk."""
         self._chunks += 1
+        self._beside_body = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """A request has come."""
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._beside_body = True, 0
         if not self._upgrading:
             super().on_message_complete()
 
@@ -317,7 +325,7 @@ class Connection(HttpToolsProtocol):
             self.cut()
 
 
-_LONG_HEAD: Final = Refused(431, f"what comes before a body may have {MAX_HEAD_BYTES} bytes")
+_LONG_HEAD: Final = Refused(431, f"what comes before or behind a body may have {MAX_HEAD_BYTES} bytes")
 
 
 async def _send_unbuffered(send: Any, event: Any) -> None:

@@ -30,10 +30,17 @@ class Place:
         self.most_waiting = 0
         self.admits = asyncio.Event()
         """Set once requests are authenticated; until then none is."""
+        self.left = asyncio.Event()
+        """Set once somebody who asked for /stay has closed the connection."""
         self.port = 0
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answers with what was asked; what is at /hold only after it was authenticated."""
+        """Answers with what was asked; what is at /hold only after it was authenticated, /stay never."""
+        if scope["path"] == "/stay":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.left.set()
+            return
         if scope["path"] == "/hold":
             await self.admits.wait()
             scope[LET_IN]()
@@ -175,6 +182,8 @@ LONG = b"x" * MAX_HEAD_BYTES
         (431, HEAD + b"A: " + 2 * LONG),
         (431, HEAD + MAX_HEADERS * b"a:\r\n" + b"\r\n"),
         (431, CHUNKED + b"0\r\n" + (MAX_HEADERS + 1) * b"a:\r\n" + b"\r\n"),
+        (431, CHUNKED + b"0\r\nA: " + 2 * LONG),
+        (431, CHUNKED + b"1;a=" + 2 * LONG),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -193,6 +202,15 @@ async def test_what_is_no_request_is_refused_by_name_and_ends_its_connection(sta
 async def test_what_comes_behind_a_request_that_is_answered_costs_it_nothing() -> None:
     async with place() as here:
         assert await said(here, GET + b"\x00\x00 this is no request\r\n\r\n") == [echoed("GET", "/asked")]
+
+
+async def test_a_request_that_is_served_hears_of_the_end_of_its_connection_though_others_wait_behind_it() -> None:
+    async with place() as here:
+        async with await anyio.connect_tcp("127.0.0.1", here.port) as stream:
+            await stream.send(GET.replace(b"/asked", b"/stay") + GET)
+            while here.most_waiting == 0:
+                await anyio.sleep(0)
+        await here.left.wait()
 
 
 async def test_a_request_that_goes_on_after_its_response_ends_its_connection() -> None:
