@@ -215,6 +215,10 @@ async def test_a_call_whose_authorization_is_refused_fails_and_the_connection_st
         await world.answer(await world.asked(), forms.Decline())
         await until(lambda: world.server.counts.failed == 1)
         assert world.server.connection.state is State.CONNECTED
+        guarded.needed = {}  # and keeps the rights it had
+        calls.start_soon(world.hub.calls.call, CALL, "ada")
+        await until(lambda: world.open() or world.server.counts.completed == 1)
+        assert not world.open()
 
 
 async def test_a_connection_lives_on_while_its_pings_are_refused(start: Start, guarded: Guarded) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from hubbubd.core import forms
 from hubbubd.core.connection import State
@@ -123,6 +125,19 @@ async def test_a_refused_resource_parameter_names_the_option(data_dir: Path) -> 
             message = world.server.connection.fault.message
         assert "AADSTS9010010" in message
         assert "oauth.resource" in message
+
+
+class Undescribed(Shaped):
+    """A server of 2025-03-26: it has no metadata of its own, only an authorization server at its origin."""
+
+    async def resource(self, _: Request) -> Response:
+        return Response(status_code=404)
+
+
+async def test_a_configured_resource_is_named_to_a_server_without_metadata_too(data_dir: Path) -> None:
+    options = {"oauth": {"resource": "api://tickets"}, "protocol": "2025-03-26"}
+    async with serve(server := Undescribed()), hub(server, data_dir, **options) as world:
+        assert httpx2.URL(url_of(await world.asked())).params["resource"] == "api://tickets"
 
 
 async def test_a_secret_is_renewed_as_the_server_takes_it_after_a_restart(data_dir: Path) -> None:

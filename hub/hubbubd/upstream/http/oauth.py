@@ -84,9 +84,7 @@ class _Context(OAuthContext):
     def should_include_resource_param(self, protocol_version: str | None = None) -> bool:
         """Return whether requests name the resource (RFC 8707), which Entra refuses of all but its own."""
         named = self.named_resource
-        return (
-            named if isinstance(named, bool) and not named else super().should_include_resource_param(protocol_version)
-        )
+        return super().should_include_resource_param(protocol_version) if named is True else named is not False
 
     def get_resource_url(self) -> str:
         """Return the resource that tokens are for."""
@@ -126,8 +124,8 @@ class OAuth:
         self._provider.context.named_resource = True if config.oauth is None else config.oauth.resource
         memory.restore(self._provider.context)
         self._choose_method()
-        self._registered = False
-        """Whether the client was registered by the flow that runs."""
+        self._registered = self._widening = False
+        """Whether the flow that runs has registered the client; whether it asks for more rights than the token has."""
 
     def _make_provider(self, memory: Memory) -> OAuthClientProvider:
         oauth = self._server.oauth or OAuthConfig()
@@ -226,6 +224,7 @@ class OAuth:
         Servers forget clients that registered themselves: after a time, or with their database.
         """
         self._registered = False
+        self._widening = asking.challenge is not None and asking.challenge.status_code == 403
         client = self._provider.context.client_info
         if client is not None and client.client_secret_expires_at and client.client_secret_expires_at <= time():
             await self._forget_client()
@@ -350,8 +349,8 @@ class OAuth:
                 url = await self._inbound.authorize(self._url, self._redirect_uri, CALL.get())
             except HubError:
                 # A person whom the server shows an error for an unknown client comes to no end. The next attempt
-                # registers a new one.
-                if not self._registered:
+                # registers a new one. Not where more rights were asked for: those that there are still serve others.
+                if not (self._registered or self._widening):
                     await self._forget_client()
                 raise
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
