@@ -15,6 +15,7 @@ from hubbubd.core.filters import CallFilter, TaskFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import ages
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
@@ -325,3 +326,22 @@ async def test_a_database_whose_clock_is_set_ages_nothing(fleet: Members, days: 
     assert history(left.hub) == {call.id}
     await anyio.sleep(1.2 * HOUR_S)
     assert not history(left.hub)
+
+
+async def test_what_a_person_says_at_one_member_is_not_overwritten_by_another(
+    fleet: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = await fleet.start("a", server()), await fleet.start("b", server())
+    await until(lambda: a.fleet.owns(UPKEEP) or b.fleet.owns(UPKEEP))
+    notes, other = (a, b) if a.fleet.owns(UPKEEP) else (b, a)
+    await settle(600)
+    fleet.database.set_s += 9 * DAY_S
+    await settle(30)
+    await notes.hub.retention.keep()
+    await settle(30)
+    assert other.hub.ages.doubted_s == pytest.approx(9 * DAY_S, abs=HOUR_S)
+    monkeypatch.setattr(ages, "MARK_S", 0.0)
+    notes.hub.ages.close()  # it notes the time, a moment later
+    await other.hub.ages.trust()
+    await anyio.sleep(60)
+    assert (notes.hub.ages.doubted_s, other.hub.ages.doubted_s) == (0, 0)

@@ -86,7 +86,8 @@ class Ages:
             return 0.0
         known, moved_s = self._known.eras, 0.0
         if not known:
-            self._put((Era(last=newest() or self._watched_from),))
+            last = newest() or self._watched_from
+            self._put(lambda eras: eras or (Era(last=last),))
             known = self._known.eras
         if abs(set_s) >= LEAP_S:
             self._leap("the clock was set", until=now - set_s, by_s=set_s)
@@ -131,9 +132,9 @@ class Ages:
 
     def forget_before(self, age_s: float) -> None:
         """Forget the eras of which everything is older than an age."""
-        past = core.without_old(self._known.eras, self._now() - age_s)
-        if self._known.eras and past != self._known.eras:
-            self._put(past)
+        before, known = self._now() - age_s, self._known.eras
+        if known and core.without_old(known, before) != known:
+            self._put(lambda eras: core.without_old(eras, before))
 
     def forgotten(self, tombstones_s: float) -> int:
         """Return the newest revision that is older than the age of tombstones; 0 when none is known."""
@@ -152,23 +153,35 @@ class Ages:
         return doubted_s
 
     def _leap(self, what: str, *, until: float, by_s: float) -> None:
-        self._put(core.leapt(self._known.eras, until, by_s, self._watched_from))
+        begun = self._watched_from
+        self._put(
+            lambda eras: eras if eras and eras[-1].first == begun else core.leapt(eras, until, by_s, begun)
+        )  # once, however often the step is made
         log.warning(f"{what}; that ages nothing", by_s=round(by_s), doubted_s=round(self.doubted_s))
 
     def _vouch(self, now: float) -> None:
         known = self._known.eras
-        if not known[-1].vouched and self._clock.vouched() and (settled := core.vouched(known, now)) != known:
-            self._put(settled)
+        if not known[-1].vouched and self._clock.vouched() and core.vouched(known, now) != known:
+            self._put(lambda eras: core.vouched(eras, now))
             if core.doubted_s(known) and not self.doubted_s:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")
 
     def _note_time(self, now: float) -> None:
-        *past, present = self._known.eras
-        self._put((*past, replace(present, last=now)))
+        def noted(eras: tuple[Era, ...]) -> tuple[Era, ...]:
+            *past, present = eras or (Era(),)
+            return (*past, replace(present, last=now))
 
-    def _put(self, eras: tuple[Era, ...]) -> None:
+        self._put(noted)
+
+    def _put(self, step: Callable[[tuple[Era, ...]], tuple[Era, ...]]) -> None:
+        """Make a step of the eras, write-behind; again if another member's are there by then, which a person trusts."""
+
+        def further(there: Upkeep | None) -> Upkeep:
+            known = there or Upkeep()
+            return replace(known, eras=step(known.eras))
+
         before = self._known
-        self._ledger.later(self._table, "upkeep", lambda there: replace(there or Upkeep(), eras=eras))
+        self._ledger.later(self._table, "upkeep", further)
         self._date_anew(before, self._known)
 
     def _date_anew(self, before: Upkeep, after: Upkeep) -> None:
