@@ -1,10 +1,13 @@
 """Notes what was odd in the results of a connection."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.mending import Found
+
+LISTS: Final = frozenset({"tools/list", "resources/list", "resources/templates/list", "prompts/list", "tasks/list"})
+"""Methods whose pages are noted together. Callers may ask for others of such a name, as many as they like."""
 
 
 class Noting:
@@ -16,7 +19,7 @@ class Noting:
 
     def begin(self, method: str, params: dict[str, Any] | None) -> Found:
         """Return what to put into what is odd in a result of this request."""
-        if not method.endswith("/list"):
+        if method not in LISTS:
             return Found()
         if not (params or {}).get("cursor"):
             self._lists[method] = Found()
@@ -31,7 +34,7 @@ class Noting:
     def end(self, method: str, result: dict[str, Any], found: Found) -> None:
         """Note what was found in a result."""
         self._emptied(found)
-        if not method.endswith("/list"):
+        if method not in LISTS:
             for deviation, names in ((Deviation.RESULT_MENDED, found.mended), (Deviation.CONTENT_UNKNOWN, found.kept)):
                 if names.count:
                     self._note(deviation, words(deviation, f"{method}: {names}"))
