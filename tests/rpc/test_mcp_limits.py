@@ -14,6 +14,7 @@ import structlog.testing
 from anyio.abc import SocketAttribute, SocketStream
 from structlog.typing import EventDict
 
+from hubbubd.downstream import unread
 from hubbubd.rpc import mcp_wire
 from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
 
@@ -256,6 +257,33 @@ async def test_a_long_response_that_is_not_read_is_not_kept(
         await stream.send(head.encode() + body)
         await small.arrived()
         assert await cut(stream, logged) < 16_000_000
+
+
+async def test_a_long_response_on_a_stream_counts_until_it_is_read(
+    small: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unread, "UNREAD_BYTES", 1_000_000)
+    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    ready = anyio.Event()
+
+    async def long(_: Sent) -> Outcome:
+        await ready.wait()
+        return {"text": "x" * 16_000_000}
+
+    small.peers["one"].behaviour = long
+    host, other = await small.host().begin(), await small.host().begin()
+    body = json.dumps(tool(1)).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        with anyio.fail_after(LIMIT_S):
+            while b"retry" not in await stream.receive():
+                pass
+            ready.set()
+            await stream.receive()
+        refused = (await other.post(tool(2))).json()
+    assert refused["error"]["data"]["reason"] == "TOO_MUCH_UNREAD"
 
 
 async def test_a_session_has_so_many_requests_at_a_time(small: Stage) -> None:

@@ -369,3 +369,4 @@ class Stream:
         with self._request.held(len(data)):
             async with asyncio.timeout(STALL_S):
                 await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
+                await self._request.send({"type": "http.response.body", "more_body": True})  # waits as `answer` does
