@@ -1,37 +1,30 @@
 """Schemas of tools that refer to themselves, on which some hosts fail."""
 
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 
 MAX_STEPS: Final = 20_000
-"""Objects and lists of a schema that are looked at."""
+"""Values of a schema that are looked at, and of all that it refers to."""
 
 
 def is_recursive(schema: object) -> bool:
     """Return whether a schema refers to itself, by way of others or not (`$ref`: JSON Schema 2020-12, 8.2.3)."""
-    known = {ref: set(_references(_at(schema, ref))) for ref in set(_references(schema))}
-    if "#" in known:
+    steps = iter(range(MAX_STEPS))  # for all that is referred to together: each may be within others
+    known = {ref: set(_references(_at(schema, ref), steps)) for ref in set(_references(schema, iter(range(MAX_STEPS))))}
+    try:
+        TopologicalSorter(known).prepare()
+    except CycleError:
         return True
-    for begin in known:
-        seen: set[str] = set()
-        ahead = [*known[begin]]
-        while ahead:
-            ref = ahead.pop()
-            if ref == begin:
-                return True
-            if ref not in seen:
-                seen.add(ref)
-                ahead += known.get(ref, ())
-    return False
+    return "#" in known
 
 
-def _references(schema: object) -> Iterator[str]:
-    ahead, steps = [schema], 0
-    while ahead and steps < MAX_STEPS:
+def _references(schema: object, steps: Iterator[int]) -> Iterator[str]:
+    ahead = [schema]
+    while ahead and next(steps, None) is not None:
         node = ahead.pop()
-        steps += 1
         if isinstance(node, Mapping):
             found = cast("Mapping[str, Any]", node)
             ref: object = found.get("$ref")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.flat_schemas import LEVELS, MAX_NODES, flattened, may_recur
+from hubbubd.core.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flattened, may_recur
 
 NODE = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
 TREE = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": NODE}}
@@ -53,3 +53,20 @@ def test_a_schema_that_would_grow_without_end_is_kept_small() -> None:
     every = {"anyOf": [{"$ref": f"#/$defs/d{n}"} for n in range(20)]}
     many = {"$defs": {f"d{n}": every for n in range(20)}, **every}
     assert "$ref" not in str(flattened(tool(many)))
+
+
+def test_what_is_looked_at_of_a_schema_has_a_bound_though_all_of_it_refers_to_all() -> None:
+    looks = 0
+
+    class Counted(dict[str, Any]):
+        def items(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().items()
+
+    nested = Counted()
+    for _ in range(600):
+        nested = Counted(a=nested)
+    each = [{"$ref": f"#/$defs/d{level * '/a'}"} for level in range(600)]
+    assert not may_recur(tool({"$defs": {"d": nested}, "anyOf": each}))
+    assert looks <= 3 * MAX_STEPS

@@ -6,6 +6,7 @@ fits the flat one. All references to definitions are written out then. JSON Sche
 """
 
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 
 LEVELS: Final = 3
@@ -15,7 +16,7 @@ MAX_NODES: Final = 5000
 """Objects and lists of a flat schema; one that would have more takes anything in place of each recursion."""
 
 MAX_STEPS: Final = 20_000
-"""Objects and lists of a schema that are looked at; in a larger one each recursion is left as it is."""
+"""Values of a schema that are looked at; in a larger one each recursion is left as it is."""
 
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 
@@ -35,11 +36,15 @@ def recursive(schema: object) -> bool:
     if not isinstance(schema, Mapping):
         return False
     root = cast("Mapping[str, Any]", schema)
-    edges = {"#": set(_references(root, within_definitions=False))}
-    for name in set(_references(root)) - {"#"}:
-        found = _definition(root, name)
-        edges[name] = set(_references(found)) if found is not None else set()
-    return any(_reaches(edges, name, name) for name in edges)
+    steps = iter(range(MAX_STEPS))  # for all definitions together: each may be within others
+    edges = {"#": set(_references(root, steps, within_definitions=False))}
+    for name in set(_references(root, iter(range(MAX_STEPS)))) - {"#"}:
+        edges[name] = set(_references(_definition(root, name), steps))
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def flattened(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,25 +53,11 @@ def flattened(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {**tool, **flat}
 
 
-def _reaches(edges: Mapping[str, set[str]], begin: str, end: str) -> bool:
-    seen: set[str] = set()
-    ahead = [*edges.get(begin, ())]
-    while ahead:
-        name = ahead.pop()
-        if name == end:
-            return True
-        if name not in seen:
-            seen.add(name)
-            ahead += edges.get(name, ())
-    return False
-
-
-def _references(schema: object, *, within_definitions: bool = True) -> Iterator[str]:
-    """Yield the references to definitions, and to the whole, in a schema; MAX_STEPS of it are looked at."""
-    ahead, steps = [schema], 0
-    while ahead and steps < MAX_STEPS:
+def _references(schema: object, steps: Iterator[int], *, within_definitions: bool = True) -> Iterator[str]:
+    """Yield the references to definitions, and to the whole, in a schema; each value takes one of `steps`."""
+    ahead = [schema]
+    while ahead and next(steps, None) is not None:
         node = ahead.pop()
-        steps += 1
         if isinstance(node, Mapping):
             known = cast("Mapping[str, Any]", node)
             if isinstance(ref := known.get("$ref"), str) and (ref == "#" or ref.startswith(_TARGETS)):
