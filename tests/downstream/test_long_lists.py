@@ -87,6 +87,51 @@ async def test_a_change_of_one_server_makes_nothing_else_again(world: World) -> 
         assert sum(before.get(each) != id(each) for each in after) == 1
 
 
+@pytest.mark.parametrize("tools", ["all", "search"])
+async def test_after_a_change_only_what_changed_is_compared_with_patterns(
+    tools: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    def has_tool(_: ProfileSettings, shown: str) -> bool:
+        nonlocal compared
+        compared += 1
+        return not shown.endswith("t0")
+
+    monkeypatch.setattr(ProfileSettings, "has_tool", has_tool)
+    offers(world, one=COUNT, two=2)
+    async with world.hub(server("one"), server("two")) as hub:
+        await listed(hub, one=COUNT, two=2)
+        settings = ProfileSettings(deny_tools=("*t0",), tools=tools, always=("*t1",))  # type: ignore[arg-type]
+        view = Merged(hub, "p", lambda: settings)
+        first = view.entries(Kind.TOOL, ADA)
+        offers(world, two=3)
+        world.peers["two"].link.tell("notifications/tools/list_changed")
+        await listed(hub, two=3)
+        compared = 0
+        assert len(view.entries(Kind.TOOL, ADA)) == len(first) + (tools == "all")
+        assert compared == 3
+        best = {json.loads(each)["name"] for each in await view.search("t2", 2, ADA)}
+        assert best == {"one__t2", "two__t2"}
+        assert view.entry(Kind.TOOL, "one__t0", ADA) is None
+
+
+async def test_patterns_that_are_new_to_long_lists_are_compared_in_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merged, "AT_ONCE", 10)
+    offers(world, one=COUNT)
+    async with world.hub(server("one")) as hub:
+        await listed(hub, one=COUNT)
+        shared = Lists()
+        everything = Merged(hub, "wide", ProfileSettings, shared)
+        await everything.settle(Kind.TOOL)
+        view = Merged(hub, "p", lambda: ProfileSettings(deny_tools=("*t0",)), shared)
+        assert not view.is_settled(Kind.TOOL)
+        await view.settle(Kind.TOOL)
+        assert view.is_settled(Kind.TOOL)
+
+
 async def test_who_sees_other_servers_looks_at_the_same_tables(world: World) -> None:
     offers(world, one=2, two=2)
     bob = Principal(name="bob", grants=(Grant(Role.CALLER, ("one",)),), credential="bob")

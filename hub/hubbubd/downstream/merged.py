@@ -230,11 +230,21 @@ class Merged:
         """Return whether what is not made yet is little."""
         settings = self._settings()
         way = _way(kind, settings)
-        groups = _grouped(way, self._sources(kind, settings))
-        unmade = [source for group in groups if self._lists.known(way, group) is None for source in group.values()]
+        before = self._like(kind, settings)
+        same = before.groups if before is not None else {}
+        unmade: list[Source] = []
+        for lists in _grouped(way, self._sources(kind, settings)):
+            group = self._lists.known(way, lists)
+            if group is None or (_chooses(kind, settings) and not all(same.get(server) is group for server in lists)):
+                unmade += lists.values()
         if sum(map(len, unmade)) > AT_ONCE:
             return False
         return sum(len(entry) for source in unmade for entry in source) <= AT_ONCE_BYTES
+
+    def _like(self, kind: Kind, settings: ProfileSettings) -> _Table | None:
+        """Return the last table if it was made with these settings."""
+        before = self._made.get(kind)
+        return before if before is not None and before.settings == settings else None
 
     def _table(self, kind: Kind) -> _Table:
         """Return the table as it is now; a somewhat older one while much has to be made."""
@@ -256,23 +266,39 @@ class Merged:
             groups |= dict.fromkeys(lists, distinct[-1])
         entries = {server: groups[server].entries[server] for server in sources}
         shown = {server: groups[server].shown[server] for server in sources}
-        chosen = kind is Kind.TOOL and (settings.allow_tools, settings.deny_tools) != (("*",), ())
-        if kind is Kind.TOOL:
-            if chosen:
-                entries = yield from _chosen(entries, settings.has_tool)
-                shown = {server: tuple(each.shown for each in found) for server, found in entries.items()}
-            if settings.tools == "search":
-                pinned = yield from _chosen(entries, settings.pins_tool)
-                shown = {server: tuple(each.shown for each in found) for server, found in pinned.items()}
+        indexes: dict[str, Index] = {}
+        if _chooses(kind, settings):
+            before = self._like(kind, settings)
+            same = [each for each in sources if before is not None and before.groups.get(each) is groups[each]]
+            found = {server: entries[server] for server in sources if server not in same}
+            if _filters(settings):
+                found = yield from _chosen(found, settings.has_tool)
+            pinned = (yield from _chosen(found, settings.pins_tool)) if settings.tools == "search" else found
+            entries |= found
+            shown |= {server: tuple(each.shown for each in chosen) for server, chosen in pinned.items()}
+            if before is not None:
+                entries |= {server: before.entries[server] for server in same}
+                shown |= {server: before.listed[server] for server in same}
+                indexes |= {server: before.indexes[server] for server in same if server in before.indexes}
         return _Table(
             version=version,
             settings=settings,
             groups=groups,
             distinct=tuple(distinct),
-            chosen=chosen,
+            chosen=kind is Kind.TOOL and _filters(settings),
             entries=entries,
             listed=shown,
+            indexes=indexes,
         )
+
+
+def _filters(settings: ProfileSettings) -> bool:
+    return (settings.allow_tools, settings.deny_tools) != (("*",), ())
+
+
+def _chooses(kind: Kind, settings: ProfileSettings) -> bool:
+    """Return whether each entry is compared with patterns, which is as much work as to make it."""
+    return kind is Kind.TOOL and (_filters(settings) or settings.tools == "search")
 
 
 def _way(kind: Kind, settings: ProfileSettings) -> Way:
