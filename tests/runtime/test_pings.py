@@ -5,8 +5,10 @@ from typing import Any
 import anyio
 
 from hubbubd.core.connection import State
+from hubbubd.errors import UpstreamError
 
 from .conftest import World, server, settle, until, update
+from .peer import LOST
 
 OFTEN: dict[str, Any] = {"ping_interval_s": 30, "ping_timeout_s": 300}
 
@@ -118,3 +120,16 @@ async def test_a_server_that_has_answered_a_ping_is_not_asked_otherwise(world: W
         world.peer.ignores_pings = True
         await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
         assert world.peer.links[0].lists == 0
+
+
+async def test_a_ping_whose_connection_breaks_does_not_speak_for_a_server_that_ignores_pings(world: World) -> None:
+    async def broken() -> None:
+        world.peer.probing = answered
+        raise UpstreamError(LOST)
+
+    answered, world.peer.probing = world.peer.probing, broken
+    async with world.hub(server(ping_interval_s=30, ping_timeout_s=10)) as hub:
+        await anyio.sleep(120)
+        assert world.peer.link.probes >= 3
+        assert world.peer.link.lists == 0
+        assert hub.servers.get("one").notes == ()
