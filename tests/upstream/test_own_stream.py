@@ -173,6 +173,20 @@ async def test_an_event_that_is_too_long_costs_the_stream_and_not_the_connection
         await asked_for_streams(scripted, 4)
 
 
+async def test_an_event_that_is_too_long_and_kept_by_the_server_is_left_out(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    async def begins(request: Request) -> Response:
+        if "last-event-id" in request.headers:
+            return Response(f"id: 8\ndata: {'x' * 5000}\n\n", media_type="text/event-stream")
+        told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        return Response(f"id: 7\n{told}", media_type="text/event-stream")
+
+    scripted.replaced["GET"] = begins
+    async with connect(url=scripted.url, max_message_bytes=4096):
+        await recorder.until(lambda: len(recorder.notifications) >= 3)
+
+
 @pytest.mark.parametrize("status", [400, 404, 405])
 async def test_a_server_without_a_get_stream_stays_connected(
     status: int, scripted: Scripted, connect: Connect, recorder: Recorder

@@ -88,10 +88,14 @@ async def hand_over(data: bytes, arrivals: Arrivals) -> None:
 
 
 class _NotOpened(Exception):
-    """The stream was refused, or cannot be read. `status` is that of the response, 0 without one."""
+    """The stream was refused, or cannot be read. `status` is that of the response, 0 without one.
 
-    def __init__(self, why: str, status: int = 0, wait_s: float | None = None) -> None:
+    With `again` the same would come of going on after the last event.
+    """
+
+    def __init__(self, why: str, status: int = 0, wait_s: float | None = None, *, again: bool = False) -> None:
         super().__init__(why)
+        self.again = again or status in NOT_KEPT
         self.why = why
         self.status = status
         self.wait_s = wait_s or 0.0
@@ -143,7 +147,7 @@ class OwnStream:
                 if self._worked and self._refusals == 1:
                     await self._around.ties.doubt()
                 self._note_refusal(refusal)
-                if self._refusals >= ATTEMPTS and refusal.status in NOT_KEPT:
+                if self._refusals >= ATTEMPTS and refusal.again:
                     events = Events(self._max_bytes)
                 doubled = REOPEN_S * 2 ** min(self._refusals - 1, DOUBLINGS)
                 pause = max(min(doubled, SELDOM_S), min(refusal.wait_s, LONGEST_S))
@@ -176,7 +180,7 @@ class OwnStream:
         except HttpFailure:
             self._cut_after_s.append(anyio.current_time() - opened_at)
         except TooLong as exc:
-            raise _NotOpened(str(exc)) from None
+            raise _NotOpened(str(exc), again=True) from None
         finally:
             answer.close()
 
