@@ -328,6 +328,25 @@ def test_check_names_what_hosts_would_cut() -> None:
     assert len(checking.warnings("", [{"name": "a"}] * 129)) == 2
 
 
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        ({"properties": {"next": {"$ref": "#"}}}, True),
+        ({"$defs": {"a": {"items": {"$ref": "#/$defs/b"}}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, True),
+        ({"$defs": {"a": {"type": "string"}}, "items": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/none"}]}, False),
+        ({"$defs": {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(5000)}}, False),
+        ({"$ref": 1}, False),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_check_names_tools_whose_schema_refers_to_itself(schema: dict[str, Any], named: bool) -> None:
+    for member in ("inputSchema", "outputSchema"):
+        said = checking.warnings("", [{"name": "plain"}, {"name": "deep", member: schema}])
+        assert [("recursive schema" in each, "deep" in each, "plain" in each) for each in said] == (
+            [(True, True, False)] if named else []
+        )
+
+
 def test_what_a_server_says_of_itself_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     trick = "\x1b]0;EVIL\x07\x9b2J"
     show_trial(checking.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
