@@ -59,6 +59,8 @@ IN_TOOLS = frozenset({"node", "npx", "npm", "uv", "uvx"})
 """Commands that the target `tools` of the image has: in a container nothing can be installed where it runs."""
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+ORDER = ("ok", "warn", "fail")
+"""In which order a person sees the findings: what is wrong comes last, where it is seen."""
 
 
 def doctor(
@@ -73,7 +75,8 @@ def doctor(
     if fix and not (yes or settings.interactive):
         raise Usage("repairs are made only with consent: at a terminal, or with --yes")
     failed = False
-    for each in in_loop(context, _look(settings)):
+    found = in_loop(context, _look(settings))
+    for each in found if settings.json else sorted(found, key=_place):
         _show(each.finding, settings.json)
         mended = fix and each.repair is not None and _mended(each.repair, settings.json, ask=not yes)
         failed |= each.finding.verdict == "fail" and not mended
@@ -81,11 +84,19 @@ def doctor(
         raise typer.Exit(1)
 
 
+def _place(each: Checked) -> int:
+    return ORDER.index(_verdict(each.finding))
+
+
+def _verdict(finding: Finding) -> str:
+    return finding.verdict if finding.verdict in ORDER else "warn"  # a newer hub may have others
+
+
 def _show(finding: Finding, as_json: bool) -> None:
     if as_json:
         print_json(finding.to_json())
         return
-    verdict = finding.verdict if finding.verdict in COLOURS else "warn"  # a newer hub may have others
+    verdict = _verdict(finding)
     say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{finding.about}: {finding.message or ''}")
     for line in (finding.advice or "").splitlines():
         say(f"      {line}")

@@ -15,8 +15,9 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_client.records import PendingRequest, Progress
+from hubbub_client.watch_events import Upsert
 from hubbub_frontend import samples
-from hubbub_frontend.wording import describe, outcome, question
+from hubbub_frontend.wording import away, describe, outcome, question, why
 
 # Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5
@@ -31,6 +32,7 @@ class LiveCall:
         self._hub = hub
         self._settings = settings
         self._meter = Meter(moving=not settings.json)
+        self._server = ""
         self._now: tuple[str, float | None, float | None] = ("", None, None)
         self._waiting: dict[str, str] = {}
         self._over: dict[str, anyio.Event] = {}
@@ -47,6 +49,7 @@ class LiveCall:
         """Return the MCP result. Raises HubbubError."""
         failure: HubbubError | None = None
         result: Any = None
+        self._server = server
         self._now = (f"{server}: {(params or {}).get('name') or method}", None, None)
         async with self._group as group:
             group.start_soon(self._appear)
@@ -72,6 +75,27 @@ class LiveCall:
     async def _appear(self) -> None:
         await anyio.sleep(SHOWN_AFTER_S)
         self._draw()
+        with contextlib.suppress(HubbubError):  # a caller may call servers that it may not watch
+            await self._watch_server()
+
+    async def _watch_server(self) -> None:
+        """Say that the server is not connected and why, as often as that changes: until then its calls wait."""
+        said = ""
+        async with contextlib.aclosing(self._hub.servers.watch([self._server])) as events:
+            async for event in events:
+                match event:
+                    case Upsert(record=server) if server.error and server.state != "connected":
+                        if said != (said := why(server.error)):
+                            self._meter.hide()
+                            note(away(server))
+                            self._draw()
+                    case Upsert(record=server) if server.state == "connecting" and not said:
+                        said = server.state
+                        self._meter.hide()
+                        note(f"{server.name} is connecting; the call waits for it")
+                        self._draw()
+                    case _:
+                        pass
 
     def _draw(self) -> None:
         """Draw the progress line, unless the person is typing."""

@@ -155,7 +155,9 @@ def _socket(path: Path) -> Iterator[Checked]:
         except ConnectionRefusedError:
             yield checked(str(path), "warn", "nobody listens at this socket", f"rm {path}", path.unlink)
         except OSError as error:
-            yield checked(str(path), "warn", f"it cannot be reached: {error}", f"look at it: ls -l {path}")
+            yield checked(
+                str(path), "warn", f"it cannot be reached: {error.strerror or error}", f"look at it: ls -l {path}"
+            )
         else:
             yield checked(str(path), "warn", "something else than a hub listens at this socket", "end that")
 

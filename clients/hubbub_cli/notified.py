@@ -21,7 +21,7 @@ def table_of(config: Sequence[str]) -> Path | None:
     It says on stderr what is wrong with such a table: the hub starts all the same.
     """
     from hubbub_local.places import Surroundings, config_file
-    from hubbub_notify.rules import ConfigProblem, rules, table
+    from hubbub_notify.rules import ConfigProblem, Unreadable, rules, table
 
     named = config or [each for each in os.environ.get("HUBBUBD_CONFIG", "").split(os.pathsep) if each]
     for file in [Path(each).expanduser() for each in named] or [config_file(Surroundings.here())]:
@@ -33,6 +33,8 @@ def table_of(config: Sequence[str]) -> Path | None:
                 continue
             if not rules(content, f"{file}: notify.").urls:
                 continue
+        except Unreadable:  # the hub says what is wrong with its file
+            continue
         except ConfigProblem as problem:
             note(f"{NOT_SENT}: {problem}")
             continue

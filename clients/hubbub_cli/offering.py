@@ -1,5 +1,7 @@
 """Offers to start a hub to a person whose command finds none."""
 
+import shlex
+
 from hubbub_cli.output import note
 
 
@@ -9,12 +11,15 @@ def offer(given: str | None, down: str) -> None:
     `down` is the command that ends it. When the person says no, the command goes on, and fails as it does in a script.
     Raises FailedPrecondition if the hub cannot be started, and Unavailable if its data turns out to be elsewhere.
     """
-    from hubbub_local import daemon
+    from hubbub_local import daemon, others
     from hubbub_local.places import data_dir
 
     directory = data_dir(given)
     if not daemon.missing(directory):
         return
+    for other in others.hubs():
+        to = shlex.join(("hubbub", "--data-dir", str(other.data_dir)))
+        note(f"A Hubbub runs for {other.data_dir}, process {other.pid}; commands that begin with `{to}` reach it.")
     note(f"No hub runs for {directory}. Start one now? [Y/n] ", end="")
     try:
         answer = input().strip().lower()
@@ -27,7 +32,9 @@ def offer(given: str | None, down: str) -> None:
     try:
         started = daemon.start(given)
     except daemon.NotStarted as error:
-        raise FailedPrecondition(f"the hub was not started: {error}", reason="HUB_NOT_STARTED") from None
+        raise FailedPrecondition(
+            f"the hub was not started: {others.advised(str(error))}", reason="HUB_NOT_STARTED"
+        ) from None
     there = started.data_dir.absolute()
     if there != directory.absolute():
         raise Unavailable(

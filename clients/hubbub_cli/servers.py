@@ -41,6 +41,13 @@ def _settable(incomplete: str = "") -> list[str]:
     return [f"{key}=" for key in KEYS if key not in OWN and key.startswith(incomplete)]
 
 
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is connected, and say what is in the way.")]
+WaitLimit = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="S", callback=finite, help="With --wait: seconds at most.")
+]
+FIRST_NEWS_S = 1.0
+"""Seconds in which a server that cannot be started at all has said so."""
+
 Revision = Annotated[
     int | None, typer.Option(metavar="R", help="Only if nobody has changed it since this revision (servers get).")
 ]
@@ -68,20 +75,14 @@ def list_(
     """List all servers."""
 
     async def work(hub: "Hub") -> None:
-        late: list[str] = []
+        late: list[Server] = []
         if wait:
-            from hubbub_cli.waiting import not_connected  # imported late: anyio takes longer than a list needs
+            from hubbub_cli.waiting import Waiting  # imported late: anyio takes longer than a list needs
 
-            late = await not_connected(hub, timeout)
+            late = await Waiting(hub).not_connected(timeout)
         print_records(Server, await hub.servers.list(), settings_of(context).json)
         if late:
-            from hubbub_client.errors import DeadlineExceeded
-
-            raise DeadlineExceeded(
-                f"after {timeout:g} s not connected: {', '.join(late)}",
-                reason="NOT_CONNECTED",
-                metadata={"servers": ",".join(late)},
-            )
+            raise _not_connected(late, timeout)
 
     run(context, work)
 
@@ -110,8 +111,14 @@ def add(
     save: Annotated[
         bool, typer.Option("--save", help="Write it into the hub's configuration file, on this machine.")
     ] = False,
+    wait: Wait = False,
+    timeout: WaitLimit = 60.0,
 ) -> None:
-    """Add a server: NAME --url URL, or NAME -- COMMAND ARGS..."""
+    """Add a server: NAME --url URL, or NAME -- COMMAND ARGS...
+
+    It exits 1 if the server cannot be connected as it is, and with --wait unless it is connected in time. It stays
+    added.
+    """
     spec = _spec(name, command, url, transport, header, env, cwd, option)
     if save:
         from hubbub_cli.saved import offered_to_keyring  # imported late: few servers are saved
@@ -122,9 +129,10 @@ def add(
         if save:
             from hubbub_cli.saved import save_server
 
-            print_record(await save_server(hub, settings_of(context), spec), settings_of(context).json)
-            return
-        print_record(await hub.servers.add(spec), settings_of(context).json)
+            server = await save_server(hub, settings_of(context), spec)
+        else:
+            server = await hub.servers.add(spec)
+        await _show_settled(hub, server, settings_of(context).json, timeout if wait else None)
 
     run(context, work)
 
@@ -149,6 +157,37 @@ def update(
         print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
 
     run(context, work)
+
+
+async def _show_settled(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
+    """Print a server when it is connected. Raises HubbubError if it cannot be, or is not within `timeout_s`.
+
+    Without a time limit, wait only as long as it takes to learn that a command does not exist.
+    """
+    from hubbub_cli.waiting import Waiting, is_hopeless
+    from hubbub_client.errors import HubbubError
+
+    waiting, late = Waiting(hub, [server.name]), list[Server]()
+    try:
+        late = await waiting.not_connected(FIRST_NEWS_S if timeout_s is None else timeout_s)
+    except HubbubError:  # a caller may add servers that it may not watch
+        if timeout_s is not None:
+            raise
+    print_record(waiting.servers.get(server.name, server), as_json)
+    if late and (timeout_s is not None or is_hopeless(late[0])):
+        raise _not_connected(late, timeout_s)
+
+
+def _not_connected(late: list[Server], timeout_s: float | None) -> Exception:
+    from hubbub_cli.waiting import is_hopeless
+    from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
+
+    names = ", ".join(each.name for each in late)
+    metadata = {"servers": ",".join(each.name for each in late)}
+    if all(map(is_hopeless, late)):
+        words = f"not connected, and not tried again before that is mended: {names}"
+        return FailedPrecondition(words, reason="NOT_CONNECTED", metadata=metadata)
+    return DeadlineExceeded(f"after {timeout_s:g} s not connected: {names}", reason="NOT_CONNECTED", metadata=metadata)
 
 
 def _spec(
@@ -216,11 +255,15 @@ def remove(context: typer.Context, name: ServerName) -> None:
 
 
 @app.command(epilog=example("servers connect demo"))
-def connect(context: typer.Context, name: ServerName) -> None:
-    """Keep a server connected, also after a restart of the hub."""
+def connect(context: typer.Context, name: ServerName, wait: Wait = False, timeout: WaitLimit = 60.0) -> None:
+    """Keep a server connected, also after a restart of the hub; with --wait, exit 1 unless it is connected in time."""
 
     async def work(hub: "Hub") -> None:
-        print_record(await hub.servers.connect(name), settings_of(context).json)
+        server = await hub.servers.connect(name)
+        if wait:
+            await _show_settled(hub, server, settings_of(context).json, timeout)
+        else:
+            print_record(server, settings_of(context).json)
 
     run(context, work)
 

@@ -98,6 +98,14 @@ def status(context: typer.Context) -> None:
     """Show how the service is, as the system has it; `hubbub status` shows how the hub is."""
     from hubbub_local import services
 
+    try:
+        services.installed(_here())
+    except services.ServiceFailed as error:
+        if settings_of(context).json:
+            print_json({"installed": False, "message": str(error)})
+        else:
+            say(str(error))
+        return
     _become(_asked(lambda: services.status_command(_here())))
 
 

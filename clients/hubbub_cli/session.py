@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import typer
@@ -51,8 +52,12 @@ class Settings:
     def of(cls, given: Mapping[str, Any]) -> "Settings":
         """Return the settings of the root's parameters. `--output` wins over `--json`."""
         output, limit_s = given["output"], given["connect_timeout_s"]
+        # Whole, since commands that are printed are typed elsewhere.
+        files = ("data_dir", "ca", "cert", "key")
+        whole = {name: given[name] and str(Path(given[name]).absolute()) for name in files}
         return cls(
-            **{name: given[name] for name in ("address", "token", "data_dir", "ca", "cert", "key", "name")},
+            **{name: given[name] for name in ("address", "token", "name")},
+            **whole,
             json=given["as_json"] if output is None else output == "json",
             connect_timeout_s=CONNECT_TIMEOUT_S if given["wait"] and limit_s is None else limit_s,
         )

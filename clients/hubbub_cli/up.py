@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Ready = Mapping[str, Any]
 
+CANNOT_START = 1
+"""What a hub exits with whose address or store is taken."""
+
 
 def up(
     context: typer.Context,
@@ -38,7 +41,7 @@ def up(
     import asyncio
 
     from hubbub_cli.notified import supervised, table_of
-    from hubbub_local import daemon
+    from hubbub_local import daemon, others
 
     settings = settings_of(context)
     directory = _own_directory(settings)
@@ -58,12 +61,16 @@ def up(
         log = daemon.log_of(settings.data_dir) if sys.stderr.isatty() else None
         words = daemon.command(settings.data_dir, log=log, config=config or (), listen=listen)
     except daemon.NotStarted as error:
-        raise _failed(f"the hub was not started: {error}", "HUB_NOT_STARTED") from None
+        raise _failed(f"the hub was not started: {others.advised(str(error))}", "HUB_NOT_STARTED") from None
 
     notify = table_of(config or ())
     aloud = not settings.json
     work = foreground(words, lambda ready: _say_started(settings, ready, log), notify=notify, aloud=aloud)
-    raise typer.Exit(asyncio.run(work))
+    status = asyncio.run(work)
+    if status == CANNOT_START and not settings.json:
+        for other in (each for each in others.hubs() if each.data_dir != directory):
+            note(f"another Hubbub runs: process {other.pid} at {other.address}, its data in {other.data_dir}")
+    raise typer.Exit(status)
 
 
 def down(

@@ -1,13 +1,17 @@
 """Waiting until a pending request is closed, or servers are connected."""
 
 import contextlib
+from collections.abc import Sequence
 from typing import get_args
 
 import anyio
 
+from hubbub_cli.output import note
+from hubbub_client.errors import Unavailable
 from hubbub_client.hub import Hub
-from hubbub_client.records import PendingRequest, RequestKind
+from hubbub_client.records import PendingRequest, RequestKind, Server
 from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
+from hubbub_frontend.wording import away, why
 
 FIRST_LOOK_S = 30.0
 """Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
@@ -40,31 +44,69 @@ async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -
     return None
 
 
-async def not_connected(hub: Hub, timeout_s: float) -> list[str]:
-    """Wait for the wanted servers; return the names of those that are not connected in time.
+class Waiting:
+    """Waits for servers to be connected, and says meanwhile what it waits for and what is in the way.
 
-    The time begins with the hub's snapshot, so that a timeout of 0 still learns the states.
+    `names` are those that are waited for; None for all that are wanted. The time begins with the hub's snapshot, so
+    that a timeout of 0 still learns the states.
     """
-    missing: set[str] = set()
-    with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
-        async with contextlib.aclosing(hub.servers.watch()) as events:
-            synced = False
+
+    def __init__(self, hub: Hub, names: Sequence[str] | None = None) -> None:
+        self._hub = hub
+        self._names = names
+        self.servers: dict[str, Server] = {}
+        """Those that were seen, as they were last."""
+
+        self._synced = False
+        self._missing: dict[str, Server] = {}
+        self._said: dict[str, str] = {}
+
+    async def not_connected(self, timeout_s: float) -> list[Server]:
+        """Return those that are not connected in time, or cannot be without a person. Raises HubbubError."""
+        from hubbub_cli.telling import beats
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(beats, self._waited_for)
+            with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
+                await self._watch(wait, timeout_s)
+            group.cancel_scope.cancel()
+        if not self._synced:
+            raise Unavailable("the hub did not say how its servers are", reason="HUB_SILENT")
+        return [self._missing[name] for name in sorted(self._missing)]
+
+    async def _watch(self, wait: anyio.CancelScope, timeout_s: float) -> None:
+        async with contextlib.aclosing(self._hub.servers.watch(self._names or ())) as events:
             async for event in events:
                 match event:
-                    case Upsert(record=server) if server.desired_state == "connected" != server.state:
-                        missing.add(server.name)
                     case Upsert(record=server):
-                        missing.discard(server.name)
+                        self._look_at(server)
                     case Removed(id=name):
-                        missing.discard(name)
+                        self._missing.pop(name, None)
                     case Reset():
-                        missing.clear()
-                        synced = False
+                        self._missing.clear()
+                        self._synced = False
                     case Synced():
-                        synced = True
+                        self._synced = True
                         wait.deadline = min(wait.deadline, anyio.current_time() + timeout_s)
                     case _:
                         pass
-                if synced and not missing:
-                    return []
-    return sorted(missing) or ["(the hub did not say)"]
+                if self._synced and all(map(is_hopeless, self._missing.values())):
+                    return
+
+    def _look_at(self, server: Server) -> None:
+        self.servers[server.name] = server
+        if server.desired_state != "connected" or server.state == "connected":
+            self._missing.pop(server.name, None)
+            return
+        self._missing[server.name] = server
+        if server.error is not None and self._said.get(server.name) != (said := why(server.error)):
+            self._said[server.name] = said
+            note(away(server))
+
+    def _waited_for(self) -> str:
+        return f"waiting for {', '.join(sorted(self._missing))}" if self._missing else ""
+
+
+def is_hopeless(server: Server) -> bool:
+    """Return whether a server is not tried again until somebody has done something."""
+    return server.gave_up or (server.error is not None and not server.error.retryable)

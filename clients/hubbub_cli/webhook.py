@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import random
+import re
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -16,6 +17,9 @@ import anyio
 from hubbub_cli.output import note
 from hubbub_cli.session import Usage
 from hubbub_client.records import PendingRequest
+
+ERRNO = re.compile(r"\[Errno -?\d+\] ")
+"""What Python writes before the words of an error of the system."""
 
 if TYPE_CHECKING:
     import httpx2
@@ -83,7 +87,7 @@ class Webhook:
         except TimeoutError:
             return f"no answer within {TIMEOUT_S:g} s", True
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            return f"{type(error).__name__}: {error}", True
+            return f"{type(error).__name__}: {ERRNO.sub('', str(error))}", True
         if 200 <= status < 300:
             return "", False
         return f"HTTP status {status}", status in AGAIN or status >= 500

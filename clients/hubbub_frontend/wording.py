@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from hubbub_client.legible import clean
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.records import Call, Claim, Fault, PendingRequest, Progress, QueueCounts, ServerEvent
+from hubbub_client.records import Call, Claim, Fault, PendingRequest, Progress, QueueCounts, Server, ServerEvent
 
 HUB = "the hub"
 """Shown instead of a server's name in events of the hub itself."""
@@ -193,6 +193,18 @@ def why(fault: Fault) -> str:
     """Return a fault in one line: the code, the message, and the last line of an ended process."""
     said = last_words(fault)
     return f"{fault.code}: {fault.message}" + (f"; it said: {said}" if said else "")
+
+
+def away(server: Server) -> str:
+    """Return that a server is not connected, why, and when it is tried again, in one line."""
+    parts = [
+        f"{server.name} is not connected: {why(server.error)}" if server.error else f"{server.name}: {server.state}"
+    ]
+    if server.gave_up:
+        parts.append(f"it is not tried again; when that is mended: hubbub servers connect {server.name}")
+    elif server.error and server.next_retry_at and server.next_retry_at > datetime.now(UTC):
+        parts.append(f"next try {relative(server.next_retry_at)}")
+    return "; ".join(parts)
 
 
 def last_words(fault: Fault) -> str | None:

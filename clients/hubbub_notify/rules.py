@@ -36,6 +36,10 @@ class ConfigProblem(Exception):
     """The rules are wrong; the message begins with the key."""
 
 
+class Unreadable(ConfigProblem):
+    """The file cannot be read, or is not what its ending says."""
+
+
 class Rules(BaseModel):
     """Who is told of what, and when. Times in seconds.
 
@@ -126,7 +130,7 @@ def table(file: Path, environ: Mapping[str, str], *, except_: Container[str] = (
         content: Any = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigProblem(f"{file}: {why}") from None
+        raise Unreadable(f"{file}: {why}") from None
     found: Any = cast("dict[str, Any]", content).get("notify", {}) if isinstance(content, dict) else {}
     if not isinstance(found, dict):
         raise ConfigProblem(f"{file}: notify: is not a table")

@@ -27,6 +27,9 @@ LIMIT_S = 60.0
 HOSTS = frozenset(("json", "jsons", "form", "forms", "xml", "xmls", "mailto", "mailtos"))
 """Schemes whose url has a host where others have a secret."""
 
+WEBHOOKS = {"http": "json", "https": "jsons"}
+"""What an address of one's own is called here."""
+
 NAMED = frozenset(("json", "jsons", "form", "forms", "xml", "xmls"))
 """Schemes that take headers: the receiver gets the notification's id, by which it can know one that comes again."""
 
@@ -107,7 +110,7 @@ def service(url: str, number: int, where: str) -> Service:
             " machine does not have"
         )
     if scheme not in known:
-        near = get_close_matches(scheme, known, n=1)
+        near = [WEBHOOKS[scheme]] if scheme in WEBHOOKS else get_close_matches(scheme, known, n=1)
         advice = f"did you mean {near[0]}://?" if near else "docs/notify.md says where all services are listed"
         raise ConfigProblem(f"{where}: the {ordinal(number)} url names no service: {scheme}://...; {advice}")
     with _heard():

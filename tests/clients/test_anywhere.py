@@ -122,7 +122,8 @@ def test_an_option_of_a_command_wins_over_one_of_the_root_and_all_others_have_al
         assert context.parent is None or shared == ofroot - taken, context.command_path
         if context.parent is not None and ofroot & taken:
             own[context.command_path] = ofroot & taken
-    assert own == {"hubbub servers list": {"--wait"}, "hubbub fleet drain": {"--wait"}}
+    waiting = ("servers list", "servers add", "servers connect", "fleet drain")
+    assert own == {f"hubbub {each}": {"--wait"} for each in waiting}
 
 
 def test_each_help_page_says_once_where_these_options_are() -> None:

@@ -97,6 +97,6 @@ def _clear(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
         except OSError as exc:
-            raise OSError(f"cannot listen on {path}: {exc}") from None
+            raise OSError(f"cannot listen on {path}: {exc.strerror or exc}") from None
         else:
             raise OSError(f"cannot listen on {path}: another process does; {_ADVICE}")
