@@ -284,7 +284,7 @@ async def test_one_who_waits_for_a_call_sees_that_a_person_is_waited_for(hub: An
         (asked,) = await hub.asked(call_id="seen")
         await person.sees("waiting for a person: relay asks")
         await asked.decline()
-        await person.sees(f"{asked.id} is answered by")
+        await person.sees(f"{asked.id} is declined by")
         await person.sees("decline")
         assert await person.ends() == 0
 
@@ -296,5 +296,5 @@ async def test_a_form_of_a_call_goes_away_when_somebody_else_answers(hub: Any) -
         (asked,) = await hub.asked(call_id="elsewhere")
         assert asked.claim is None
         await asked.cancel()
-        await person.sees(f"{asked.id} is answered by")
+        await person.sees(f"{asked.id} is dismissed by")
         assert await person.ends() == 0

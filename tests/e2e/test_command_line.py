@@ -125,7 +125,7 @@ async def test_an_update_replaces_all_that_a_server_was_added_with(hub: Any, pee
 
 async def test_a_server_takes_every_option_that_a_file_can_give_it(hub: Any, peer_scripts: Path) -> None:
     elsewhere = {"name", "command", "args", "env", "cwd", "url", "transport", "headers", "oauth"}
-    elsewhere |= {"ca"}  # of files only: it names a file of the hub's machine
+    elsewhere |= {"ca", "cookies"}  # of files only
     defaults = ServerConfig.model_validate({"name": "x", "command": "x"}).model_dump(mode="json")
     given = {name: 1000 if value is None else value for name, value in defaults.items() if name not in elsewhere}
     given["retryable_errors"] = ["PING_TIMEOUT"]
