@@ -67,6 +67,7 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         hold_s = 45
         on_hold_end = "error"
         join_s = 60
+        flatten_schemas = true
         [mcp.profiles.default.alias]
         "git.local" = "git_l"
         """
@@ -88,6 +89,7 @@ def test_every_key_of_a_profile_can_stand_in_toml(load: Load) -> None:
         join_s=60,
         on_hold_end="error",
         alias={"git.local": "git_l"},
+        flatten_schemas=True,
     )
     assert {name for name in ProfileSettings.model_fields if name in profile.model_fields_set} == set(
         ProfileSettings.model_fields
