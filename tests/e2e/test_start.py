@@ -118,7 +118,8 @@ async def main():
     sys.meta_path.insert(0, Watched())
     config = ServerConfig(name="none", command="/nowhere/none")
     try:
-        async with McpConnector(None).open(config, types.SimpleNamespace(on_stderr=None), None, None):
+        inbound = types.SimpleNamespace(on_stderr=None, note=lambda *_: None)
+        async with McpConnector(None).open(config, inbound, None, None):
             pass
     except UpstreamError as error:
         print(error.fault.code, bool(Watched.threads), threading.main_thread() in Watched.threads)

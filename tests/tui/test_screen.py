@@ -76,7 +76,7 @@ async def furnished(start_hub: StartHub) -> RunningHub:
 async def test_each_pane_looks_as_it_did(hub: RunningHub, size: tuple[int, int]) -> None:
     width = f"{size[0]}"
     async with at_terminal(hub, size=size) as ann:
-        await ann.sees("Where shall we go?", "Dish", "2 forms, 1 page, 1 sampling", "Inbox (4)", "Calls (4)")
+        await ann.sees("Where shall we go?", "City", "2 forms, 1 page, 1 sampling", "Inbox (4)", "Calls (4)")
         await is_as_before(f"inbox-{width}", ann)
         await ann.press("2")
         await ann.sees("2 of 3 connected", "3 in progress, 1 waiting", "transport")
