@@ -62,9 +62,14 @@ async def test_metadata_of_another_issuer_are_refused(other: str, data_dir: Path
         assert not server.registered
 
 
-@pytest.mark.parametrize("iss", ["https://login.example.com", "{}/other"])
-async def test_a_redirect_of_another_issuer_is_refused(iss: str, data_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "iss"), [("{}", "https://login.example.com"), ("{}", "{}/other"), ("{}", "{}/"), ("{}/", "{}/")]
+)
+async def test_a_redirect_of_another_issuer_or_another_spelling_is_refused(
+    named: str, iss: str, data_dir: Path
+) -> None:
     async with serve(server := Shaped()):
+        server.elsewhere = named.format(server.origin)
         server.iss = iss.format(server.origin)
         async with hub(server, data_dir) as world:
             await world.let_in()

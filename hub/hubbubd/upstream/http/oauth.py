@@ -26,7 +26,7 @@ from mcp.client.auth.extensions.client_credentials import (
 )
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.client.auth.utils import extract_scope_from_www_auth
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, SecretStr, ValidationError
 
@@ -124,6 +124,8 @@ class OAuth:
         self._provider.context.named_resource = True if config.oauth is None else config.oauth.resource
         memory.restore(self._provider.context)
         self._choose_method()
+        self._issuer = ""
+        """The authorization server as its metadata spell it."""
         self._registered = self._widening = False
         """Whether the flow that runs has registered the client; whether it asks for more rights than the token has."""
 
@@ -264,6 +266,7 @@ class OAuth:
         reply = await reply_to(outgoing, asking.hop, self._server.url or "", expected)
         if kind is Kind.METADATA:
             self._choose_method(reply)
+            self._issuer = reply.issuer or self._issuer
         elif kind is Kind.REGISTRATION:
             self._check_registration(outgoing, reply)
             self._registered = True
@@ -342,6 +345,17 @@ class OAuth:
 
     async def _show(self, url: str) -> None:
         self._url = url
+        self._spell_issuer()
+
+    def _spell_issuer(self) -> None:
+        """Have the metadata name their issuer as the server spells it: a redirect's `iss` must be the same text.
+
+        MCP 2026-07-28, basic/authorization, and RFC 9207, section 2.4: no normalisation there, not even of a slash.
+        """
+        context, spelt = self._provider.context, self._issuer
+        if context.oauth_metadata is not None and spelt and same_issuer(str(context.oauth_metadata.issuer), spelt):
+            members = context.oauth_metadata.model_dump(mode="json", exclude_none=True)
+            context.oauth_metadata = OAuthMetadata.model_validate(members | {"issuer": spelt})
 
     async def _redirected(self) -> AuthorizationCodeResult:
         with self._patience.asking():
@@ -361,15 +375,7 @@ class OAuth:
             why = " ".join([query["error"], query.get("error_description", "")]).strip()[: faults.BODY_EXCERPT]
             hint = "; it does not take `resource`: set oauth.resource" if query["error"] == "invalid_target" else ""
             raise OAuthFlowError(f"the authorization server said no: {why}{hint}")
-        return AuthorizationCodeResult(
-            code=query.get("code", ""), state=query.get("state"), iss=self._issuer_of(query.get("iss"))
-        )
-
-    def _issuer_of(self, iss: str | None) -> str | None:
-        """Return the issuer of a redirect as the metadata spell it, if it is the same (RFC 9207, section 2.4)."""
-        metadata = self._provider.context.oauth_metadata
-        known = str(metadata.issuer) if metadata is not None else None
-        return known if iss is not None and known is not None and same_issuer(iss, known) else iss
+        return AuthorizationCodeResult(code=query.get("code", ""), state=query.get("state"), iss=query.get("iss"))
 
 
 def _asks_for_scope(refused: httpx2.Response) -> bool:

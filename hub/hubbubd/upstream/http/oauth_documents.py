@@ -110,6 +110,12 @@ def status_of(document: Any, kind: Kind, status: int) -> int:
     return 400 if refused else status
 
 
+def issuer_of(document: Any) -> str:
+    """Return the issuer that a document names (RFC 8414, section 2), or an empty text."""
+    issuer = cast("dict[str, Any]", document).get("issuer") if isinstance(document, dict) else None
+    return issuer if isinstance(issuer, str) else ""
+
+
 def error_of(document: Any) -> str:
     """Return the error code of a reply (RFC 6749, section 5.2), or an empty text."""
     code = cast("dict[str, Any]", document).get("error") if isinstance(document, dict) else None

@@ -17,7 +17,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.checking import weight
 from hubbubd.upstream.http.body import TooLarge
 from hubbubd.upstream.http.client import AUTOMATIC, KEEPS_METHOD, Answer, Hop, HttpFailure, Request
-from hubbubd.upstream.http.oauth_documents import Expected, content_of, kind_of, parse, repair, status_of
+from hubbubd.upstream.http.oauth_documents import Expected, content_of, issuer_of, kind_of, parse, repair, status_of
 
 REPLY_LIMIT_S: Final = 30.0
 """Seconds to wait for a part of an authorization server's reply."""
@@ -49,6 +49,8 @@ class Reply:
 
     document: Any
     response: httpx2.Response
+    issuer: str = ""
+    """Of metadata: the issuer as the server spells it."""
 
     @property
     def methods(self) -> list[str] | None:
@@ -104,11 +106,12 @@ async def _reply(answer: Answer, outgoing: httpx2.Request, expected: Expected) -
         raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
     finally:
         answer.close()
-    kind, status, document = kind_of(outgoing), answer.status, None
+    kind, status, document, issuer = kind_of(outgoing), answer.status, None, ""
     with suppress(ValueError):  # no document, such as an error page
         document = parse(content, kind)
     if document is not None:
         require_short(document)
+        issuer = issuer_of(document)
         document = repair(document, kind, expected)
         status, content = status_of(document, kind, status), content_of(document)
     response = httpx2.Response(status, headers=_headers(answer), content=content, request=outgoing)
@@ -117,7 +120,7 @@ async def _reply(answer: Answer, outgoing: httpx2.Request, expected: Expected) -
         headers = {name: value for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE}
         target = outgoing.url.join(response.headers["location"])
         response.next_request = httpx2.Request(outgoing.method, target, headers=headers, content=outgoing.content)
-    return Reply(document, response)
+    return Reply(document, response, issuer)
 
 
 def _headers(answer: Answer) -> list[tuple[str, str]]:
