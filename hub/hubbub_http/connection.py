@@ -249,7 +249,8 @@ class Connection(HttpToolsProtocol):
         if self._fields > MAX_HEADERS:
             raise Refused(431, f"a request may have {MAX_HEADERS} header fields")
         if self._in_head:
-            super().on_header(name, value)
+            # White space around a value is no part of it (RFC 9110, section 5.5); the parser takes off what is before.
+            super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """What follows is a body. Raises Refused."""

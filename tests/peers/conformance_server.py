@@ -246,7 +246,7 @@ async def main(transport: str) -> None:
     server = made()
     if transport == "http":
         app = server.streamable_http_app(event_store=Events([]), retry_interval=100)
-        settings = uvicorn.Config(app, host="127.0.0.1", port=int(os.environ["PORT"]), log_level="warning")
+        settings = uvicorn.Config(app, host="127.0.0.1", port=int(os.environ["PORT"]), log_level="warning", http="h11")
         await uvicorn.Server(settings).serve()
     else:
         async with stdio_server() as (read, write):

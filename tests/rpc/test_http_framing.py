@@ -53,6 +53,8 @@ class Place:
             if not event["more_body"]:
                 break
         said = json.dumps([scope["method"], scope["path"], body.decode()]).encode()
+        if scope["path"] == "/field":
+            said = json.dumps([value.decode() for name, value in scope["headers"] if name == b"x"]).encode()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(said))]})
         await send({"type": "http.response.body", "body": said})
 
@@ -115,6 +117,12 @@ async def test_a_request_may_come_byte_by_byte() -> None:
     async with place() as here:
         whole = CHUNKED + b"3\r\nabc\r\n0\r\n\r\n"
         assert await said(here, *(whole[at : at + 1] for at in range(len(whole)))) == [echoed("POST", "/said", "abc")]
+
+
+async def test_white_space_around_a_field_is_no_part_of_it() -> None:
+    async with place() as here:
+        sent = b"GET /field HTTP/1.1\r\nHost: here\r\nX: \t a b \t\r\n\r\n"
+        assert await said(here, sent) == [(200, b'["a b"]')]
 
 
 async def test_tiny_chunks_of_a_stranger_are_not_read_until_it_is_known() -> None:
