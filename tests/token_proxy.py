@@ -65,7 +65,10 @@ async def adding_token(origin: str, token: str) -> AsyncIterator[str]:
         listening.bind(("127.0.0.1", 0))
         async with httpcore2.AsyncConnectionPool(max_connections=None) as pool, anyio.create_task_group() as tasks:
             app = TokenProxy(origin, token, pool)
-            settings = uvicorn.Config(app, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+            # Not httptools: it leaves white space after the values of fields, which no client may send on.
+            settings = uvicorn.Config(
+                app, http="h11", log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1
+            )
             server = uvicorn.Server(settings)
             tasks.start_soon(server.serve, [listening])
             try:
