@@ -86,7 +86,9 @@ async def test_the_first_generation_of_the_python_sdk(place: Place, mcp1_python:
             assert await lines.next(LIMIT_S) == {"begun": True}
             await place.again(way)
             said = await outcome()  # within the grace of SIGTERM the server may say what it makes of the end
-            assert way == "terminate" or said == {"error": {"reason": "HUB_RESTARTED"}}
+            # A call whose question was stored before the end goes on, and its host gets a ticket.
+            goes_on = "waits for an answer" in "".join(said.get("text", ()))
+            assert way == "terminate" or goes_on or said == {"error": {"reason": "HUB_RESTARTED"}}
         await begin("echo", text="last")
         assert await outcome() == {"text": ["last"]}
         assert await place.hosts() == ["mcp"]
