@@ -1,7 +1,7 @@
 """The screen that answers a pending request, and holds its claim while it is open."""
 
 import secrets
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import anyio
 from rich.text import Text
@@ -33,6 +33,9 @@ AGAIN_S = 1.0
 MAX_BANNER_CHARS = 1000
 ELICITATIONS = frozenset(("elicitation_form", "elicitation_url"))
 
+ROOMY: Final = 30
+"""Lines of a screen that has room for more than the question."""
+
 
 class AnswerScreen(Part, Screen[None]):
     """One pending request: what is asked, why, the answer, and what others do with it meanwhile."""
@@ -63,6 +66,7 @@ class AnswerScreen(Part, Screen[None]):
         self._headline = Static(id="headline", classes="asked", markup=False)
         self._banner = Static(id="banner", markup=False)
         self._sent = Static(id="sent", classes="why", markup=False)
+        self._sent.display = False
         # Idempotency key: an answer whose confirmation was lost is repeated safely.
         self._answer_id = secrets.token_hex(16)
 
@@ -215,7 +219,8 @@ class AnswerScreen(Part, Screen[None]):
         page = Page()
         sent_with(page, await call_of(self.hub_app.hub, self._request))
         self._sent.update(page.text)
-        self._sent.display = bool(page.text)
+        # On a low screen it would push what a sampling says itself out of sight.
+        self._sent.display = bool(page.text) and (self._request.kind in ELICITATIONS or self.size.height >= ROOMY)
 
     @property
     def _sending(self) -> bool:
