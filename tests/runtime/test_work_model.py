@@ -155,9 +155,9 @@ class WorkModel(HubModel):
 
     @rule(index=which, ttl_s=st.integers(1, 5000))
     def person_claims(self, index: int, ttl_s: int) -> None:
-        if self.blocked or not self.open():
+        if self.blocked or not (there := self.open()):
             return
-        request = self.open()[index % len(self.open())]
+        request = there[index % len(there)]
         try:
             claim = self.run(self.hub.inbox.claim(request.id, "ann", ttl_s)).claim
         except HubError:
