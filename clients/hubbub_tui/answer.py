@@ -248,12 +248,11 @@ class AnswerScreen(Part, Screen[None]):
 
     async def _hold(self) -> None:
         """Claim the pending request, and renew the claim while this screen is open."""
-        inbox = self.hub_app.hub.inbox
         while not self._over:
             pause_s, take_over, self._take_over = CLAIM_S / 3, self._take_over, False
             self._again, self._claimed = anyio.Event(), anyio.Event()
             try:
-                await inbox.claim(self._request.id, CLAIM_S, claim_id=self._claim_id, take_over=take_over)
+                await self.hub_app.claim(self._request.id, self._claim_id, CLAIM_S, take_over=take_over)
                 self._held = True
                 self._taken("")
             except FailedPrecondition as error:

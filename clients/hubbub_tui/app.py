@@ -1,5 +1,6 @@
 """The terminal UI: seven panes over one hub, kept live by watches."""
 
+import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
@@ -75,7 +76,8 @@ class HubbubApp(App[None]):
         self.who = who
         self.boards = Boards(hub, keep)
         self._legible = Legible()
-        # Claims to release at the end, by pending request.
+        # Claims on their way, and the pending requests of claims to release at the end, both by the claim's id.
+        self._claiming: dict[str, asyncio.Future[PendingRequest]] = {}
         self._claims: dict[str, str] = {}
 
     def compose(self) -> ComposeResult:
@@ -245,18 +247,30 @@ class HubbubApp(App[None]):
         """Show what the hub refused."""
         self.notify(line(f"{error.message} ({error.reason})"), severity="error", markup=False)
 
+    async def claim(self, id_: str, claim_id: str, ttl_s: float, *, take_over: bool) -> None:
+        """Claim a pending request, or renew its claim. Raises HubbubError.
+
+        Who leaves meanwhile does not stop it: the hub could make the claim after it was released.
+        """
+        claiming = asyncio.ensure_future(self.hub.inbox.claim(id_, ttl_s, claim_id=claim_id, take_over=take_over))
+        self._claiming[claim_id] = claiming
+        await asyncio.shield(claiming)
+
     def release(self, id_: str, claim_id: str) -> None:
-        """Release a claim."""
-        self._claims[id_] = claim_id
+        """Release a claim, also one that is on its way."""
+        self._claims[claim_id] = id_
         if self.is_running:
             self.run_worker(self.release_all(), group="release")
 
     async def release_all(self) -> None:
         """Release all claims; without a hub they lapse by themselves."""
-        for id_, claim_id in [*self._claims.items()]:
+        for claim_id, id_ in [*self._claims.items()]:
             with anyio.move_on_after(RELEASE_S), suppress(HubbubError):
+                if (claiming := self._claiming.get(claim_id)) is not None:
+                    await asyncio.wait([claiming])
                 await self.hub.inbox.release(id_, claim_id)
-            self._claims.pop(id_, None)
+            self._claiming.pop(claim_id, None)
+            self._claims.pop(claim_id, None)
 
     def _pane(self, name: str) -> ListPane | CatalogPane:
         return self.query_one(f"#{name}", TabPane).query_one(dict(PANES)[name])

@@ -68,6 +68,10 @@ class Application(Protocol):
         """Cancel all queued calls of a server after confirmation."""
         ...
 
+    async def claim(self, id_: str, claim_id: str, ttl_s: float, *, take_over: bool) -> None:
+        """Claim a pending request, or renew its claim. Raises HubbubError."""
+        ...
+
     def release(self, id_: str, claim_id: str) -> None:
         """Release a claim."""
         ...

@@ -89,9 +89,11 @@ async def at_terminal(
     async with hubbub_client.connect(data_dir=hub.data_dir, name=who, connect_timeout_s=1) as client:
         app = HubbubApp(client, who, keep)
         app.animation_level = "none"
-        async with app.run_test(size=size, notifications=notices) as pilot:
-            yield Person(app, pilot)
-        await app.release_all()
+        try:
+            async with app.run_test(size=size, notifications=notices) as pilot:
+                yield Person(app, pilot)
+        finally:
+            await app.release_all()
 
 
 def demo() -> dict[str, Any]:

@@ -158,6 +158,33 @@ async def test_an_answer_waits_for_the_claim_that_is_on_its_way_and_has_its_id(h
     assert answer_.claim_id == claim.claim_id != ""
 
 
+async def test_a_claim_that_was_on_its_way_when_its_form_was_left_is_released_once_it_is_made(hub: ScriptedHub) -> None:
+    script(hub, asks("r1", "Soup or pie?"))
+    begun, let_go = anyio.Event(), anyio.Event()
+    done = list[str]()
+
+    async def slow(_: Any) -> inbox_pb2.ClaimPendingRequestResponse:
+        begun.set()
+        await let_go.wait()
+        done.append("claimed")
+        return inbox_pb2.ClaimPendingRequestResponse(pending_request=asks("r1", "Soup or pie?"))
+
+    def released(_: Any) -> inbox_pb2.ReleasePendingRequestResponse:
+        done.append("released")
+        return inbox_pb2.ReleasePendingRequestResponse()
+
+    hub.replies |= {"ClaimPendingRequest": slow, "ReleasePendingRequest": released}
+    async with at_terminal(hub) as ann:
+        await ann.sees("Soup or pie?")
+        await ann.press("enter")
+        with anyio.fail_after(60):
+            await begun.wait()
+        await ann.press("escape")
+        await ann.sees("1 Inbox (1)")
+        let_go.set()
+    assert done == ["claimed", "released"]
+
+
 async def test_a_claim_is_renewed_long_before_it_lapses(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = list[float]()
 
