@@ -5,10 +5,42 @@ import sys
 import anyio
 import pytest
 
-from hubbubd.upstream.stdio.stderr import BURST_LINES, TAIL_CHARACTERS, TAIL_LINES, Tail
+from hubbubd.errors import UpstreamError
+from hubbubd.upstream.stdio.stderr import BURST_LINES, NAMED_WITHIN, TAIL_CHARACTERS, TAIL_LINES, Fold, Tail
 from hubbubd.upstream.stdio.transport import BREATH_S
 
 from .conftest import LIMIT_S, Connect, Recorder
+
+OLD = """
+import json, sys
+print("listening, no errors so far", file=sys.stderr, flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "server/discover":
+        print("No such key: error in settings", "Failed to validate request", "  Input should be 'ping', is", sep="\\n",
+              file=sys.stderr)
+        print("  'server/discover'", "Ping.method", "  missing", sep="\\n", file=sys.stderr, flush=True)
+        said = {"error": {"code": -32602, "message": "Invalid request parameters"}}
+    elif asked["method"] == "initialize":
+        info = {"name": "old", "version": "1"}
+        said = {"result": {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": info}}
+        if "refuses" in sys.argv:
+            said = {"error": {"code": -1, "message": "out of order"}}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+"""A server that does not know `server/discover`, and writes so at length."""
+
+ABOUT_THE_PROBE = [
+    "Failed to validate request",
+    "  Input should be 'ping', is",
+    "  'server/discover'",
+    "Ping.method",
+    "  missing",
+]
+
+FOLDED = "(5 lines are left out: this server does not know server/discover, which the hub asks first)"
 
 
 class Listener:
@@ -56,6 +88,37 @@ def test_a_line_is_cut() -> None:
     it.tail.feed("ü".encode() * 10_000)
     it.tail.feed(b"end\n")
     assert it.told == ["ü" * TAIL_CHARACTERS]
+
+
+async def test_what_a_server_writes_about_the_probe_is_one_line_once_it_has_connected(
+    connect: Connect, recorder: Recorder
+) -> None:
+    async with connect(command=sys.executable, args=("-c", OLD)) as link:
+        assert recorder.stderr == ["listening, no errors so far", "No such key: error in settings", FOLDED]
+        assert link.stderr_tail() == ("listening, no errors so far", "No such key: error in settings")
+
+
+async def test_what_a_server_writes_about_the_probe_is_told_as_it_is_if_it_does_not_connect(
+    connect: Connect, recorder: Recorder
+) -> None:
+    with pytest.raises(UpstreamError):
+        async with connect(command=sys.executable, args=("-c", OLD, "refuses")):
+            pass
+    assert recorder.stderr == ["listening, no errors so far", "No such key: error in settings", *ABOUT_THE_PROBE]
+
+
+def test_a_complaint_about_something_else_is_not_held_back_for_long() -> None:
+    told: list[str] = []
+    fold = Fold(told.append, lambda _: None, "any")
+    fold.hold()
+    lines = ["cannot start: error 7", *(f"at {n}" for n in range(NAMED_WITHIN))]
+    for line in lines:
+        fold.line(line)
+    assert told == lines
+    fold.line("Error: no method server/discover")
+    fold.fold()
+    fold.line("error later")
+    assert told[len(lines) :] == [FOLDED.replace("5 lines are", "1 line is"), "error later"]
 
 
 async def test_the_lines_of_a_server_arrive_while_it_runs(connect: Connect, recorder: Recorder) -> None:

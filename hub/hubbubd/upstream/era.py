@@ -50,6 +50,7 @@ from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check, weight
 from hubbubd.upstream.mending import MENDABLE, Found, Mender, supply_caching, supply_introduction, wrong
 from hubbubd.upstream.ports import Era, Hello, LostDuringProbe
+from hubbubd.upstream.streams import Aside, Nothing
 from hubbubd.upstream.tool_headers import ToolHeaders
 
 PROBE_LIMIT_S: Final = 5.0
@@ -211,14 +212,18 @@ Ask = Callable[[str, dict[str, Any] | None, dict[str, str]], Awaitable[dict[str,
 """Sends a request of the negotiation, which is never cancelled at the server. Raises PeerError, UpstreamError."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Negotiation:
-    """Finds the revision of a new connection. `hint` is the era found last time; `found` gets what is odd."""
+    """Finds the revision of a new connection.
+
+    `hint` is the era found last time; `found` gets what is odd, and `aside` is told how the probe ends.
+    """
 
     config: ServerConfig
     ask: Ask
     hint: Era | None
     limit: Callable[[float | None], AbstractContextManager[anyio.CancelScope]] = anyio.move_on_after
+    aside: Aside = field(default_factory=Nothing)
     found: Found = field(default_factory=Found)
 
     async def run(self) -> tuple[Hello, Revision]:
@@ -231,6 +236,8 @@ class Negotiation:
             said = {"code": refusal.code, "message": refusal.message, "data": refusal.data}
             note = f"it refused the handshake: {refusal.message}"
             raise faults.error("INVALID_RESPONSE", note, error=said) from None
+        finally:
+            self.aside.release()
 
     async def _negotiate(self) -> tuple[Hello, Revision]:
         pinned = self.config.protocol
@@ -241,15 +248,19 @@ class Negotiation:
         if self.hint is not Era.HANDSHAKE and (found := await self._probe()) is not None:
             return found
         try:
-            return await self._handshake(LATEST_HANDSHAKE_VERSION)
+            connected = await self._handshake(LATEST_HANDSHAKE_VERSION)
         except PeerError as refusal:
             if not _means_stateless(refusal):
                 raise
+        else:
+            self.aside.fold()
+            return connected
         # A stateless server after all: it was slow to answer the probe, or has replaced an older one.
         return await self._discover()
 
     async def _probe(self) -> tuple[Hello, Revision] | None:
         limit = None if self.hint is Era.STATELESS else min(PROBE_LIMIT_S, self.config.connect_timeout_s / 3)
+        self.aside.hold()
         with self.limit(limit):
             try:
                 return await self._discover()

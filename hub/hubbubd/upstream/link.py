@@ -121,13 +121,16 @@ class ServerLink:
         await self._ready.wait()
         if self._fault is not None:
             raise UpstreamError(self._fault)
-        negotiation = Negotiation(self._config, self._ask, hint, self._patience.limit)
+        assert self._pipe is not None
+        negotiation = Negotiation(
+            config=self._config, ask=self._ask, hint=hint, limit=self._patience.limit, aside=self._pipe.aside
+        )
         hello, self._revision = await negotiation.run()
         self._noting.introduced(negotiation.found)
         self._instrumentation.version = hello.protocol_version
         if hello.era is Era.HANDSHAKE:
             await self.notify("notifications/initialized", None)
-        self._hello = replace(hello, pid=self._pipe.pid if self._pipe is not None else None)
+        self._hello = replace(hello, pid=self._pipe.pid)
 
     async def close(self) -> None:
         """End the connection and wait until all of it is gone."""

@@ -188,6 +188,7 @@ async def _stdio(config: ServerConfig, on_stderr: OnLine, permit: Permit | None)
             pid=streams.pid,
             stderr_tail=streams.stderr_tail,
             stray_tail=streams.stray_tail,
+            aside=streams.fold,
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import anyio
@@ -36,6 +36,35 @@ def _no_lines() -> tuple[str, ...]:
     return ()
 
 
+class Aside(Protocol):
+    """What a server writes beside its messages while it is asked what it speaks (`era.Negotiation`)."""
+
+    def hold(self) -> None:
+        """Hold it back from now on: the probe is sent."""
+        ...
+
+    def release(self) -> None:
+        """Pass it on as it is, from now on, and what is held back."""
+        ...
+
+    def fold(self) -> None:
+        """Pass it on as it is from now on, but in one line what is held back about the probe, which was refused."""
+        ...
+
+
+class Nothing:
+    """Implements `Aside` where all that a server writes is messages."""
+
+    def hold(self) -> None:
+        """As `Aside`."""
+
+    def release(self) -> None:
+        """As `Aside`."""
+
+    def fold(self) -> None:
+        """As `Aside`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipe:
     """The streams of an open transport.
@@ -52,6 +81,7 @@ class Pipe:
     stderr_tail: Callable[[], tuple[str, ...]] = _no_lines
     ignored_cookie: Callable[[], bool] = bool
     stray_tail: Callable[[], tuple[str, ...]] = _no_lines
+    aside: Aside = field(default_factory=Nothing)
 
 
 Lose = Callable[[Fault], None]

@@ -23,7 +23,7 @@ from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
 from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read, too_long
 from hubbubd.upstream.stdio.process import ExitStatus, ServerProcess
-from hubbubd.upstream.stdio.stderr import OnLine, Tail
+from hubbubd.upstream.stdio.stderr import Fold, OnLine, Tail
 
 __all__ = ["BadMessage", "ExitStatus", "StdioStreams", "stdio_transport"]
 
@@ -333,7 +333,8 @@ class StdioStreams:
         self._strays = Tail(on_stderr and (lambda line: on_stderr(f"stdout: {line}")), clock)
         self.read = MessageReader(process.stdout, config, self._strays.feed)
         self.write = MessageWriter(process.stdin, self.read.end_after_what_is_there)
-        self._tail = Tail(on_stderr, clock)
+        self.fold = Fold(on_stderr or (lambda _: None), self._forget, config.name)
+        self._tail = Tail(on_stderr and self.fold.line, clock)
         self._stderr = _Source(process.stderr, self._on_stderr)
         self._process = process
 
@@ -373,6 +374,9 @@ class StdioStreams:
         self._stderr.close()
         self.read.close()
         self._process.release()
+
+    def _forget(self, lines: int) -> None:
+        self._tail.forget(lines)
 
     def _on_stderr(self, chunk: bytes) -> None:
         self._tail.feed(chunk)
