@@ -1,7 +1,7 @@
-"""Mistakes that people make on the command line: `docs/mistakes.md` shows what is said of each.
+"""Mistakes that people make on the command line: `mistakes.txt` has what the command prints at each.
 
-The page is the table of these tests. Each command of it is run, and what it says is what the page has. Who changes a
-message changes the page; a failing test shows how.
+That file is the table of these tests: each command in it is run, and its output is compared. A change of a message
+changes the file; a failing test shows how.
 """
 
 import re
@@ -14,7 +14,7 @@ import pytest
 from ..command_tree import whole
 from .world import furnish
 
-PAGE = (Path(__file__).parents[2] / "docs/mistakes.md").read_text()
+PAGE = (Path(__file__).parent / "mistakes.txt").read_text()
 SECTION = re.compile(r"^### (.+)\n\n```\n\$ hubbub (.+)\n((?:.*\n)*?)```\n\nExit status (\d)\.", re.MULTILINE)
 AGO = re.compile(r"\d+[smhd] ago")
 MOST_LINES, MOST_COLUMNS = 8, 118
