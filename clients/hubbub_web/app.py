@@ -85,7 +85,7 @@ class Bridge:
                 Mount("/static", StaticFiles(directory=STATIC)),
             ],
             middleware=[Middleware(Guard, self._site)],
-            exception_handlers={HubbubError: _refused},
+            exception_handlers={HubbubError: _refused, ClientDisconnect: _left},
         )
 
     async def _page(self, _request: Request) -> Response:
@@ -248,3 +248,8 @@ async def _refused(_request: Request, error: Exception) -> Response:
         "help_url": error.help_url,
     }
     return JSONResponse({"error": shape}, STATUS.get(error.code, 502))
+
+
+async def _left(_request: Request, _error: Exception) -> Response:
+    """Answer a browser that has left within its request: nobody reads this, and nothing is wrong here."""
+    return Response(status_code=400)

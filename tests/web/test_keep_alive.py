@@ -1,8 +1,11 @@
-"""Connections of browsers, and of what stands before the page, that rest between requests."""
+"""Connections of browsers, and of what stands before the page: those that rest between requests, or end within one."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import pytest
@@ -34,7 +37,9 @@ class Silent:
         """As `hub.admin`."""
 
 
-async def test_the_page_keeps_a_connection_for_longer_than_browsers_and_proxies_do() -> None:
+@asynccontextmanager
+async def served() -> AsyncIterator[str]:
+    """The link to a page that is served."""
     hub: Any = Silent()
     links: list[str] = []
     with bind("127.0.0.1:0") as bound:
@@ -42,8 +47,32 @@ async def test_the_page_keeps_a_connection_for_longer_than_browsers_and_proxies_
             tasks.start_soon(lambda: serve(hub, lambda _: hub, bound, links.append, print, open_browser=False))
             while not links:
                 await asyncio.sleep(0.01)
-            async with kept(links[0]) as connection:
-                assert await connection.ask("/") == 200
-                await asyncio.sleep(LONGEST_S)
-                assert await connection.ask("/") == 200
+            yield links[0]
             tasks.cancel_scope.cancel()
+
+
+async def test_the_page_keeps_a_connection_for_longer_than_browsers_and_proxies_do() -> None:
+    async with served() as link, kept(link) as connection:
+        assert await connection.ask("/") == 200
+        await asyncio.sleep(LONGEST_S)
+        assert await connection.ask("/") == 200
+
+
+async def test_a_browser_that_leaves_within_a_request_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async with served() as link:
+        place = urlsplit(link)
+        lines = (
+            "POST /api/login HTTP/1.1",
+            f"host: {place.netloc}",
+            f"origin: http://{place.netloc}",
+            "content-type: application/json",
+            "x-hubbub-token: none",
+            "content-length: 9",
+            "",
+            '{"li',
+        )
+        async with await anyio.connect_tcp(place.hostname or "", place.port or 0) as stream:
+            await stream.send("\r\n".join(lines).encode())
+        async with kept(link) as connection:
+            assert await connection.ask("/") == 200
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
