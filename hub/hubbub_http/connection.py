@@ -11,6 +11,7 @@ parser is llhttp, in C: what costs time is each call from it, one per header and
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, cast
@@ -310,7 +311,8 @@ class Connection(HttpToolsProtocol):
             return False
         self._lingering, self._held = True, memoryview(b"")
         if self._own.can_write_eof():
-            self._own.write_eof()
+            with suppress(OSError):  # the caller has left meanwhile, and asyncio has not noticed yet
+                self._own.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(LINGER_S, self._own.close)
         return True

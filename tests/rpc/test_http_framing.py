@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,6 +34,8 @@ class Place:
         """Set once requests are authenticated; until then none is."""
         self.left = asyncio.Event()
         """Set once somebody who asked for /stay has closed the connection."""
+        self.hang_up: Callable[[], None] = lambda: None
+        """Closes the connection that asked for /gone, which is then answered without having been read."""
         self.port = 0
 
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
@@ -44,8 +48,10 @@ class Place:
         if scope["path"] == "/hold":
             await self.admits.wait()
             scope[LET_IN]()
+        if scope["path"] == "/gone":
+            self.hang_up()
         body = b""
-        while scope["path"] != "/refused":
+        while scope["path"] not in ("/refused", "/gone"):
             event = await receive()
             if event["type"] == "http.disconnect":
                 return
@@ -239,3 +245,15 @@ async def test_the_rest_of_a_short_request_is_read_after_its_response() -> None:
         assert await response(stream, left) == echoed("POST", "/refused")
         await stream.send(b"3\r\nabc\r\n0\r\n\r\n" + GET)
         assert await response(stream, left) == echoed("GET", "/asked")
+
+
+async def test_a_caller_that_leaves_when_it_is_answered_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The loop of the page's server is asyncio's own: there the end of a connection fails at once."""
+    async with place() as here:
+        caller = socket.create_connection(("127.0.0.1", here.port))
+        here.hang_up = caller.close
+        caller.sendall(b"POST /gone HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: 10\r\n\r\nab")
+        while caller.fileno() >= 0:
+            await asyncio.sleep(0)
+        assert await said(here, GET) == [echoed("GET", "/asked")]
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
