@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.e2e.conftest import BIN, child
 from tests.e2e.crowd import rss_kb
 
+from . import talks
 from .chance import Chance
 from .host_messages import HANDSHAKE, INTERNAL, as_object, enveloped, handshake, in_session
 from .subject import Finding, Tally, drive, peer, subject
@@ -34,7 +36,7 @@ UNANSWERED = ("subscriptions/listen",)
 async def bridge_lines(tally: Tally, seed: int, directory: Path) -> None:
     """Tries whatever a host may write, on a few bridges, which end now and then."""
     quick = {"call_timeout_s": 1, "answer_timeout_s": 2, "receiver_task_ttl_s": 5, "max_in_flight": 8}
-    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick)}
+    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick), talks.SERVER: talks.steady()}
     async with subject(directory, servers, {}) as tried:
         await tried.hub.connected(*servers)
         await tried.note_rest()
@@ -43,6 +45,7 @@ async def bridge_lines(tally: Tally, seed: int, directory: Path) -> None:
             trial = _Trial(start, seed)
             await drive(tally, trial.one, width=4, halfway=tried.note_memory)
             await trial.end(tally)
+        talks.judge(tally)
         if b"Traceback" in (said := log.read_bytes()):
             tally.found(f"stderr: {said[-2000:].decode(errors='replace')}")
         await tried.judge(tally)
@@ -68,10 +71,13 @@ class _Trial:
         self._start = start
         self._seed = seed
         self._idle: list[_Bridge] = []
+        self._talking: list[_Bridge] = []
 
     async def one(self, number: int) -> str:
         """A few lines; the bridge must answer what comes after them. It ends after some."""
         chance = Chance(self._seed, "bridge_lines", number)
+        if chance.one_in(talks.ONE_IN):
+            return await self._talk(talks.Talk(chance, number))
         fresh = not self._idle
         bridge = await self._start(*chance.of(ENDPOINTS)) if fresh else self._idle.pop()
         kind = "lines"
@@ -92,9 +98,26 @@ class _Trial:
         self._idle.append(bridge)
         return kind
 
+    async def _talk(self, talk: talks.Talk) -> str:
+        """A call whose question is answered, with nonsense around both. Raises Finding unless the answer arrives."""
+        if self._talking:
+            bridge = self._talking.pop()
+        else:
+            bridge = await self._start("--server", talks.SERVER)
+            await bridge.say(talk.handshake())
+        try:
+            await bridge.say(_of_one_line(talk.noise()))
+            await bridge.talk(talk)
+        except TimeoutError:
+            raise Finding(f"no end of a talk within {PATIENCE_S} s, after {bridge.shown}") from None
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise Finding(f"the bridge has ended within a talk, after {bridge.shown}") from None
+        self._talking.append(bridge)
+        return talks.ANSWERED
+
     async def end(self, tally: Tally) -> None:
         """Leaves the bridges that are still there: what the hub keeps for each is not what a run leaves behind."""
-        for bridge in self._idle:
+        for bridge in (*self._idle, *self._talking):
             try:
                 await bridge.leave("left")
             except Finding as exc:
@@ -114,6 +137,8 @@ class _Bridge:
         self._owed: dict[str, bytes] = {}
         """Requests without a response, by id."""
         self._finding: Finding | None = None
+        self._told: deque[dict[str, Any]] | None = None
+        """What the bridge says and nobody has looked at, while somebody does."""
         self._news = anyio.Event()
         self._reads = anyio.Event()
         self._reads.set()
@@ -148,6 +173,22 @@ class _Bridge:
         """Returns once a request has its response."""
         await self.say([json.dumps({"jsonrpc": "2.0", "id": id_, "method": "ping"}).encode()])
         await self._answered({json.dumps(id_)})
+
+    async def talk(self, talk: talks.Talk) -> None:
+        """Answers what is asked until the talk is over. Raises TimeoutError, and Finding for a lost answer."""
+        told = self._told = deque[dict[str, Any]]()
+        await self.say([talk.call()])
+        with anyio.fail_after(PATIENCE_S):
+            while not talk.over and self._finding is None:
+                self._news = anyio.Event()
+                while told:
+                    if (answer := talk.hear(told.popleft())) is not None:
+                        await self.say([*_of_one_line(talk.noise()), answer, *_of_one_line(talk.noise())])
+                if not talk.over:
+                    await self._news.wait()
+        self._told = None
+        if self._finding is not None:
+            raise self._finding
 
     async def end(self, chance: Chance) -> str:
         """Ends the bridge in one of several ways, which it must bear."""
@@ -209,8 +250,14 @@ class _Bridge:
             told = {}
         if told.get("jsonrpc") != "2.0" or as_object(told.get("error")).get("code") == INTERNAL:
             self._finding = Finding(f"{line[:300]!r} after {self.shown}")
+        if self._told is not None:
+            self._told.append(told)
         if "method" not in told:
             self._owed.pop(json.dumps(told.get("id")), None)
+
+
+def _of_one_line(said: list[bytes]) -> list[bytes]:
+    return [line for each in said for line in each.split(b"\n")]
 
 
 def _lines(chance: Chance) -> list[bytes]:

@@ -13,6 +13,7 @@ import grpc
 from hubbub.v1 import mcp_pb2 as pb
 from hubbub_client import Grant
 
+from . import talks
 from .chance import Chance
 from .host_messages import HANDSHAKE, INTERNAL, as_object, enveloped, handshake, in_session
 from .subject import Finding, Subject, Tally, drive, outcome, peer, subject
@@ -34,13 +35,14 @@ Metadata = tuple[tuple[str, str], ...]
 async def bridges(tally: Tally, seed: int, directory: Path) -> None:
     """Tries whatever a bridge may send, several at once, also under the same session key."""
     quick = {"call_timeout_s": 1, "answer_timeout_s": 2, "receiver_task_ttl_s": 5, "max_in_flight": 8}
-    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick)}
+    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick), talks.SERVER: talks.steady()}
     async with subject(directory, servers, {"max_message_bytes": BOUND}) as tried:
         await tried.hub.connected(*servers)
         other = await tried.hub.client.tokens.create("other", [Grant(role="caller", servers=["*"])])
         await tried.note_rest()
         rights = (tried.metadata, (("authorization", f"Bearer {other.secret}"),))
         await drive(tally, _Trial(tried, rights, seed).one, width=8, halfway=tried.note_memory)
+        talks.judge(tally)
         await tried.hub.client.call_tool("toy", "echo", {"text": "x"})
         await tried.judge(tally)
 
@@ -58,7 +60,7 @@ class _Trial:
         stream = _Stream(rpc, chance, f"end-{number}")
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await stream.play()
+                return await (stream.talk(number) if chance.one_in(talks.ONE_IN) else stream.play())
         except TimeoutError:
             raise Finding(f"no end within {PATIENCE_S} s of {stream.shown}") from None
         except grpc.aio.AioRpcError as exc:
@@ -109,6 +111,22 @@ class _Stream:
                     await self._hear(until=self.last)
                     await self.rpc.done_writing()
                 return await self._hear()
+
+    async def talk(self, number: int) -> str:
+        """A call whose question is answered, with nonsense around both. Raises Finding unless the answer arrives."""
+        talk = talks.Talk(self.chance, number)
+        opening = pb.ServeRequest.Open(session_key=f"{talk.id}-of-a-bridge", bridge_version="1", server=talks.SERVER)
+        await self._say(pb.ServeRequest(open=opening, messages=talk.handshake()).SerializeToString())
+        await self._say(pb.ServeRequest(messages=[*talk.noise(), talk.call(), *talk.noise()]).SerializeToString())
+        while not talk.over:
+            if (raw := await self.rpc.read()) is grpc.aio.EOF:
+                raise Finding(f"the stream ended within a talk: {self.shown}")
+            for message in pb.ServeResponse.FromString(raw).messages:
+                self._judged(message)
+                if (answer := talk.hear(as_object(json.loads(message)))) is not None:
+                    frame = pb.ServeRequest(messages=[*talk.noise(), answer, *talk.noise()])
+                    await self._say(frame.SerializeToString())
+        return talks.ANSWERED
 
     async def _deaf(self, frames: list[bytes]) -> str:
         """Sends much that has a response, and reads none of it until it has sent all, or cannot."""

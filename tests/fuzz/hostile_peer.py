@@ -3,8 +3,9 @@
     hostile_peer.py stdio | http  2025-11-25 | 2026-07-28      (PORT in the environment for http)
 
 Where the seed of a request is (`params._meta.seed`) everything may come; where it is not, all is right. A list of
-requests in `params.ask` is sent as it is (stdio). Over HTTP the
-path `/shake` answers the first requests of a connection with nonsense as well. Standard library only.
+requests in `params.ask` is sent as it is (stdio); `params.question` is asked as 2026-07-28 does, and the result has
+the answer. Over HTTP the path `/shake` answers the first requests of a connection with nonsense as well. Standard
+library only.
 """
 
 import itertools
@@ -96,6 +97,12 @@ def right(message: dict[str, Any]) -> dict[str, Any]:
     if not known:
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
     more = {"resultType": "complete", "ttlMs": 60_000, "cacheScope": "private"} if STATELESS else {}
+    params = message.get("params") or {}
+    if STATELESS and isinstance(params.get("question"), dict):
+        if "inputResponses" not in params:
+            rounds = {"resultType": "input_required", "inputRequests": {"a": params["question"]}}
+            return {"jsonrpc": "2.0", "id": message["id"], "result": rounds}
+        more["content"] = [{"type": "text", "text": json.dumps(params["inputResponses"])}]
     return {"jsonrpc": "2.0", "id": message["id"], "result": {**RESULTS[method], **more}}
 
 

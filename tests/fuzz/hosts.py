@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import httpx2
 
+from . import talks
 from .chance import Chance
 from .host_messages import HANDSHAKE, INTERNAL, as_object, asked, enveloped, handshake, in_session
 from .subject import Finding, Tally, drive, peer, subject
@@ -42,7 +43,7 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[str]:
 async def hosts(tally: Tally, seed: int, directory: Path) -> None:
     """Tries whatever a host may send, on sessions of its own, of others and of nobody."""
     quick = {"call_timeout_s": 1, "answer_timeout_s": 2, "receiver_task_ttl_s": 5, "max_in_flight": 8}
-    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick)}
+    servers = {"toy": peer("2026-07-28", **quick), "asker": peer("2025-11-25", **quick), talks.SERVER: talks.steady()}
     settings = {
         "mcp_listen": "127.0.0.1:0",
         "max_message_bytes": BOUND,
@@ -59,6 +60,7 @@ async def hosts(tally: Tally, seed: int, directory: Path) -> None:
         limits = httpx2.Limits(max_keepalive_connections=0)
         async with httpx2.AsyncClient(base_url=base, timeout=PATIENCE_S, limits=limits, trust_env=False) as http:
             await drive(tally, _Trial(http, base, right, seed).one, width=8, halfway=tried.note_memory)
+        talks.judge(tally)
         await tried.hub.client.call_tool("toy", "echo", {"text": "x"})
         await tried.judge(tally)
 
@@ -76,6 +78,8 @@ class _Trial:
     async def one(self, number: int) -> str:
         """One request, or a dialogue of a few."""
         chance = Chance(self._seed, "hosts", number)
+        if chance.one_in(talks.ONE_IN):
+            return await self._talk(chance, number)
         if chance.one_in(20):
             return await self._raw(chance)
         if chance.one_in(10) or not self._sessions:
@@ -98,6 +102,33 @@ class _Trial:
         path, revision = chance.of(PATHS), chance.of(HANDSHAKE)
         message = json.dumps(handshake(chance, revision)).encode()
         return f"handshake {await self._try('POST', path, {}, message, chance, revision)}"
+
+    async def _talk(self, chance: Chance, number: int) -> str:
+        """A call whose question is answered, with nonsense around both. Raises Finding unless the answer arrives."""
+        talk, path = talks.Talk(chance, number), f"/mcp/s/{talks.SERVER}"
+        headers = {
+            "authorization": self._right,
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+        }
+
+        async def say(*bodies: bytes) -> None:
+            for body in bodies:
+                async with self._http.stream("POST", path, headers=headers, content=body) as response:
+                    _classified(response.status_code, body)
+                    headers.setdefault("mcp-session-id", response.headers.get("mcp-session-id", ""))
+
+        await say(*talk.handshake(), *talk.noise())
+        async with self._http.stream("POST", path, headers=headers, content=talk.call()) as response:
+            async for line in _lines(response):
+                if line.startswith("data: ") and len(line) > 6:
+                    answer = talk.hear(as_object(json.loads(line[6:])))
+                    if answer is not None:
+                        await say(*talk.noise(), answer, *talk.noise())
+        if not talk.over:
+            raise Finding(f"status {response.status_code} and no result of {talk.id}")
+        await self._http.delete(path, headers=headers)
+        return talks.ANSWERED
 
     def _in_session(self, chance: Chance) -> tuple[str, dict[str, str], Any]:
         path, session, revision = chance.of(self._sessions)
@@ -173,6 +204,11 @@ class _Trial:
         if status.startswith("5") and status != "503":
             raise Finding(f"status {status} to {said!r}")
         return f"raw {status or 'left'}"
+
+
+def _classified(status: int, shown: object) -> None:
+    if status not in CLASSIFIED:
+        raise Finding(f"status {status} to {shown!r}"[:3000])
 
 
 def _judged(status: int, said: bytes, shown: str) -> str:

@@ -6,8 +6,9 @@ The areas share the inputs: `grpc` (every RPC, every field, raw bytes, over gRPC
 requests), `hostile` (servers over stdio and HTTP), `configuration` (files, environment, command line), `magnitudes`
 (numbers and times past every bound, in every field of all of these that has one), `command_line` (words,
 environment, `client.json` of `hubbub`, and of `hubbubd`), `hosts` (messages, headers and sessions at the MCP
-endpoint), `framing` (HTTP as bytes on every HTTP port), `bridges` (frames of bridges, several at once) and
-`bridge_lines` (lines from hosts to `hubbub mcp`).
+endpoint), `framing` (HTTP as bytes on every HTTP port and on that of `hubbub web`), `bridges` (frames of bridges,
+several at once) and `bridge_lines` (lines from hosts to `hubbub mcp`). In `hosts`, `bridges` and `bridge_lines`,
+hosts that behave are asked between the inputs, and their answers must arrive.
 
 Exits with 1 when there was an internal or unclassified error, no response within its bound, an error or a traceback in
 the hub's log, or more memory, tasks of the loop or open files afterwards than there may be. Each finding shows the
