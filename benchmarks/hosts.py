@@ -32,7 +32,7 @@ async def compare(
     rows: list[Compared] = []
     async with http_server("sdk.py", "http") as url:
         ways = {
-            "HTTP": ({"url": url}, ENDPOINT, _at_endpoint),
+            "HTTP": ({"url": url}, ENDPOINT, at_endpoint),
             "stdio": (stdio_server("sdk.py", "stdio"), BRIDGE, _at_bridge),
         }
         for transport, (options, name, at) in ways.items():
@@ -68,7 +68,7 @@ At = Callable[[HubProcess, httpx2.AsyncClient, str], Any]
 """Returns what a client of the SDK connects to, to reach one server of a hub."""
 
 
-def _at_endpoint(running: HubProcess, http: httpx2.AsyncClient, server: str) -> Any:
+def at_endpoint(running: HubProcess, http: httpx2.AsyncClient, server: str) -> Any:
     return streamable_http_client(f"{running.endpoint}/s/{server}", http_client=http)
 
 
@@ -81,7 +81,7 @@ def _at_bridge(running: HubProcess, _http: httpx2.AsyncClient, server: str) -> A
 async def _hub(name: str, at: At, options: dict[str, Any], directory: Path) -> AsyncGenerator[Way]:
     directory.mkdir(parents=True)
     servers = {"echo": {**options, "max_in_flight": MAX_IN_FLIGHT}, "ask": {**options, "protocol": ASKING}}
-    async with hub(servers, directory, settings={"mcp_listen": "127.0.0.1:0"}) as running, _http(running) as http:
+    async with hub(servers, directory, settings={"mcp_listen": "127.0.0.1:0"}) as running, authorized(running) as http:
 
         def target(server: str) -> goals.Target:
             return lambda: at(running, http, server)
@@ -91,7 +91,7 @@ async def _hub(name: str, at: At, options: dict[str, Any], directory: Path) -> A
 
 
 @asynccontextmanager
-async def _http(running: HubProcess) -> AsyncGenerator[httpx2.AsyncClient]:
+async def authorized(running: HubProcess) -> AsyncGenerator[httpx2.AsyncClient]:
     """A client that shows the hub's token; it has no pool of its own kind, so that it is the SDK's but for that."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx2.AsyncClient(headers={"authorization": f"Bearer {running.token}"}, limits=limits) as client:
@@ -101,11 +101,11 @@ async def _http(running: HubProcess) -> AsyncGenerator[httpx2.AsyncClient]:
 async def crowds(directory: Path, *, sessions: int, lists: int) -> list[Figure]:
     """Many sessions at once, each with a call; and how long a host waits for a long list."""
     servers = {"echo": stdio_server("light_stdio.py"), "long": stdio_server("light_stdio.py", str(LISTED))}
-    async with hub(servers, directory, settings={"mcp_listen": "127.0.0.1:0"}) as running, _http(running) as http:
+    async with hub(servers, directory, settings={"mcp_listen": "127.0.0.1:0"}) as running, authorized(running) as http:
         failed = 0
         async with AsyncExitStack() as open_:
             for _ in range(sessions):
-                client = await open_.enter_async_context(mcp.Client(_at_endpoint(running, http, "echo"), mode="legacy"))
+                client = await open_.enter_async_context(mcp.Client(at_endpoint(running, http, "echo"), mode="legacy"))
                 failed += (await client.call_tool("echo", {"text": TEXT})).is_error
         took_ms = await _lists(running, lists)
     return [
@@ -120,7 +120,7 @@ async def _lists(running: HubProcess, count: int) -> list[float]:
     meta = {f"{PREFIX}protocolVersion": REVISION, f"{PREFIX}clientCapabilities": {}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
     took_ms: list[float] = []
-    async with _http(running) as http:
+    async with authorized(running) as http:
         for _ in range(count):
             began = perf_counter()
             response = await http.post(f"{running.endpoint}/s/long", json=message, headers=headers)
