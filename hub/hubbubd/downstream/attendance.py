@@ -7,12 +7,11 @@ request ──> here ──┬──> response: it knows how its call goes on
 import asyncio
 from collections import Counter
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from hubbubd.core.inbox import caller_noted
 from hubbubd.downstream.host import Exchange
-from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 
 RETURN_S: Final = 5.0
@@ -58,12 +57,10 @@ class Attendance:
         inbox = self._hub.inbox
         left_at = self._hub.clock.now() if left else None
         inbox.reserved.note_caller(call_id, left_at)
-        with suppress(NotFound):
-            for request_id in self._hub.calls.get(call_id).pending_ids:
-                with suppress(NotFound):
-                    request = inbox.get(request_id)
-                    if caller_noted(request, left_at) is not request:
-                        inbox.note(request_id, lambda there: caller_noted(there, left_at))
+        call = self._hub.calls.find(call_id)
+        for request in map(inbox.find, call.pending_ids if call is not None else ()):
+            if request is not None and caller_noted(request, left_at) is not request:
+                inbox.note(request.id, lambda there: caller_noted(there, left_at))
 
 
 class _Waiting:

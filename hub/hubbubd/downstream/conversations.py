@@ -179,10 +179,10 @@ class Conversations:
         join_s = self._questions.policy.join_s
         if not join_s or method != "tools/call" or requests_task(exchange) or may_become_task(exchange):
             return self._new(exchange, server, method, params)
-        with suppress(NotFound):
-            call_id = self._repeats.of(exchange, server, params, join_s)
-            if call_id is not None and not (call := self._hub.calls.get(call_id)).state.ended:
-                return spec_of(call)
+        call_id = self._repeats.of(exchange, server, params, join_s)
+        call = self._hub.calls.find(call_id) if call_id is not None else None
+        if call is not None and not call.state.ended:
+            return spec_of(call)
         spec = self._new(exchange, server, method, params)
         self._repeats.note(exchange, server, params, spec.call_id or "")
         return spec
@@ -203,8 +203,8 @@ class Conversations:
 
     def _as_task(self, exchange: Exchange, call_id: str, server: str, tool: str) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
-        with suppress(NotFound):  # sent again, perhaps while the server is away: it is as it was
-            return self._hub.calls.get(call_id).as_task
+        if (call := self._hub.calls.find(call_id)) is not None:  # sent again, perhaps while the server is away
+            return call.as_task
         support = self._hub.calls.task_support(server, tool)
         return support == "required" or (support == "optional" and requests_task(exchange))
 

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 
 
@@ -43,8 +42,8 @@ class Following:
 
     def look(self) -> None:
         """Look at the call as it is now: what it waits for is told a moment later."""
-        with suppress(NotFound):  # where it is not made yet
-            self._call_changed(self._hub.calls.get(self._call_id), None)
+        if (call := self._hub.calls.find(self._call_id)) is not None:
+            self._call_changed(call, None)
 
     def open(self) -> list[PendingRequest]:
         """Return what waits for an answer, oldest first."""
@@ -64,8 +63,9 @@ class Following:
             if request_id not in self._requests:
                 self._requests[request_id] = None
                 self._stack.enter_context(self._hub.inbox.listen(request_id, self._request_changed))
-                with suppress(NotFound):  # the call is parked before what it waits for is in the inbox
-                    self._request_changed(self._hub.inbox.get(request_id), None)
+                # None: the call is parked before what it waits for is in the inbox.
+                if (request := self._hub.inbox.find(request_id)) is not None:
+                    self._request_changed(request, None)
         if self._waits is not None:
             self._follow_perhaps(call, self._waits)
 
@@ -74,8 +74,8 @@ class Following:
             if request_id not in self._perhaps:
                 self._perhaps.add(request_id)
                 self._stack.enter_context(self._hub.inbox.listen(request_id, lambda request, _live: waits(request)))
-                with suppress(NotFound):
-                    waits(self._hub.inbox.get(request_id))
+                if (request := self._hub.inbox.find(request_id)) is not None:
+                    waits(request)
 
     def _request_changed(self, request: PendingRequest, _live: object) -> None:
         self._requests[request.id] = request

@@ -107,10 +107,8 @@ class HostTasks:
 
     def known(self, host: Host, task_id: str) -> Call | None:
         """Return the call of a host's task; None if the host has no such task."""
-        with suppress(NotFound):
-            call = self.hub.calls.get(task_id)
-            return call if self._is_of(host, call) else None
-        return None
+        call = self.hub.calls.find(task_id)
+        return call if call is not None and self._is_of(host, call) else None
 
     def of(self, host: Host, after: tuple[float, str] | None = None) -> Iterator[Call]:
         """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
@@ -166,11 +164,11 @@ class HostTasks:
         if self._present_s(kept) > 0:
             self._look_after(call_id, kept)
             return
-        with suppress(NotFound):
-            for request in self._open(self.hub.calls.get(call_id)):
-                giving = asyncio.get_running_loop().create_task(self.questions.give_back(request.id))
-                self._giving_back.add(giving)
-                giving.add_done_callback(self._giving_back.discard)
+        call = self.hub.calls.find(call_id)
+        for request in self._open(call) if call is not None else ():
+            giving = asyncio.get_running_loop().create_task(self.questions.give_back(request.id))
+            self._giving_back.add(giving)
+            giving.add_done_callback(self._giving_back.discard)
 
     @contextmanager
     def present(self, host: Host, call_id: str) -> Generator[None]:
@@ -228,9 +226,8 @@ class HostTasks:
             kept.stack.close()
 
     def _goes_on(self, call_id: str) -> bool:
-        with suppress(NotFound):
-            return not self.hub.calls.get(call_id).state.ended
-        return self.hub.calls.knows(call_id)
+        call = self.hub.calls.find(call_id)
+        return self.hub.calls.knows(call_id) if call is None else not call.state.ended
 
     def asked(self, host: Host, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
@@ -262,11 +259,8 @@ class HostTasks:
         return math.inf if since is None else self.hub.clock.steady() - since
 
     def _open(self, call: Call) -> list[PendingRequest]:
-        found: list[PendingRequest] = []
-        for request_id in call.pending_ids if not call.state.ended else ():
-            with suppress(NotFound):
-                found.append(self.hub.inbox.get(request_id))
-        return [request for request in found if request.state is RequestState.OPEN]
+        found = map(self.hub.inbox.find, call.pending_ids if not call.state.ended else ())
+        return [request for request in found if request is not None and request.state is RequestState.OPEN]
 
     # How far they are
 

@@ -28,7 +28,7 @@ from hubbubd.core.inbox import (
 from hubbubd.downstream import blocks
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.policy import ELICITATIONS, NAMES, Left, Nobody, Policy, Verdict
-from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound
+from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import Waiting
 
@@ -157,11 +157,7 @@ class Questions:
         return self._found(request_ids)
 
     def _found(self, request_ids: Collection[str]) -> list[PendingRequest]:
-        found: list[PendingRequest] = []
-        for request_id in request_ids:
-            with suppress(NotFound):
-                found.append(self.hub.inbox.get(request_id))
-        return found
+        return [request for request in map(self.hub.inbox.find, request_ids) if request is not None]
 
     def shown(self, host: Host, request: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from typing import Any, Final
 
 import structlog
@@ -16,7 +16,7 @@ from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Response, notification
 from hubbubd.downstream.policy import METHODS, Left, Nobody, Verdict, judge, judge_error
 from hubbubd.downstream.questions import Questions
-from hubbubd.errors import HubError, InvalidArgument, NotFound
+from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
 log = structlog.get_logger(__name__)
@@ -67,10 +67,9 @@ class Requests:
         questions, host = self._questions, self._exchange.host  # not its request: this may be the last to know of that
 
         def heard(response: Response) -> None:
-            with suppress(NotFound):
-                request = questions.hub.inbox.get(request_id)
-                if response.result is not None and request.state is not RequestState.OPEN:
-                    questions.late(host, request, response.result)
+            request = questions.hub.inbox.find(request_id)
+            if request is not None and request.state is not RequestState.OPEN and response.result is not None:
+                questions.late(host, request, response.result)
 
         return heard
 

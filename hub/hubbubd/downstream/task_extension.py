@@ -23,7 +23,7 @@ from hubbubd.downstream.host_tasks import HostTasks, Shown, follows_tasks
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.policy import judge
 from hubbubd.downstream.rounds import given_answers
-from hubbubd.errors import FailedPrecondition, InvalidArgument, NotFound
+from hubbubd.errors import FailedPrecondition, InvalidArgument
 from hubbubd.runtime.calls import CallSpec
 
 MAX_TOLD: Final = 1000
@@ -69,9 +69,8 @@ class TaskExtension:
 
     def _is_task(self, call_id: str) -> bool:
         """Return whether a server has made a task of a call."""
-        with suppress(NotFound):
-            return self._hub.calls.get(call_id).task_id is not None
-        return False
+        call = self._hub.calls.find(call_id)
+        return call is not None and call.task_id is not None
 
     def _created(self, host: Host, call: Call) -> bytes:
         task = self._tasks.as_task(host, call)

@@ -11,7 +11,7 @@ A call counts as under way until the writer takes its end, so a caller that read
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from hubbubd.core.access import Principal
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.tally import Tally
-from hubbubd.errors import Category, Fault, InvalidArgument, NotFound, ResourceExhausted, Unavailable, UpstreamError
+from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.rpc import access, convert, requests, status
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.methods import Unary, Write
@@ -270,8 +270,8 @@ class _CallStream:
                 case _:
                     pass
 
-        with suppress(NotFound):  # it is most often new
-            tell(calls.get(call_id), None)
+        if (call := calls.find(call_id)) is not None:
+            tell(call, None)
         with calls.listen(call_id, tell):
             yield
 

@@ -133,6 +133,10 @@ class Calls:
         """Return a call. Raises NotFound."""
         return self._table.get(call_id)
 
+    def find(self, call_id: str) -> Call | None:
+        """Return a call, or None."""
+        return self._table.record(call_id)
+
     def knows(self, call_id: str) -> bool:
         """Return whether there is a call with this id, also one that is not written yet."""
         return self._known(call_id) is not None

@@ -1,6 +1,5 @@
 """Requests for input in the answers to `tasks/get`: into the inbox, and answered by `tasks/update` (SEP-2663)."""
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from hubbubd.clock import Clock
 from hubbubd.core import tasks as core
 from hubbubd.core.inbox import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
-from hubbubd.errors import NotFound, PeerError, UpstreamError
+from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.multi_round import asked_by, configured, input_refused, questions_of
 from hubbubd.runtime.inbox import Inbox
@@ -56,10 +55,12 @@ class TaskQuestions:
     def take_up(self, followed: Followed) -> None:
         """Continue those from before a restart."""
         for key, request_id in self._table.get(followed.task_id).questions:
-            with suppress(NotFound):
-                request = self._inbox.get(request_id) if request_id else None
-                if request is None or request.state is RequestState.OPEN or request.delivery is Delivery.PENDING:
-                    followed.group.start_soon(self._answer, followed, key, request_id)
+            request = self._inbox.find(request_id) if request_id else None
+            unheard = request is not None and (
+                request.state is RequestState.OPEN or request.delivery is Delivery.PENDING
+            )
+            if unheard or not request_id:
+                followed.group.start_soon(self._answer, followed, key, request_id)
 
     def take_back(self, followed: Followed) -> None:
         """Withdraw those of a task that has ended or is given up."""

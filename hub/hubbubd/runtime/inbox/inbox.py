@@ -129,6 +129,10 @@ class Inbox:
         """Return a request. Raises NotFound."""
         return self._table.get(request_id)
 
+    def find(self, request_id: str) -> PendingRequest | None:
+        """Return a request, or None."""
+        return self._table.record(request_id)
+
     def select(self, chosen: RequestFilter) -> list[PendingRequest]:
         """Return the requests that match, newest first."""
         return list(self._table.newest(chosen.matches))

@@ -27,7 +27,7 @@ from hubbubd import bounds
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import Filter
 from hubbubd.errors import ResourceExhausted
-from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
+from hubbubd.runtime.records.pulse import BOOKMARK_S, Progress, Pulse
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -278,20 +278,18 @@ class WatcherLimit:
 class Feed(Generic[T]):
     """The watches of one table."""
 
-    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, revision: int, oldest: int) -> None:
+    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, progress: Progress, oldest: int) -> None:
         self._store_id = store_id
         self._rows = rows
         self._door = door
-        self._revision = revision
+        self._progress = progress
         self.oldest = oldest
         self._groups: dict[Filter[T], _Group[T]] = {}
         self._listeners: dict[str, list[Listener[T]]] = {}
-        self._progress = Pulse()
         self._closed = False
 
     def publish(self, revision: int, moves: Sequence[tuple[str, T | None, T | None]]) -> None:
         """Publish the changes of one revision, as (id, before, after), to the watchers whose filter sees them."""
-        self._revision = revision
         for group in self._groups.values():
             concerning = [(record_id, new) for record_id, old, new in moves if group.concerned(old, new)]
             for at, (record_id, new) in enumerate(concerning, 1):
@@ -301,16 +299,11 @@ class Feed(Generic[T]):
         for record_id, _, new in moves if self._listeners else ():
             self._tell(record_id, new, None)
 
-    def advance(self, revision: int) -> None:
-        """Note that all tables have a revision of the store."""
-        self._revision = revision
-        self._progress.beat()
-
     def publish_live(self, record_id: str, record: T, key: object, live: object) -> None:
         """Publish an event that is not stored; it replaces an unread one with the same `key`."""
         for group in self._groups.values():
             if group.filter.matches(record):
-                event = WatchEvent[T](EventKind.LIVE, group.token(self._revision), record_id, live=live)
+                event = WatchEvent[T](EventKind.LIVE, group.token(self.revision), record_id, live=live)
                 for watcher in group.watchers:
                     watcher.push_live(key, event)
         self._tell(record_id, record, live)
@@ -334,8 +327,8 @@ class Feed(Generic[T]):
 
     @property
     def revision(self) -> int:
-        """The newest revision of the store that this feed knows."""
-        return self._revision
+        """The newest revision of the store that all tables have."""
+        return self._progress.revision
 
     @property
     def watched(self) -> bool:
@@ -349,7 +342,6 @@ class Feed(Generic[T]):
     def close(self) -> None:
         """End all watches, each with its last resume token."""
         self._closed = True
-        self._progress.close()
         for group in self._groups.values():
             for watcher in group.watchers:
                 watcher.pulse.close()
@@ -382,7 +374,7 @@ class Feed(Generic[T]):
                     )
                 watcher.pulse.require_open(resume_token=watcher.last)
                 if not await watcher.pulse.wait(watcher.pulse.beats, BOOKMARK_S):
-                    watcher.last = group.token(self._revision)
+                    watcher.last = group.token(self.revision)
                     yield WatchEvent[T](EventKind.BOOKMARK, watcher.last)
 
     @contextmanager
@@ -406,11 +398,10 @@ class Feed(Generic[T]):
     async def _caught_up(self, token: str) -> bool:
         """Wait until this member has the token's revision, at most AHEAD_S; return whether time has passed."""
         position = _decoded(token)
-        if position is None or position.store != self._store_id or position.revision <= self._revision:
+        if position is None or position.store != self._store_id or position.revision <= self.revision:
             return False
         with anyio.move_on_after(AHEAD_S):
-            while self._revision < position.revision and not self._closed:
-                await self._progress.wait(self._progress.beats)
+            await self._progress.reach(position.revision)
         return True
 
     def _missed(self, group: _Group[T], token: str) -> Iterator[list[WatchEvent[T]]]:
@@ -420,7 +411,7 @@ class Feed(Generic[T]):
             yield [WatchEvent(EventKind.RESET, group.token(NOTHING, syncing=True), reason=refused)]
         syncing = position is None or position.syncing
         after = position.revision if position else NOTHING
-        newest = self._revision
+        newest = self.revision
         missed = list(self._rows.since(after))
         events = list[WatchEvent[T]]()
         for at, ((revision, record_id, record), following) in enumerate(zip_longest(missed, missed[1:]), 1):
@@ -442,7 +433,7 @@ class Feed(Generic[T]):
         position = _decoded(token)
         if position is None:
             return None, "MALFORMED"
-        refused = group.why_not(position, self.oldest, self._revision)
+        refused = group.why_not(position, self.oldest, self.revision)
         # Whether a deleted record was in this watcher's scope is no longer known: reset instead of telling its id.
         limited = group.filter.scope != EVERYTHING and position.revision != NOTHING
         if not refused and limited and self._rows.deleted_since(position.revision):

@@ -68,11 +68,14 @@ class Ledger:
         """`stored` is what the tables were loaded from."""
         self.store = store
         self.door = stored.door
+        self._progress = stored.progress
         self._meter = meter
         self._tables = tables
         self._by_noun = {table.noun: table for table in tables}
         self._flushing = anyio.Lock(fast_acquire=True)
         self._due = anyio.Event()
+        # Tables with steps that wait, in the order of their first.
+        self._behind: dict[Table[Any], None] = {}
         self.unknown = 0
         """Attempts to commit whose outcome was not known in time."""
         self._writing = 0
@@ -200,6 +203,7 @@ class Ledger:
         It is made again if something else is there by then.
         """
         if table.wait(record_id, step):
+            self._behind[table] = None
             self._due.set()
 
     async def run(self) -> None:
@@ -228,7 +232,8 @@ class Ledger:
 
     def _batches(self) -> Iterator[list[tuple[Table[Any], str]]]:
         waiting: dict[str, list[Table[Any]]] = {}
-        for table in self._tables:
+        self._behind = {table: None for table in self._behind if table.behind}
+        for table in self._behind:
             for record_id in table.waiting():
                 waiting.setdefault(record_id, []).append(table)
         batch: list[tuple[Table[Any], str]] = []
@@ -286,6 +291,7 @@ class Ledger:
 
     def close_feeds(self) -> None:
         """End all watches, each with its last resume token."""
+        self._progress.close()
         for table in self._tables:
             table.feed.close()
 
@@ -300,8 +306,7 @@ class Ledger:
             if change is not None:
                 by_table.setdefault(change.table, []).append(change)
         left = [table.apply(commit.revision, changes) for table, changes in by_table.items()]
-        for table in self._tables:
-            table.feed.advance(commit.revision)
+        self._progress.advance(commit.revision)
         for follow_up in chain.from_iterable(left):
             follow_up()
 

@@ -50,6 +50,24 @@ class Pulse:
         return self.beats != seen
 
 
+class Progress(Pulse):
+    """How far all tables have come together: the newest revision of the store that each of them has."""
+
+    def __init__(self, revision: int) -> None:
+        super().__init__()
+        self.revision = revision
+
+    def advance(self, revision: int) -> None:
+        """Note that all tables have a revision."""
+        self.revision = revision
+        self.beat()
+
+    async def reach(self, revision: int) -> None:
+        """Wait until all tables have a revision, or until the hub shuts down."""
+        while self.revision < revision and not self.closed:
+            await self.wait(self.beats)
+
+
 def _wake(waiter: "asyncio.Future[None]") -> None:
     if not waiter.done():
         waiter.set_result(None)

@@ -20,6 +20,7 @@ from hubbubd.runtime.records import mending
 from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
+from hubbubd.runtime.records.pulse import Progress
 from hubbubd.runtime.records.steps import FEW, Step, Waiting
 from hubbubd.store import Commit, Entry, Snapshot, Store
 
@@ -96,6 +97,11 @@ class Stored:
         return cls(store.id, snapshot, oldest, door, since=since, stop_listening=stop_listening)
 
     @cached_property
+    def progress(self) -> Progress:
+        """How far the tables that are loaded from it have come."""
+        return Progress(self.snapshot.revision)
+
+    @cached_property
     def entries(self) -> dict[str, list[Entry]]:
         """The records by noun, each in the order of their last change."""
         entries: dict[str, list[Entry]] = {}
@@ -135,7 +141,7 @@ class Table(Generic[T]):
         self._mending = mending
         self._unreadable: dict[str, int] = {}
         self.prefix = f"{noun}/"
-        self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.snapshot.revision, stored.oldest)
+        self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.progress, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._own = own
         self._followers: list[Callable[[T | None, T | None], None]] = []
