@@ -27,9 +27,6 @@ from hubbubd.runtime.calls import CallSpec
 MAX_ROUNDS: Final = 8
 """How often a host is asked for input in one call; clients give up after 10. Then it waits for the inbox."""
 
-TOGETHER_S: Final = 0.05
-"""Seconds in which further questions join a round."""
-
 STATE_S: Final = 86_400.0
 """Seconds for which a host may come back with its answers."""
 
@@ -168,7 +165,7 @@ class _Attached:
                     tasks.discard(giving)
                     giving = giving.result()
                 await self._detach()
-                if giving is None and (asked := await self._asked(call)):
+                if giving is None and (asked := self._asked()):
                     return await self._rounds.ask(self._exchange, self._spec.call_id or "", self._count + 1, asked)
         except asyncio.CancelledError:
             await _cancelled(tasks)
@@ -186,15 +183,10 @@ class _Attached:
             await self._rounds.questions.hub.calls.start(self._spec, self._exchange.host.principal.name)
             self._detached = True
 
-    async def _asked(self, call: asyncio.Task[Call]) -> list[PendingRequest]:
-        """Return the questions of a round, once no more are coming."""
-        if self._count >= MAX_ROUNDS or not self._askable():
+    def _asked(self) -> list[PendingRequest]:
+        """Return the questions of a round: those that are open now. What the server asks later is another round."""
+        if self._count >= MAX_ROUNDS:
             return []
-        await asyncio.wait({call}, timeout=TOGETHER_S)
-        self._following.look()
-        return [] if call.done() else self._askable()
-
-    def _askable(self) -> list[PendingRequest]:
         host, questions = self._exchange.host, self._rounds.questions
         return [request for request in self._following.open() if questions.asks(host, request)][:MAX_ASKED]
 
