@@ -1,6 +1,7 @@
 """The hub's own settings: `[hub]` in a file, `HUBBUBD_*` in the environment, some as command line options."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -280,7 +281,7 @@ class HubSettings(BaseSettings):
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
 
-    @property
+    @cached_property
     def profiles(self) -> Mapping[str, ProfileSettings]:
         """The profiles by name; `default` is always there."""
         return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}

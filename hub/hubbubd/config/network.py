@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -64,6 +65,7 @@ def is_local(listen: str) -> bool:
     return listen.startswith(UNIX) or is_loopback(listen.rpartition(":")[0].strip("[]"))
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Return whether a name or address is loopback."""
     try:

@@ -48,7 +48,7 @@ class Conversations:
         """`shown` returns a server's result of a tool as a host sees it."""
         self._hub = hub
         self._view = view
-        self._questions = Questions(hub, lambda: view.policy)
+        self._questions = Questions(hub, view)
         self._attendance = Attendance(hub)
         self._repeats = Repeats(hub.clock.steady)
         self._rounds = Rounds(self._questions, handles, view.name)

@@ -32,11 +32,12 @@ class Endpoints:
 
     def server(self, name: str, caller: Principal) -> Endpoint:
         """Return the endpoint of one server. Raises NotFound."""
-        view = Transparent(self._hub, name)
+        endpoint = self._made.get(f"s/{name}")
+        view = Transparent(self._hub, name) if endpoint is None else endpoint.view
         if not view.servers(caller):
             raise NotFound("server", name)
-        self._hub.servers.get(name)
-        return self._made.get(view.name) or self._keep(view)
+        self._hub.servers.config(name)  # raises
+        return endpoint or self._keep(view)
 
     def questions(self, endpoint: Endpoint) -> dict[str, str]:
         """Return who is asked what servers ask, by kind."""

@@ -33,12 +33,14 @@ class Instrumentation:
     @contextmanager
     def request(self, exchange: Exchange) -> Generator[Outcome]:
         """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
-        name, attributes = mcp.about(exchange.method, exchange.params)
-        trace = self._tracer.begin(of_params(exchange.params) or CURRENT_TRACE.get(), name, Kind.SERVER)
-        CURRENT_TRACE.set(trace)
+        parent = of_params(exchange.params) or CURRENT_TRACE.get()
         if not self._tracer.on and not self._meter.on:
+            CURRENT_TRACE.set(parent)
             yield Outcome()
             return
+        name, attributes = mcp.about(exchange.method, exchange.params)
+        trace = self._tracer.begin(parent, name, Kind.SERVER)
+        CURRENT_TRACE.set(trace)
         begun, start, outcome = time.perf_counter(), self._tracer.now(), Outcome()
         try:
             yield outcome

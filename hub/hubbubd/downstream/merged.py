@@ -23,7 +23,7 @@ from hubbubd.core.host_uris import added, may_have_uris, owners, rewritten, stri
 from hubbubd.core.tool_search import Index, searching
 from hubbubd.downstream.lists import MATCHED_CHARS, NAMED, URI, Chained, Entry, Group, Lists, Source, Way, indexed
 from hubbubd.downstream.own_tools import listed
-from hubbubd.downstream.policy import Policy
+from hubbubd.downstream.policy import ConfiguredPolicy, Policy
 from hubbubd.downstream.profiles import Introduction, Target
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
@@ -101,6 +101,7 @@ class Merged:
         self._hub = hub
         self._profile = name
         self._settings = settings
+        self._policy = ConfiguredPolicy(settings, named=True)
         self._lists = lists or Lists()
         self._chosen: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
         self._made: dict[Kind, _Table] = {}
@@ -109,7 +110,7 @@ class Merged:
     @property
     def policy(self) -> Policy:
         """As `View.policy`."""
-        return Policy.configured(self._settings(), named=True)
+        return self._policy()
 
     def servers(self, principal: Principal) -> list[str]:
         """As `View.servers`."""

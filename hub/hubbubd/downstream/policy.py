@@ -4,7 +4,7 @@ A host is an MCP client, so it may answer where nobody is: with `decline`, with 
 the form. An answer that comes at once and needs nobody is no answer where people could still give one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, cast
 
@@ -106,6 +106,22 @@ class Policy:
         if not alone or declares_tasks(host):  # else the hub waits for the end of a task in its host's place
             able["extensions"] = {EXTENSION: {}}
         return able
+
+
+class ConfiguredPolicy:
+    """The policy of an endpoint as it is configured now. It is made again when the settings have changed."""
+
+    def __init__(self, settings: Callable[[], ProfileSettings], *, named: bool) -> None:
+        self._settings = settings
+        self._named = named
+        self._read: ProfileSettings | None = None
+        self._policy = Policy()
+
+    def __call__(self) -> Policy:
+        settings = self._settings()
+        if settings is not self._read:
+            self._read, self._policy = settings, Policy.configured(settings, named=self._named)
+        return self._policy
 
 
 @dataclass(frozen=True, slots=True)

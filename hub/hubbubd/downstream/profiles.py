@@ -11,7 +11,7 @@ from hubbubd import payload
 from hubbubd.config.mcp import DEFAULT
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import SOURCES, Kind, list_id
-from hubbubd.downstream.policy import Policy
+from hubbubd.downstream.policy import ConfiguredPolicy, Policy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.turns import in_turns
@@ -106,13 +106,14 @@ class Transparent:
         self.name = f"s/{server}"
         self._hub = hub
         self._server = server
+        self._policy = ConfiguredPolicy(lambda: hub.configuration.settings.profiles[DEFAULT], named=False)
         self._places: dict[Kind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
 
     @property
     def policy(self) -> Policy:
         """As `View.policy`: that of the profile `default`."""
-        return Policy.configured(self._hub.configuration.settings.profiles[DEFAULT], named=False)
+        return self._policy()
 
     def servers(self, principal: Principal) -> list[str]:
         """As `View.servers`."""

@@ -28,6 +28,7 @@ from hubbubd.core.inbox import (
 from hubbubd.downstream import blocks
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.policy import ELICITATIONS, NAMES, Left, Nobody, Policy, Verdict
+from hubbubd.downstream.profiles import View
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import Waiting
@@ -45,9 +46,9 @@ _OF_ONE_CONNECTION: Final = ("task", "_meta")
 class Questions:
     """The questions of all calls at one endpoint."""
 
-    def __init__(self, hub: Hub, policy: Callable[[], Policy]) -> None:
+    def __init__(self, hub: Hub, view: View) -> None:
         self.hub = hub
-        self._policy = policy
+        self._view = view
         self._asking = Counter[str]()
         """By question, the requests of its host that wait for an answer: two, once a bridge has come back."""
         self._left: OrderedDict[str, None] = OrderedDict()
@@ -55,7 +56,7 @@ class Questions:
     @property
     def policy(self) -> Policy:
         """Who is asked, as it is configured now."""
-        return self._policy()
+        return self._view.policy
 
     def stamped(self, exchange: Exchange, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the params of a call with what its host can answer, where that matters to the server."""

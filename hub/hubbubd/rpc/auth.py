@@ -105,7 +105,8 @@ class Gate:
 
         Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
         """
-        amend(principal=NOBODY, names_caller=False)
+        if current().principal is not NOBODY:
+            amend(principal=NOBODY, names_caller=False)
         credentials: list[str] = []
         called: list[str | None] = []
         place: dict[str, str] = {}
@@ -125,8 +126,9 @@ class Gate:
         if caller is None:
             return None
         amend(principal=caller)
-        caller = _named(caller, called)
-        amend(principal=caller, names_caller=bool(called))
+        if called:
+            caller = _named(caller, called)
+            amend(principal=caller, names_caller=True)
         CURRENT_TRACE.set(parsed(place))
         oversight.admit(caller)
         rule = RULES.get(path)
@@ -362,8 +364,6 @@ def _check_standing() -> None:
 
 
 def _named(caller: Principal, names: list[str | None]) -> Principal:
-    if not names:
-        return caller
     # NFC: names that look the same to people are the same.
     name = unicodedata.normalize("NFC", names[0] or "")
     if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():

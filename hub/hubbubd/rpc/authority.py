@@ -5,6 +5,7 @@ RFC 9110, section 7.2; MCP 2025-11-25, basic/transports, security warning.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -31,6 +32,7 @@ def is_served(authority: str, address: str, hosts: Sequence[str], *, secure: boo
     return is_loopback_name(name) if is_loopback(address) or not secure else not allowed
 
 
+@lru_cache(maxsize=64)
 def host_of(authority: str) -> str | None:
     """Return the host of `HOST[:PORT]`, in lower case, without the brackets of IPv6; None if it is no such thing."""
     if _AUTHORITY.fullmatch(authority) is None:

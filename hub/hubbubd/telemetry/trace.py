@@ -90,7 +90,9 @@ def parsed(carrier: object) -> Trace | None:
 
     W3C Trace Context, 3.2 and 3.3. Later versions are read as version 00, as the specification says.
     """
-    given = _mapping(carrier)
+    if not carrier or not isinstance(carrier, Mapping):
+        return None
+    given = cast("Mapping[str, Any]", carrier)
     text = given.get("traceparent")
     found = _TRACEPARENT.fullmatch(text) if isinstance(text, str) and len(text) <= 512 else None
     if found is None:
