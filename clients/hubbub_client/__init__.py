@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from hubbub_client.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
+    from hubbub_client.params import FormParams, PageParams, SamplingParams
     from hubbub_client.records import (
         Call,
         CallLog,
@@ -82,6 +83,7 @@ __all__ = [
     "Finding",
     "FleetMember",
     "FleetStatus",
+    "FormParams",
     "Grant",
     "HostRequest",
     "Hub",
@@ -92,6 +94,7 @@ __all__ = [
     "Moved",
     "NewToken",
     "NotFound",
+    "PageParams",
     "PendingRequest",
     "PermissionDenied",
     "Progress",
@@ -104,6 +107,7 @@ __all__ = [
     "ResourceUpdate",
     "RevisionConflict",
     "Rotation",
+    "SamplingParams",
     "Server",
     "ServerEvent",
     "ServerSpec",
@@ -146,6 +150,7 @@ _NAMES = {
     "fleet": ("FleetMember", "FleetStatus", "Moved", "Rotation", "UnownedServer"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
+    "params": ("FormParams", "PageParams", "SamplingParams"),
     "records": (
         "Call",
         "CallLog",

@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from hubbub_client import numbers, payload
+from hubbub_client.params import Asked, RequestKind
 
 Transport = Literal["stdio", "http", "sse"]
 ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]
 DesiredState = Literal["connected", "disconnected"]
-RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"]
 RequestState = Literal["open", "answered", "withdrawn", "expired"]
 DeliveryState = Literal["none", "pending", "delivered", "failed", "late"]
 CauseSource = Literal["wire", "inferred"]
@@ -176,8 +176,8 @@ class Answering(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingRequest(Record):
-    """A request of a server that a person or an agent answers; `request` has its MCP params.
+class PendingRequest(Record, Asked):
+    """A request of a server that a person or an agent answers; `request` has its MCP params, `form` those of a form.
 
     Its methods answer it through the hub that it came from, and return it as answered. They raise as `Inbox.answer`.
     """

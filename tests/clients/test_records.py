@@ -312,6 +312,19 @@ def test_a_pending_request_keeps_its_payload_and_its_claim() -> None:
     assert shape["call_id"] is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"), [("ELICITATION_FORM", "form"), ("ELICITATION_URL", "page"), ("SAMPLING", "sampling")]
+)
+def test_what_is_asked_has_the_type_of_its_kind_and_is_read_once(kind: str, name: str) -> None:
+    number = inbox_pb2.PendingRequestKind.Value(f"PENDING_REQUEST_KIND_{kind}")
+    asked = read(PendingRequest, inbox_pb2.PendingRequest(kind=number, request=b'{"message":"Lunch?"}'))
+    views = {each: getattr(asked, each) for each in ("form", "page", "sampling")}
+    assert views.pop(name) is asked.request
+    assert [*views.values()] == [None, None]
+    for document in (b"", b"{", b"[]"):
+        assert getattr(read(PendingRequest, inbox_pb2.PendingRequest(kind=number, request=document)), name) is None
+
+
 def test_lists_are_lists_and_absent_numbers_are_null() -> None:
     call = read(Call, call_pb2.Call(id="c", pending_request_ids=["a", "b"], state=call_pb2.CALL_STATE_WAITING_INPUT))
     assert call.to_json()["pending_ids"] == ["a", "b"]

@@ -1,0 +1,69 @@
+"""What a server asks, by kind: the MCP params of a pending request, as data.
+
+The hub takes no request without the keys that MCP requires. A server may send others beside these.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
+
+RequestKind = Literal["elicitation_form", "elicitation_url", "sampling", "roots"]
+
+P = TypeVar("P")
+
+
+class FormParams(TypedDict):
+    """A form to fill in: `message` says what for, `requestedSchema` is an object schema with flat properties."""
+
+    message: str
+    requestedSchema: dict[str, Any]
+    mode: NotRequired[str]
+
+
+class PageParams(TypedDict):
+    """A page to visit, at `url`; `message` says why."""
+
+    message: str
+    url: str
+    mode: NotRequired[str]
+    elicitationId: NotRequired[str]
+
+
+class SamplingParams(TypedDict):
+    """Messages to go on with as a model would, in at most `maxTokens`."""
+
+    messages: list[dict[str, Any]]
+    maxTokens: int
+    systemPrompt: NotRequired[str]
+    modelPreferences: NotRequired[dict[str, Any]]
+    includeContext: NotRequired[str]
+    temperature: NotRequired[float]
+    stopSequences: NotRequired[list[str]]
+    metadata: NotRequired[dict[str, Any]]
+    tools: NotRequired[list[dict[str, Any]]]
+    toolChoice: NotRequired[dict[str, Any]]
+
+
+class Asked:
+    """What a pending request asks, with the type that its kind has. Nothing is copied or read a second time."""
+
+    kind: RequestKind
+    request: Any
+
+    @property
+    def form(self) -> FormParams | None:
+        """Return `request` if it is a form to fill in that can be read, else None."""
+        return self._as(FormParams, "elicitation_form")
+
+    @property
+    def page(self) -> PageParams | None:
+        """Return `request` if it is a page to visit that can be read, else None."""
+        return self._as(PageParams, "elicitation_url")
+
+    @property
+    def sampling(self) -> SamplingParams | None:
+        """Return `request` if it is a sampling that can be read, else None."""
+        return self._as(SamplingParams, "sampling")
+
+    def _as(self, _: type[P], kind: RequestKind) -> P | None:
+        asked: object = self.request
+        return cast("P", asked) if self.kind == kind and isinstance(asked, Mapping) else None
