@@ -16,7 +16,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
 from hubbub_client.records import PendingRequest
 from hubbub_client.watch_events import Removed, Upsert
-from hubbub_frontend.wording import question, request_news, story
+from hubbub_frontend.wording import outcome, question, request_news, story
 
 MAX_OFFERED = 20
 CLAIM_S = 60.0
@@ -55,13 +55,13 @@ async def answered(hub: Hub, request: PendingRequest, settings: Settings, claim:
     """Let the person answer as `answer_claimed` does, and say what came of it; return whether they answered."""
     if request.state != "open":
         by = f" by {request.answered_by}" if request.answered_by else ""
-        raise FailedPrecondition(f"{request.id} is {request.state}{by}", reason="REQUEST_CLOSED")
+        raise FailedPrecondition(f"{request.id} is {outcome(request)}{by}", reason="REQUEST_CLOSED")
     note(f"{request.server} asks ({request.kind}, {request.id})")
     result = await answer_claimed(hub, request, claim)
     if result is None:
         note(f"{request.id} is left open")
         return False
-    note(f"{request.id} is {result.state}")
+    note(f"{request.id} is {outcome(result)}")
     await _returned(hub, result, settings)
     return True
 
@@ -106,14 +106,14 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
     Return None if they leave it open. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed.
     """
     claimed = claim_id or secrets.token_urlsafe(18)
-    outcome: PendingRequest | HubbubError | None = None
+    ended: PendingRequest | HubbubError | None = None
 
     async def lost() -> None:
-        nonlocal outcome
+        nonlocal ended
         with contextlib.suppress(HubbubError):
             over = await settled(hub, request, answered=False)
-            state = f"{over.state}: {over.reason or 'no answer is needed any more'}" if over else "gone"
-            outcome = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
+            state = f"{outcome(over)}: {over.reason or 'no answer is needed any more'}" if over else "gone"
+            ended = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
             note("")
             group.cancel_scope.cancel()
 
@@ -124,17 +124,17 @@ async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None
             group.start_soon(lost)
             group.start_soon(_keep, hub, request.id, claimed)
             try:
-                outcome = await ask(hub, request, {"claim_id": claimed})
+                ended = await ask(hub, request, {"claim_id": claimed})
             except HubbubError as error:
-                outcome = error
+                ended = error
             group.cancel_scope.cancel()
     finally:
-        if claim_id is None and not isinstance(outcome, PendingRequest):
+        if claim_id is None and not isinstance(ended, PendingRequest):
             with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_S), contextlib.suppress(HubbubError):
                 await hub.inbox.release(request.id, claimed)
-    if isinstance(outcome, HubbubError):
-        raise outcome
-    return outcome
+    if isinstance(ended, HubbubError):
+        raise ended
+    return ended
 
 
 async def _keep(hub: Hub, id_: str, claim_id: str) -> None:

@@ -17,6 +17,7 @@ from hubbub_cli.answering import Left, ask, fill
 from hubbub_cli.session import Settings
 from hubbub_cli.terminal import choose
 from hubbub_client import connect
+from hubbub_client.errors import FailedPrecondition
 from hubbub_client.records import PendingRequest
 from hubbub_frontend.forms import fields
 
@@ -216,6 +217,15 @@ async def test_after_an_answer_a_person_sees_what_the_call_returned(
         async with connect(data_dir=hub.data_dir) as client:
             await holding.tell_answer(client, await client.inbox.get("r1"), settings())
     assert out.getvalue().splitlines()[1:] == ["tools/call on s: completed", "One soup."]
+
+
+async def test_a_question_that_somebody_declined_is_not_called_answered(hub: Any) -> None:
+    asked = inbox_pb2.PendingRequest(id="r1", server="s", kind=1, state=2, answer=b'{"action":"decline"}')
+    asked.answered_by = "ann"
+    hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
+    async with connect(data_dir=hub.data_dir) as client:
+        with pytest.raises(FailedPrecondition, match="r1 is declined by ann"):
+            await holding.answered(client, await client.inbox.get("r1"), settings())
 
 
 async def test_a_call_does_not_wait_for_the_end_of_a_question_that_is_perhaps_of_another(
