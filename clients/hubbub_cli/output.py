@@ -17,6 +17,7 @@ from hubbub_client.payload import as_object
 from hubbub_client.records import PendingRequest, Record, Server
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.explained import more_about
+from hubbub_frontend.hosts import stream
 from hubbub_frontend.wording import (
     call_state,
     in_queue,
@@ -219,7 +220,7 @@ COLUMNS: dict[str, Columns] = {
         "by": lambda it: it.transport,
         "since": lambda it: relative(it.created_at),
         "last seen": lambda it: relative(it.last_used_at),
-        "stream": lambda it: "open" if it.stream_open else "gone" if it.gone else "none",
+        "stream": stream,
         "open": lambda it: str(len(it.requests)) if it.requests else None,
         "waits for": lambda it: ", ".join(id_ for each in it.requests for id_ in each.pending_request_ids),
     },

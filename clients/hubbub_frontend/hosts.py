@@ -1,12 +1,14 @@
 """MCP hosts in words: who is connected, what each sees, and how it stands."""
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
-from hubbub_client.errors import HubbubError
-from hubbub_client.hub import Hub
 from hubbub_client.records import ConnectedHost
 
-HostState = Literal["waiting_input", "in_progress", "connected", "quiet"]
+if TYPE_CHECKING:  # at run time only where a hub is asked: who shows hosts in words needs no gRPC
+    from hubbub_client.hub import Hub
+
+HostState = Literal["waiting_input", "in_progress", "connected", "quiet", "probably gone"]
 
 MAX_HOSTS = 1000
 """The newest hosts that a list shows."""
@@ -45,8 +47,20 @@ def transport(host: ConnectedHost) -> str:
     return TRANSPORTS.get(host.transport, host.transport)
 
 
+def stream(host: ConnectedHost) -> str:
+    """Return whether a stream of the host's own is open: `open`, `gone` if it has probably gone itself, or `none`."""
+    return "open" if host.stream_open else "gone" if host.gone else "none"
+
+
+def present(known: Iterable[ConnectedHost]) -> list[ConnectedHost]:
+    """Return the hosts without those that have probably gone."""
+    return [each for each in known if not each.gone]
+
+
 def state(host: ConnectedHost) -> HostState:
     """Return how a host stands. One without a session is quiet between its requests: nothing says when it leaves."""
+    if host.gone:
+        return "probably gone"
     if any(each.pending_request_ids for each in host.requests):
         return "waiting_input"
     if any(each.call_id for each in host.requests):
@@ -54,8 +68,10 @@ def state(host: ConnectedHost) -> HostState:
     return "connected" if host.has_session or host.requests else "quiet"
 
 
-async def host_of(hub: Hub, call_id: str) -> ConnectedHost | None:
+async def host_of(hub: "Hub", call_id: str) -> ConnectedHost | None:
     """Return the host that waits for a call; None if none does, or the hub does not say: what is shown goes on."""
+    from hubbub_client.errors import HubbubError
+
     try:
         found = await hub.hosts.list(call_ids=[call_id], limit=1)
     except HubbubError:  # the caller may not see hosts, or the hub is an older one

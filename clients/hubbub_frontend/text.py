@@ -41,6 +41,7 @@ STYLES = {
     "declined": "red",
     "refused": "red",
     "dismissed": "dim",
+    "probably gone": "dim",
     "expired": "red",
     "withdrawn": "red",
 }

@@ -19,11 +19,16 @@ REFRESH_S = 2.0
 
 
 class HostsPane(ListPane):
-    """The hosts that are connected, newest first. The hub lists them, and does not tell of changes."""
+    """The hosts that are connected, newest first; or also those that have probably gone.
+
+    The hub lists them, and does not tell of changes.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer", "Answer"),
         Binding("g", "call", "Its call"),
+        Binding("h", "gone", "Show gone"),
+        Binding("h", "present", "Hide gone"),
     ]
     COLUMNS = (
         Column("host", lambda row: text.line(hosts.named(row.record))),
@@ -31,20 +36,26 @@ class HostsPane(ListPane):
         Column("sees", lambda row: text.line(hosts.sees(row.record)), 18),
         Column("by", lambda row: text.line(row.record.transport), 5, wide=True),
         Column("protocol", lambda row: text.line(row.record.protocol_version), 10, wide=True),
-        Column("heard", lambda row: relative(row.record.last_used_at), 8),
+        Column("stream", lambda row: hosts.stream(row.record), 6, wide=True),
+        Column("last seen", lambda row: relative(row.record.last_used_at), 9),
         Column("state", lambda row: text.state(hosts.state(row.record)), 13),
     )
 
     def __init__(self) -> None:
         super().__init__()
         self._read_at = -REFRESH_S
+        self._all = False
 
     @property
     def board(self) -> Board[Any]:
         return self.boards.hosts
 
+    def version(self) -> object:
+        return self._all, self.board.version
+
     def rows(self) -> Sequence[Row[ConnectedHost]]:
-        return [*self.board.rows.values()]
+        rows = self.board.rows.values()
+        return [row for row in rows if self._all or not row.record.gone]
 
     def refresh_rows(self, *, at_once: bool = False) -> None:
         """Show the hosts; read them anew from time to time while the pane is visible."""
@@ -56,11 +67,15 @@ class HostsPane(ListPane):
 
     def summary(self) -> str:
         board = self.board
-        if not board.total:
-            return "" if self.boards.hosts_refused else "No host is connected"
-        some = f"the newest {board.total} hosts" if self.boards.more_hosts else board.counted("host")
+        gone = sum(row.record.gone for row in board.rows.values())
+        here = board.total - gone
+        which = "shown, too" if self._all else "h shows them"
+        and_gone = f" · {gone} probably gone: {which}" if gone else ""
+        if not here:
+            return "" if self.boards.hosts_refused else f"No host is connected{and_gone}"
+        some = f"{'of the newest: ' if self.boards.more_hosts else ''}{here} host{'' if here == 1 else 's'}"
         waiting = sum(hosts.state(row.record) == "waiting_input" for row in board.rows.values())
-        return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}"
+        return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}{and_gone}"
 
     def nothing(self) -> Text:
         if self.boards.hosts_refused:
@@ -91,13 +106,30 @@ class HostsPane(ListPane):
         page.heading("Host").fact("name", hosts.named(host)).fact("for", host.principal).fact("sees", hosts.sees(host))
         page.fact("over", hosts.transport(host)).fact("protocol", host.protocol_version)
         page.fact("connected" if host.has_session else "first seen", moment(host.created_at))
-        page.fact("last heard", moment(host.last_used_at)).fact("id", host.id)
+        page.fact("last seen", moment(host.last_used_at)).fact("stream", hosts.stream(host)).fact("id", host.id)
         return page.text
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what makes sense for the list that is shown."""
+        return self._all == (action == "present") if action in ("gone", "present") else True
+
+    def action_gone(self) -> None:
+        """Show also the hosts that have probably gone."""
+        self._turn(True)
+
+    def action_present(self) -> None:
+        """Show only the hosts that are connected."""
+        self._turn(False)
 
     def action_answer(self) -> None:
         """Open the first pending request that the host waits for."""
         if (row := self.current) is not None:
             self.hub_app.answer_one_of([id_ for each in row.record.requests for id_ in _asked(each, self.boards)])
+
+    def _turn(self, all_: bool) -> None:
+        self._all = all_
+        self.refresh_rows(at_once=True)
+        self.refresh_bindings()
 
     def action_call(self) -> None:
         """Show the oldest call that the host waits for."""

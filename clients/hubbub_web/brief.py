@@ -66,7 +66,7 @@ def whole_host(record: ConnectedHost) -> dict[str, Any]:
     shape = _clipped(record.to_json())
     shape["requests"] = [_waited(each, MOST_IDS) for each in shape["requests"]]
     shape |= {"name": hosts.name(record), "sees": hosts.sees(record), "transport": hosts.transport(record)}
-    return shape | {"state": hosts.state(record)}
+    return shape | {"state": hosts.state(record), "stream": hosts.stream(record)}
 
 
 def question(request: PendingRequest) -> str:

@@ -52,6 +52,28 @@ async def test_a_host_comes_with_what_it_waits_for_and_goes(
     await expect(main.locator(".pill")).to_have_text("not connected any more")
 
 
+async def test_hosts_that_have_probably_gone_are_shown_when_that_is_wanted(
+    hub: RunningHub, bridge: Bridge, visit: Callable[..., Any]
+) -> None:
+    ada = await visit(await bridge.new_link(), "Ada")
+    main = ada.page.locator("main")
+    async with hosts.waiting(hub, "", "claude-code", "dictated__ask", questions=[form("Lunch?", {})]):
+        await hub.asked()
+
+        async def with_one_that_left(route: Any) -> None:
+            found = await (await route.fetch()).json()
+            (here,) = found["hosts"]
+            left = here | {"id": "host_2", "name": "cursor", "requests": [], "gone": True, "state": "probably gone"}
+            await route.fulfill(json=found | {"hosts": [here | {"stream_open": True}, left]})
+
+        await ada.page.route("**/api/hosts", with_one_that_left)
+        await ada.go("hosts")
+        await expect(main.locator("a.card")).to_contain_text(["last seen"])
+        await expect(main.locator("a.card")).to_contain_text(["stream open"])
+        await main.get_by_label("Show those that have probably gone, too (1)").check()
+        await expect(main.locator("a.card", has_text="cursor").locator(".pill")).to_have_text("probably gone")
+
+
 async def test_a_page_of_a_host_that_has_left_says_so(bridge: Bridge, visit: Callable[..., Any]) -> None:
     ada = await visit(await bridge.new_link(), "Ada")
     await ada.go("host/host_gone")

@@ -1,7 +1,7 @@
 // Hosts: who uses the hub as an MCP server, and what each waits for. The hub lists them, and does not tell of changes.
 
 import { ask, Refused } from "./api.js";
-import { facts, h, pill, refill } from "./dom.js";
+import { facts, fresh, h, pill, refill } from "./dom.js";
 import { entry, rows, searchBox } from "./list.js";
 import { callName, tables } from "./store.js";
 import { ago } from "./time.js";
@@ -15,25 +15,33 @@ const LONGEST_MS = 10000;
 export async function hostsPage(main) {
   const list = rows(hostRow, { name: "Hosts", empty: h("p", { text: "No host has these words." }) });
   const search = searchBox("Search", draw);
+  const all = h("input", { type: "checkbox", id: fresh("gone"), on: { change: draw } });
+  const howMany = h("label", { for: all.id });
+  const withGone = h("div", { class: "check" }, all, howMany);
   const filters = h("div", { class: "filters", role: "search" }, search.element);
   const note = h("p", { class: "help" });
   const instead = h("div");
   let hosts = [];
-  refill(main, h("h1", { text: "Hosts" }), filters, note, list.element, instead);
+  let words = {};
+  refill(main, h("h1", { text: "Hosts" }), filters, withGone, note, list.element, instead);
 
   function draw() {
-    list.show(hosts.filter((host) => search.matches(host.name, host.version, host.principal, host.sees, host.id)));
+    const gone = hosts.filter((host) => host.gone).length;
+    withGone.hidden = !gone;
+    howMany.textContent = `Show those that have probably gone, too (${gone.toLocaleString()})`;
+    const none = all.checked ? !hosts.length : gone === hosts.length;
+    filters.hidden = list.element.hidden = none;
+    if (!none) instead.replaceChildren();
+    else if (words.refused) refill(instead, h("p", { class: "none", text: words.refused }));
+    else if (!instead.querySelector(".panel")) refill(instead, nobody(words));
+    list.show(hosts.filter((host) => (all.checked || !host.gone) && search.matches(host.name, host.version, host.principal, host.sees, host.id)));
   }
 
   async function read() {
     const found = await ask("hosts");
-    const none = !found.hosts?.length;
-    for (const each of [filters, list.element]) each.hidden = none;
     note.textContent = found.more ? `The newest ${found.hosts.length.toLocaleString()} are shown; hubbub mcp sessions has all.` : "";
     hosts = unchanged(hosts, (found.hosts ?? []).map((host) => ({ ...host, state: stateOf(host), waits: waitsFor(host) })));
-    if (!none) instead.replaceChildren();
-    else if (found.refused) refill(instead, h("p", { class: "none", text: found.refused }));
-    else if (!instead.firstChild) refill(instead, nobody(found));
+    words = found;
     draw();
   }
 
@@ -67,7 +75,7 @@ export async function hostPage(main, id) {
     refill(title, [host.name, host.version].filter(Boolean).join(" "));
     refill(box, h("div", { class: "status" }, hostPill(stateOf(host))),
       facts(["Acts for", host.principal], ["Sees", sight(host)], ["Over", host.transport], ["MCP revision", host.protocol_version],
-        [host.has_session ? "Connected" : "First seen", ago(host.created_at)], ["Last heard", ago(host.last_used_at)], ["Id", host.id]),
+        [host.has_session ? "Connected" : "First seen", ago(host.created_at)], ["Last seen", ago(host.last_used_at)], ["Stream", host.stream], ["Id", host.id]),
       h("section", { class: "panel" }, h("h2", { text: "What it waits for" }),
         host.requests.length ? h("ul", { class: "cards" }, host.requests.map(waited)) : h("p", { class: "quiet", text: "Nothing at the moment." }),
         h("p", { class: "help" }, "A call that it was given a ticket or a task for goes on without it, and is among ", h("a", { href: "#/calls", text: "the calls" }), ".")));
@@ -93,7 +101,7 @@ function hostRow(host) {
   return [entry(`#/host/${encodeURIComponent(host.id)}`, {
     title: [host.name, host.version].filter(Boolean).join(" "), right: hostPill(host.state), chips: [`for ${host.principal}`],
     more: [host.waits ? h("span", { class: "claimed", dir: "auto", text: host.waits }) : null, h("span", { text: host.sees }),
-      h("span", { text: `${host.transport} · ${host.protocol_version}` }), h("span", {}, "heard ", ago(host.last_used_at))],
+      h("span", { text: `${host.transport} · ${host.protocol_version}` }), host.stream_open ? h("span", { text: "stream open" }) : null, h("span", {}, "last seen ", ago(host.last_used_at))],
   })];
 }
 
@@ -106,7 +114,7 @@ function waitsFor(host) {
   return `waits for ${subject(calls[0])}${others ? ` and ${others} more` : ""}${asks ? `: ${asks}` : ""}`;
 }
 
-const STATES = { connected: "good", quiet: "", gone: "" };
+const STATES = { connected: "good", quiet: "", "probably gone": "", gone: "" };
 
 /** Return how a host stands, with what only the page knows of its calls. */
 function stateOf(host) {
