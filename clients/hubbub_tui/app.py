@@ -22,6 +22,7 @@ from hubbub_client.hub import Hub
 from hubbub_client.records import Call, CatalogEntry, PendingRequest
 from hubbub_frontend.text import line
 from hubbub_frontend.wording import outcome
+from hubbub_tui.again import NotAgain, made_again
 from hubbub_tui.answer import AnswerScreen
 from hubbub_tui.boards import MAX_ROWS, Boards
 from hubbub_tui.calls import CallsPane
@@ -188,6 +189,19 @@ class HubbubApp(App[None]):
     def show_call(self, id_: str) -> None:
         """Show one call, live."""
         self.push_screen(CallScreen(id_))
+
+    def call_again(self, id_: str) -> None:
+        """Open the form of what a call used, filled in with what it was sent with."""
+
+        async def work() -> None:
+            try:
+                self.push_screen(InvokeScreen(*await made_again(self.hub, id_)))
+            except NotAgain as reason:
+                self.notify(str(reason), markup=False)
+            except HubbubError as error:
+                self.tell(error)
+
+        self.run_worker(work(), group="open", exclusive=True)
 
     def use(self, entry: CatalogEntry) -> None:
         """Call, read or get an entry of the catalog, by a form if it needs arguments."""

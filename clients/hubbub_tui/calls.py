@@ -116,9 +116,10 @@ class CallsPane(ListPane):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer", "Answer"),
+        Binding("c", "again", "Call again"),
         Binding("x", "cancel", "Cancel"),
         Binding("X", "clear_queue", "Clear queue", show=False),
-        Binding("g", "task", "Its task"),
+        Binding("g", "task", "Its task", show=False),
     ]
     COLUMNS = (
         Column("came", lambda row: relative(row.record.created_at), 8),
@@ -161,6 +162,11 @@ class CallsPane(ListPane):
         """Open the pending request that the call waits for."""
         if (row := self.current) is not None:
             self.hub_app.answer_for(row.record)
+
+    def action_again(self) -> None:
+        """Open the form of what was called, filled in as before."""
+        if (row := self.current) is not None:
+            self.hub_app.call_again(row.key)
 
     def action_cancel(self) -> None:
         """Cancel the call."""

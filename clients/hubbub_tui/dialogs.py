@@ -35,6 +35,7 @@ Servers
   x           clear the queue
 Calls and tasks
   a           answer the request it waits for
+  c           call again, from a form filled in as before
   x           cancel
   X           clear the queue of the call's server
   g           from a call to its task, and back
@@ -43,6 +44,7 @@ Catalog
   r           have the hub fetch the lists anew
 Hosts
   a  g        answer what it waits for, show its call
+  h           those that have probably gone, and without them
 Events
   s  e        only of one server, only of one kind
   p           pause, go on

@@ -1,6 +1,7 @@
 """A form on the screen, made from the fields of a schema; or its content as JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 from textual import on
@@ -107,12 +108,15 @@ class Question(Vertical):
 
 
 class Form(Vertical):
-    """All fields of a form."""
+    """All fields of a form. With `given`, it is filled in with these values: as JSON, where fields cannot show them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+e", "raw", "As JSON/Form", priority=True)]
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], given: dict[str, Any] | None = None) -> None:
         super().__init__(classes="form")
+        self._given = given
+        if given is not None:
+            fields = [replace(field, default=given.get(field.name)) for field in fields]
         self._fields = fields[:MAX_FIELDS]
         self._too_many = len(fields) > MAX_FIELDS
         self._raw = self._too_many
@@ -123,12 +127,26 @@ class Form(Vertical):
         else:
             for field in self._fields:
                 yield Question(field)
-        editor = TextArea("{}", classes="raw", tab_behavior="focus", compact=True)
+        editor = TextArea(editable(self._given or {}), classes="raw", tab_behavior="focus", compact=True)
         editor.display = self._raw
         yield editor
         problem = Static(classes="problem", markup=False)
         problem.display = False
         yield problem
+
+    def on_mount(self) -> None:
+        """Show as JSON what the fields would change or leave out."""
+        if self._given and not self._raw and (self._lenient() != self._given or _has_lines(self._given)):
+            self._turn()
+            self.query_one(".raw", TextArea).load_text(editable(self._given))
+
+    def focus_first(self) -> bool:
+        """Focus the first field, or the JSON that takes the place of the fields; return whether there is either."""
+        if self._raw:
+            self.query_one(".raw", TextArea).focus()
+        elif self._questions:
+            self._questions[0].focus_control()
+        return self._raw or bool(self._questions)
 
     def values(self) -> dict[str, Any]:
         """Return the values of all fields. Raises Incomplete."""
@@ -175,14 +193,8 @@ class Form(Vertical):
         editor = self.query_one(".raw", TextArea)
         if not self._raw:
             editor.load_text(editable(self._lenient()))
-        self._raw = not self._raw
-        editor.display = self._raw
-        for question in self._questions:
-            question.display = not self._raw
-        if self._raw:
-            editor.focus()
-        elif self._questions:
-            self._questions[0].focus_control()
+        self._turn()
+        self.focus_first()
 
     @on(Input.Submitted)
     def _next(self, event: Input.Submitted) -> None:
@@ -193,6 +205,12 @@ class Form(Vertical):
             questions[at + 1].focus_control()
         else:
             self.notify("ctrl+s sends it")
+
+    def _turn(self) -> None:
+        self._raw = not self._raw
+        self.query_one(".raw", TextArea).display = self._raw
+        for question in self._questions:
+            question.display = not self._raw
 
     @property
     def _questions(self) -> list[Question]:
@@ -226,6 +244,11 @@ class Form(Vertical):
         said = self.query_children(".problem").only_one(Static)
         said.update(f"✗ {safe(problem, 1000)}" if problem else "")
         said.display = bool(problem)
+
+
+def _has_lines(given: Mapping[str, Any]) -> bool:
+    """Return whether a text has several lines: a field has one."""
+    return any(isinstance(each, str) and "\n" in each for each in given.values())
 
 
 def _field_of(path: str, names: Mapping[str, object]) -> str:

@@ -68,7 +68,7 @@ def request_of(entry: CatalogEntry, given: dict[str, Any]) -> tuple[str, dict[st
 
 
 class InvokeScreen(Part, Screen[None]):
-    """The form for a tool, a prompt or a template."""
+    """The form for a tool, a prompt or a template; to call it again, with the arguments from before."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+s", "start", "Call", show=False, priority=True),
@@ -76,9 +76,10 @@ class InvokeScreen(Part, Screen[None]):
         Binding("escape", "leave", "Back", show=False),
     ]
 
-    def __init__(self, entry: CatalogEntry) -> None:
+    def __init__(self, entry: CatalogEntry, given: dict[str, Any] | None = None) -> None:
         super().__init__()
         self._entry = entry
+        self._given = given
         self._banner = Static(id="banner", markup=False)
 
     def compose(self) -> ComposeResult:
@@ -92,7 +93,9 @@ class InvokeScreen(Part, Screen[None]):
             questions = questions_of(entry)
             if not questions:
                 yield Static("It takes no arguments.", classes="note", markup=False)
-            yield Form(questions)
+            elif self._given is not None:
+                yield Static("Filled in as it was called before.", classes="note", markup=False)
+            yield Form(questions, self._given)
             if why := self._ways.why:
                 yield Static(why, classes="note", markup=False)
         with Horizontal(classes="buttons"):
@@ -107,9 +110,9 @@ class InvokeScreen(Part, Screen[None]):
     def on_mount(self) -> None:
         """Focus the first field."""
         self._tell("")
-        controls = self.query("Question Input, Question Select, Question SelectionList")
         # Without a field, the harmless button: who presses Enter twice must not call by it.
-        (controls.first() if controls else self.query_one("#leave")).focus()
+        if not self.query_one(Form).focus_first():
+            self.query_one("#leave").focus()
 
     @on(Button.Pressed)
     async def _pressed(self, event: Button.Pressed) -> None:
@@ -168,6 +171,7 @@ class CallScreen(Part, Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "answer", "Answer"),
+        Binding("c", "again", "Call again"),
         Binding("x", "cancel", "Cancel"),
         Binding("escape", "leave", "Back"),
     ]
@@ -195,6 +199,10 @@ class CallScreen(Part, Screen[None]):
         """Open the pending request that the call waits for."""
         if row := self.hub_app.boards.calls.rows.get(self._id):
             self.hub_app.answer_for(row.record)
+
+    def action_again(self) -> None:
+        """Open the form of what was called, filled in as before."""
+        self.hub_app.call_again(self._id)
 
     def action_cancel(self) -> None:
         """Cancel the call."""

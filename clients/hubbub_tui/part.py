@@ -44,6 +44,10 @@ class Application(Protocol):
         """Show one call, live."""
         ...
 
+    def call_again(self, id_: str) -> None:
+        """Open the form of what a call used, filled in as before."""
+        ...
+
     def open_request(self, id_: str) -> None:
         """Open a pending request to answer it."""
         ...

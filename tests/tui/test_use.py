@@ -102,6 +102,77 @@ async def test_the_variables_of_a_template_make_the_address_that_is_read(hub: Ru
         await ann.sees("demo://resource/dynamic/text/7", "completed")
 
 
+async def test_a_call_is_made_again_from_a_form_filled_in_as_before(hub: RunningHub) -> None:
+    first = await hub.client.call_tool("every", "get-sum", {"a": 20, "b": 22})
+    assert first
+    made = len(await hub.client.calls.list(server="every"))
+    async with at_terminal(hub, size=(100, 40)) as ann:
+        await ann.press("3", "slash")
+        await ann.types("get-sum")
+        await ann.press("enter")
+        await ann.sees("1 with get-sum", "completed")
+        await ann.press("c")
+        await ann.sees("Get Sum Tool · tool of every", "Filled in as it was called before.", "20", "22")
+        await ann.press("c", "y")
+        await ann.sees("20cy")
+        await ann.press("backspace", "backspace", "enter", "enter", "enter")
+        assert len(await hub.client.calls.list(server="every")) == made
+        await ann.types("300")
+        await ann.press("ctrl+s")
+        await ann.sees("get-sum on every", "completed", "320")
+        await ann.press("c")
+        await ann.sees("Get Sum Tool · tool of every", "20", "300")
+        await ann.press("escape")
+        await ann.sees("get-sum on every")
+    newest = (await hub.client.calls.list(server="every", limit=1))[0]
+    assert newest.params["arguments"] == {"a": 20, "b": 300}
+    assert len(await hub.client.calls.list(server="every")) == made + 1
+
+
+async def test_arguments_that_no_field_can_show_are_sent_again_as_json(hub: RunningHub) -> None:
+    given = {"message": "one\ntwo", "unknown": [1, None]}
+    await hub.client.call("every", "tools/call", {"name": "echo", "arguments": given})
+    async with at_terminal(hub, size=(100, 40)) as ann:
+        await ann.press("3")
+        await ann.sees("echo")
+        await ann.press("c")
+        await ann.sees("Echo Tool · tool of every", '"one\\ntwo"', '"unknown": [')
+        await ann.press("ctrl+s")
+        await ann.sees("echo on every", "completed")
+    newest = (await hub.client.calls.list(server="every", limit=1))[0]
+    assert newest.params["arguments"] == given
+
+
+async def test_what_takes_no_arguments_is_used_again_only_when_that_is_said(hub: RunningHub) -> None:
+    uri = "demo://resource/dynamic/text/3"
+    await hub.client.call("every", "resources/read", {"uri": uri})
+    made = len(await hub.client.calls.list(server="every"))
+    async with at_terminal(hub, size=(100, 40)) as ann:
+        await ann.press("3")
+        await ann.sees(uri)
+        await ann.press("c")
+        await ann.sees("resource of every", "It takes no arguments.", "Read (ctrl+s)")
+        await ann.press("c", "y", "space", "enter")
+        await ann.no_longer_sees("It takes no arguments.")
+        assert len(await hub.client.calls.list(server="every")) == made
+        await ann.press("c")
+        await ann.sees("It takes no arguments.")
+        await ann.press("ctrl+s")
+        await ann.sees(uri, "completed")
+    assert len(await hub.client.calls.list(server="every")) == made + 1
+
+
+async def test_a_call_that_goes_on_is_not_made_again(hub: RunningHub) -> None:
+    running = await hub.client.start_tool("narrow", "long_walk", {"steps": 1000})
+    await hub.call(running.id, "in_progress")
+    async with at_terminal(hub, size=(100, 40), notices=True) as ann:
+        await ann.press("3")
+        await ann.sees("long_walk", "in progress")
+        await ann.press("c")
+        await ann.sees("this call has not ended")
+    await hub.client.calls.cancel(running.id, abort=True)
+
+
 async def test_the_catalog_shows_what_has_all_the_words_and_then_all_again(hub: RunningHub) -> None:
     async with at_terminal(hub, size=(150, 40)) as ann:
         await ann.press("5")
