@@ -6,6 +6,7 @@ is the JSON of protocol buffers (docs/connect.md). RPCs whose requests stream ar
 
 import json
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from grpc_health.v1 import health_pb2
 from hubbub.v1 import options_pb2
 
 Schema = dict[str, Any]
-ERRORS = Path(__file__).parents[1] / "docs" / "errors"
+ERRORS = Path(__file__).parents[1] / "clients/hubbub_frontend/errors.toml"
 PACKAGE = "hubbub/v1/common.proto"
 """The file whose package has the comment that describes the API."""
 BEARER = "bearer"
@@ -175,7 +176,7 @@ def _single_type(name: str) -> Schema:
 
 def errors(reasons: Iterable[str]) -> Schema:
     """What Connect makes of a status (https://connectrpc.com/docs/protocol#error-end-stream), and its first detail."""
-    known = {"enum": list(reasons), "description": "Each has a page in docs/errors."}
+    known = {"enum": list(reasons), "description": "`hubbub explain` explains each."}
     reason = {"description": "The stable reason, which is what to go by.", "anyOf": [known, {"type": "string"}]}
     info = {
         "type": "object",
@@ -226,7 +227,7 @@ def document(files: Iterable[FileDescriptorProto]) -> Schema:
         if not all(method.client_streaming for method in service.method)
     ]
     open_to_all = {path: {"post": item["post"] | {"security": []}} for path, item in operations(health)}
-    reasons = sorted(page.stem.upper() for page in ERRORS.glob("*.md") if page.stem != "README")
+    reasons = sorted(tomllib.loads(ERRORS.read_text(encoding="utf-8")))
     named = {name: schema for file in (*ours, health) for name, schema in schemas(file)}
     return {
         "openapi": "3.1.1",

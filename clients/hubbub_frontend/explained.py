@@ -1,36 +1,59 @@
-"""The pages about errors (`docs/errors`): which there are, and how a person is sent to one.
-
-A wheel has them beside this module. A checkout has them where they are written.
-"""
+"""What each error means and what to do: `errors.toml` beside this module has it, for people and for the site."""
 
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-BESIDE, IN_A_CHECKOUT = Path(__file__).parent / "errors", Path(__file__).parents[2] / "docs" / "errors"
+SOURCE = Path(__file__).parent / "errors.toml"
 CODE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,80}")
 
 
-def _pages() -> Path:
-    return BESIDE if BESIDE.is_dir() else IN_A_CHECKOUT
+@dataclass(frozen=True)
+class Entry:
+    """What is known about one code, in Markdown."""
+
+    meaning: str
+    advice: str
+    example: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the meaning, on one line."""
+        first = " ".join(self.meaning.partition("\n\n")[0].split())
+        return re.split(r"(?<=[.:;])\s", first)[0].rstrip(":;")
+
+
+@cache
+def entries() -> Mapping[str, Entry]:
+    """Return what is known about each code, by the code."""
+    tables = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
+    return {code: Entry(**{key: text.strip() for key, text in table.items()}) for code, table in tables.items()}
+
+
+def page(code: str) -> str:
+    """Return the page about a code, as Markdown with links as the site has them.
+
+    Raises:
+        KeyError: there is no such code.
+    """
+    entry = entries()[code]
+    example = f"## Example\n\n{entry.example}\n\n" if entry.example else ""
+    return f"# {code}\n\n{entry.meaning}\n\n{example}## What to do\n\n{entry.advice}\n"
 
 
 def text_about(code: str) -> str | None:
     """Return the page about a code, as Markdown without links to other documents; None if there is none."""
-    name = normal(code).lower()
-    path = _pages() / f"{name}.md"
-    if not CODE.fullmatch(name) or not path.is_file():
+    if (known := normal(code)) not in entries():
         return None
-    text = path.read_text(encoding="utf-8")
-    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", text)
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]*\)", r"\1", page(known))
 
 
-@cache
 def codes() -> Sequence[tuple[str, str]]:
-    """Return each code that has a page, with the first sentence of it."""
-    listed = (_pages() / "README.md").read_text(encoding="utf-8")
-    return re.findall(r"^- \[([A-Z0-9_]+)\]\([^)]*\): (.*)$", listed, re.MULTILINE)
+    """Return each code with the first sentence about it."""
+    return [(code, entry.summary) for code, entry in entries().items()]
 
 
 def normal(code: str) -> str:
@@ -44,6 +67,6 @@ def more_about(code: str, help_url: str | None) -> str | None:
     The link of a hub counts if it is one, so if the hub has a `help_base_url`.
     """
     link = help_url if help_url and "://" in help_url else None
-    if CODE.fullmatch(code) and (_pages() / f"{code.lower()}.md").is_file():
+    if CODE.fullmatch(code) and code.upper() in entries():
         return f"hubbub explain {code}" + (f", {link}" if link else "")
     return link

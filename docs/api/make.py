@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 PROTOS = HERE.parents[1] / "protos"
 PACKAGE = "hubbub.v1"
 MADE = "<!-- Made by docs/api/make.py from the protos. -->\n"
-KINDS = "The names in capitals are reasons or statuses that an RPC may end with: see [errors](../errors/README.md).\n"
+KINDS = "The names in capitals are reasons or statuses that an RPC may end with: see [errors](../errors.md).\n"
 
 Field = FieldDescriptorProto
 Path_ = tuple[int, ...]

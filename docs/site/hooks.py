@@ -13,6 +13,8 @@ from markdown import Markdown
 from markdown.extensions import Extension
 from mkdocs.structure.files import File, Files
 
+from hubbub_frontend import explained
+
 ROOT = Path(__file__).resolve().parents[2]
 OUTSIDE = {
     "ARCHITECTURE.md": "project/architecture.md",
@@ -22,6 +24,8 @@ OUTSIDE = {
     "benchmarks/README.md": "project/benchmarks.md",
 }
 """Documents outside of docs/, and where the site has them."""
+ERRORS = "errors.md"
+"""The document that gets the list of all codes; the page about each is made of the source of `hubbub explain`."""
 ELSEWHERE = {"README.md": "index.md"}
 """Documents that the site has another one for."""
 SHOWN = (".md", ".png", ".svg")
@@ -48,6 +52,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Adds what is outside of docs/, and takes back the source files that documents link to."""
     for name, place in OUTSIDE.items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
+    for code in explained.entries():
+        files.append(File.generated(config, f"errors/{code.lower()}.md", content=explained.page(code)))
     sources = {name for file in files.documentation_pages() for name in linked(file) if place_of(name) == name}
     for name in sorted(sources):
         if files.get_file_from_path(source := f"source/{name}.txt") is None:
@@ -58,6 +64,10 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Makes links lead to where the site has what they name."""
     here = home(page.file)
+    if page.file.src_uri == ERRORS:
+        markdown += "\n## All codes\n\n" + "".join(
+            f"- [{code}](errors/{code.lower()}.md): {summary}\n" for code, summary in explained.codes()
+        )
 
     def led(link: re.Match[str]) -> str:
         start, target, anchor, end = link.groups()
@@ -79,7 +89,7 @@ def home(file: File) -> str:
 def linked(file: File) -> Iterator[str]:
     """The files of the repository that a page links to."""
     here = home(file)
-    for link in LINK.finditer((ROOT / here).read_text(encoding="utf-8")):
+    for link in LINK.finditer(file.content_string):
         if (name := named(here, link[2])) is not None:
             yield name
 

@@ -24,7 +24,7 @@ from typing import Any, Self, cast
 from hubbubd.bounds import Span
 from hubbubd.redaction import REDACTION
 
-HELP_PATH = "docs/errors/"
+HELP_PATH = "errors/"
 """Directory of the pages about each reason, in this repository."""
 
 
@@ -40,7 +40,7 @@ class Category(StrEnum):
 
 
 class FaultCode(StrEnum):
-    """The codes of faults that the hub acts upon; all others are only reported. `docs/errors/` explains each."""
+    """The codes of faults that the hub acts upon; all others are only reported. `hubbub explain` explains each."""
 
     AUTHENTICATION_FAILED = "AUTHENTICATION_FAILED"
     CONNECTION_LOST = "CONNECTION_LOST"
@@ -51,19 +51,19 @@ class FaultCode(StrEnum):
 
 
 class Help:
-    """Where the documentation is served: the setting `help_base_url`, global to the process."""
+    """Where the site of the documents is served: the setting `help_base_url`, global to the process."""
 
     base = ""
 
     @classmethod
     def serve_at(cls, url: str | None) -> None:
-        """Make help links absolute; None leaves them as paths in this repository."""
+        """Make help links absolute; None leaves them as paths within the site."""
         cls.base = f"{url.rstrip('/')}/" if url else ""
 
 
 def help_url(reason: str) -> str:
     """Return the link to the page about a reason."""
-    return f"{Help.base}{HELP_PATH}{reason.lower()}.md"
+    return f"{Help.base}{HELP_PATH}{reason.lower()}.html"
 
 
 def first_cause(exc: Exception) -> Exception:

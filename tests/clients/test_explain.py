@@ -10,7 +10,7 @@ from hubbub_cli.tree import COMMANDS, SECTIONS
 from hubbub_frontend import explained
 
 ROOT = Path(__file__).parents[2]
-PAGES = {path.stem.upper() for path in (ROOT / "docs/errors").glob("*.md")} - {"README"}
+PAGES = set(explained.entries())
 
 
 @pytest.mark.parametrize("code", ["SERVER_NOT_FOUND", "server_not_found", "server-not-found", " Server-Not_Found"])
@@ -67,14 +67,14 @@ def test_each_reason_of_the_library_and_of_the_commands_has_a_page() -> None:
 @pytest.mark.parametrize(
     ("code", "link", "more"),
     [
-        ("CALL_TIMEOUT", "docs/errors/call_timeout.md", "hubbub explain CALL_TIMEOUT"),
+        ("CALL_TIMEOUT", "errors/call_timeout.html", "hubbub explain CALL_TIMEOUT"),
         (
             "CALL_TIMEOUT",
-            "https://x.test/call_timeout.md",
-            "hubbub explain CALL_TIMEOUT, https://x.test/call_timeout.md",
+            "https://x.test/call_timeout.html",
+            "hubbub explain CALL_TIMEOUT, https://x.test/call_timeout.html",
         ),
-        ("OF_A_NEWER_HUB", "docs/errors/of_a_newer_hub.md", None),
-        ("OF_A_NEWER_HUB", "https://x.test/of_a_newer_hub.md", "https://x.test/of_a_newer_hub.md"),
+        ("OF_A_NEWER_HUB", "errors/of_a_newer_hub.html", None),
+        ("OF_A_NEWER_HUB", "https://x.test/of_a_newer_hub.html", "https://x.test/of_a_newer_hub.html"),
         ("../README", None, None),
     ],
 )

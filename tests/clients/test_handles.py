@@ -121,7 +121,7 @@ async def test_a_call_that_failed_raises_what_it_would_have_raised_where_it_was_
         category=common_pb2.FAULT_CATEGORY_TIMEOUT,
         message="too slow",
         retryable=True,
-        help_url="docs/errors/call_timeout.md",
+        help_url="errors/call_timeout.html",
         details=b'{"server": "s", "elapsed_s": 1.5, "error": null}',
     )
     shows(hub, call(FAILED, error=fault), SYNCED)
@@ -131,7 +131,7 @@ async def test_a_call_that_failed_raises_what_it_would_have_raised_where_it_was_
             with pytest.raises(hubbub_client.DeadlineExceeded, match="too slow") as caught:
                 await client.calls.handle("c").result()
     error = caught.value
-    assert (error.reason, error.help_url) == ("CALL_TIMEOUT", "docs/errors/call_timeout.md")
+    assert (error.reason, error.help_url) == ("CALL_TIMEOUT", "errors/call_timeout.html")
     assert error.metadata == {
         "category": "timeout",
         "retryable": "true",

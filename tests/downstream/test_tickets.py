@@ -265,7 +265,7 @@ async def test_a_call_that_is_not_for_the_host_does_not_exist(world: World, how:
             error = (await fetch(host, asked_for))["error"]
             assert error["code"] == -32602
             assert error["data"]["reason"] == "CALL_NOT_FOUND"
-            assert error["data"]["help"].endswith("call_not_found.md")
+            assert error["data"]["help"].endswith("call_not_found.html")
             assert error["message"] == f"there is no call {asked_for[:100]!r} of yours here, or it has been deleted"
             await answer(hub)
             await ended(hub, call_id)

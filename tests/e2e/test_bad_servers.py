@@ -136,7 +136,7 @@ async def test_a_server_that_does_not_connect_is_given_up_with_a_reason_to_act_o
         assert (fault.code, fault.category, fault.retryable) == (wanted.code, wanted.category, wanted.retryable), kind
         assert wanted.advice in fault.message, (kind, fault.message)
         assert wanted.details.items() <= fault.details.items(), (kind, fault.details)
-        assert fault.help_url.endswith(f"/{wanted.code.lower()}.md")
+        assert fault.help_url.endswith(f"/{wanted.code.lower()}.html")
         attempts = 2 if wanted.retryable or wanted.code in MAY_PASS else 1
         assert (last.attempt, last.next_retry_at, last.pid) == (attempts, None, None), kind
         assert last.desired_state == "connected"

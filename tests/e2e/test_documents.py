@@ -38,13 +38,7 @@ ALL_DOCUMENTS = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")]
 )
-PAGES_OF_ERRORS = "docs/errors/"
-"""Their examples show what goes wrong, and what is looked up then, for names that no demo has."""
-DOCUMENTS = {
-    name: (ROOT / name).read_text()
-    for name in ALL_DOCUMENTS
-    if name not in ELSEWHERE and not name.startswith(PAGES_OF_ERRORS)
-}
+DOCUMENTS = {name: (ROOT / name).read_text() for name in ALL_DOCUMENTS if name not in ELSEWHERE}
 LIMIT_S = 120
 
 REDIRECTED = """hubbub inbox answer REQUEST --accept \
@@ -129,8 +123,6 @@ def test_a_document_whose_commands_are_run_elsewhere_has_commands_and_names_a_te
         assert re.search(r"^```(?:sh)?$", (ROOT / name).read_text(), re.MULTILINE), name
         for test in re.findall(r"tests/\S+\.py", reason):
             assert (ROOT / test).is_file(), test
-    for path in ROOT.glob(f"{PAGES_OF_ERRORS}*.md"):
-        assert "```sh" not in path.read_text(), path
 
 
 def shell_commands(document: str) -> list[str]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hubbub_frontend.explained import entries
+
 ROOT = Path(__file__).parents[2]
 REASON = re.compile(r"""(?:reason=|code=|_fault\(|faults\.error\(|faults\.fault\(|fault\()\s*"([A-Z][A-Z_]+)\"""")
 NOUN = re.compile(r'NotFound\("([a-z]+)"')
@@ -17,18 +19,14 @@ def reasons_in_code(*roots: str) -> set[str]:
     return found | {f"{noun.upper()}_NOT_FOUND" for source in sources for noun in NOUN.findall(source)}
 
 
-def pages() -> set[str]:
-    return {path.stem.upper() for path in (ROOT / "docs/errors").glob("*.md")} - {"README"}
+def test_every_reason_that_the_hub_gives_is_explained() -> None:
+    assert reasons_in_code("hub") <= set(entries())
 
 
-def test_every_reason_that_the_hub_gives_has_its_page() -> None:
-    assert reasons_in_code("hub") <= pages()
-
-
-def test_every_page_is_about_a_reason_that_is_given() -> None:
+def test_every_reason_that_is_explained_is_given() -> None:
     sources = [path.read_text() for root in ("hub", "clients") for path in (ROOT / root).rglob("*.py")]
     words = {word for source in sources for word in re.findall(r'"([A-Z][A-Z_]+)"', source)}
-    assert pages() <= reasons_in_code("hub", "clients") | words
+    assert set(entries()) <= reasons_in_code("hub", "clients") | words
 
 
 def variables_in_code(root: str) -> set[str]:
@@ -44,13 +42,12 @@ def test_every_variable_of_the_environment_stands_in_the_document_of_its_program
     assert variables_in_code(root) <= listed
 
 
-def test_a_page_is_named_as_its_reason_and_says_what_to_do_and_the_list_has_them_all() -> None:
-    listed = (ROOT / "docs/errors/README.md").read_text()
-    for reason in pages():
-        text = (ROOT / "docs/errors" / f"{reason.lower()}.md").read_text()
-        assert text.startswith(f"# {reason}\n")
-        assert "\n## What to do\n" in text
-        assert f"- [{reason}]({reason.lower()}.md): " in listed
+def test_what_is_said_of_a_reason_begins_with_a_sentence_and_says_what_to_do() -> None:
+    assert [*entries()] == sorted(entries())
+    for reason, entry in entries().items():
+        assert re.fullmatch(r"[A-Z_]+", reason)
+        assert len(entry.summary) > 10, reason
+        assert entry.advice, reason
 
 
 def test_every_file_that_a_document_links_to_exists() -> None:

@@ -191,7 +191,7 @@ class HubSettings(BaseSettings):
     """Whether configuration files are reloaded when they change."""
 
     help_base_url: Url | None = None
-    """Base URL of the documentation, for the help links of errors; without it they are paths in this repository."""
+    """Base URL of the site of the documents, for help links of errors; without it they are paths within it."""
 
     allow_commands: tuple[AllowedCommand, ...] = ()
     """Commands that a stdio server added over the API may start, with their arguments, variables and directories."""
