@@ -1,10 +1,12 @@
-"""What the site has besides the files below docs/: documents of the top level, and source files that documents link to.
+"""What the site has besides the files below docs/: documents of the top level, pages that are made (about the API out
+of the protos, about errors out of the texts of `hubbub explain`), and source files that documents link to.
 
 A link is written as it works in a checkout. Here it is made to lead to the same document within the site.
 """
 
 import posixpath
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,12 @@ from mkdocs.structure.files import File, Files
 
 from hubbub_frontend import explained
 
+sys.path.append(str(Path(__file__).resolve().parent))
+import api_pages
+
 ROOT = Path(__file__).resolve().parents[2]
+PROTOS = "protos/hubbub/v1"
+"""A link to this folder, or to a file in it, leads to its page about the API."""
 OUTSIDE = {
     "ARCHITECTURE.md": "project/architecture.md",
     "CHANGELOG.md": "project/changelog.md",
@@ -54,6 +61,8 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, abs_src_path=str(ROOT / name)))
     for code in explained.entries():
         files.append(File.generated(config, f"errors/{code.lower()}.md", content=explained.page(code)))
+    for name, text in api_pages.made().items():
+        files.append(File.generated(config, f"api/{name}", content=text))
     sources = {name for file in files.documentation_pages() for name in linked(file) if place_of(name) == name}
     for name in sorted(sources):
         if files.get_file_from_path(source := f"source/{name}.txt") is None:
@@ -97,6 +106,8 @@ def linked(file: File) -> Iterator[str]:
 def named(here: str, target: str) -> str | None:
     """The file of the repository that a link leads to; a folder is its README. None if there is no such file."""
     name = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
+    if name == PROTOS:
+        return name
     if (ROOT / name).is_dir():
         name += "/README.md"
     return name if not name.startswith("..") and (ROOT / name).is_file() else None
@@ -106,6 +117,10 @@ def place_of(name: str) -> str:
     """Where the site has a file; the file's own name if it has none of its kind."""
     if name in OUTSIDE or name in ELSEWHERE:
         return (OUTSIDE | ELSEWHERE)[name]
+    if name == PROTOS:
+        return "api/README.md"
+    if name.startswith(PROTOS) and name.endswith(".proto"):
+        return f"api/{Path(name).stem}.md"
     if name.startswith("docs/") and name.endswith(SHOWN):
         return name.removeprefix("docs/")
     return name

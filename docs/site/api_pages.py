@@ -1,9 +1,4 @@
-"""Writes the pages of this folder from the protos: one for each file of them, with its service and its messages.
-
-    python docs/api/make.py
-
-What the protos say of a part is what its page says. `make gen` calls this; a test fails when a page is not current.
-"""
+"""The pages about the API in the site: one for each file of the protos, with its service, messages and comments."""
 
 import re
 import sys
@@ -24,10 +19,8 @@ from grpc_tools import protoc
 
 from hubbub.v1 import options_pb2
 
-HERE = Path(__file__).resolve().parent
-PROTOS = HERE.parents[1] / "protos"
+PROTOS = Path(__file__).resolve().parents[2] / "protos"
 PACKAGE = "hubbub.v1"
-MADE = "<!-- Made by docs/api/make.py from the protos. -->\n"
 KINDS = "The names in capitals are reasons or statuses that an RPC may end with: see [errors](../errors.md).\n"
 
 Field = FieldDescriptorProto
@@ -58,7 +51,7 @@ class Page:
 
     def text(self) -> str:
         """The whole page."""
-        return MADE + "\n".join([*self._lines()]).rstrip() + "\n"
+        return "\n".join([*self._lines()]).rstrip() + "\n"
 
     def about(self) -> str:
         """What the page is of, in a sentence."""
@@ -181,9 +174,9 @@ def contents(files: Iterable[FileDescriptorProto], pages: dict[str, Page]) -> st
         for file in sorted(files, key=lambda file: (not file.service, stem(file)))
     ]
     return (
-        f"""{MADE}# The API
+        """# The API
 
-The package `hubbub.v1`, as the [protos](../../protos/hubbub/v1/inbox.proto) define it. It only gains: what is here
+The package `hubbub.v1`, as the protos define it (`protos/hubbub/v1`). It only gains: what is here
 stays. [Connect](../connect.md) describes the same API as JSON over HTTP, and a hub that serves Connect has it as
 OpenAPI at `/openapi.json`.
 
@@ -208,13 +201,3 @@ def made() -> dict[str, str]:
     where = {each.name: stem(file) for file in files for each in (*file.message_type, *file.enum_type)}
     pages = {stem(file): Page(file, where) for file in files}
     return {"README.md": contents(files, pages), **{f"{name}.md": page.text() for name, page in pages.items()}}
-
-
-def main() -> None:
-    """Writes them."""
-    for name, text in made().items():
-        (HERE / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
