@@ -29,7 +29,7 @@ class Talkative:
         self.call, self.events = call, events
         self._tell: Callable[[Call, object], None] = lambda _call, _live: None
 
-    def get(self, _: str) -> Call:
+    def find(self, _: str) -> Call:
         return self.call
 
     @contextmanager
