@@ -93,7 +93,7 @@ def test_whoever_waits_for_health_hears_of_it_at_once(file: str, name: str) -> N
 
 def test_the_file_with_the_password_is_not_kept_in_git_and_only_its_owner_reads_it() -> None:
     assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
-    (made,) = [line for line in (DEPLOY / "README.md").read_text().splitlines() if "> .env" in line]
+    (made,) = [line for line in (DEPLOY.parent / "operations.md").read_text().splitlines() if "> .env" in line]
     assert made.startswith("(umask 077 && ")
 
 

@@ -43,7 +43,7 @@ def test_the_alarms_ask_for_nothing_that_the_dashboard_does_not_show() -> None:
 
 
 def test_the_operator_s_list_of_alarms_is_complete() -> None:
-    listed = re.findall(r"^\| `(Hubbub\w+)` \|", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `(Hubbub\w+)` \|", (DEPLOY.parent / "operations.md").read_text(), re.MULTILINE)
     assert listed == [rule["alert"] for rule in RULES]
 
 

@@ -24,7 +24,6 @@ ELSEWHERE = {
     "benchmarks/README.md": "they take minutes; tests/e2e/test_benchmarks.py has a short one of each part",
     "CONTRIBUTING.md": "the targets of make run these tests",
     "docs/connect.md": "tests/e2e/test_connect.py types whole blocks, as functions and pipes need",
-    "docs/deploy/README.md": "there is no engine of containers; tests/deploy/test_processes.py runs what is in them",
     "docs/examples/page/README.md": "tests/e2e/test_examples.py serves the page with what these commands install",
     "docs/fleet.md": "they are typed on several machines; tests/e2e/test_run_fleet.py has a fleet on this one",
     "docs/frontends/go.md": "tests/e2e/test_frontends.py does, with the plugins of Debian",
@@ -84,8 +83,7 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
 HOSTS = tuple(path.stem for path in sorted((ROOT / "docs/hosts").glob("*.md")))
 # These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
 CALL_NOTHING = {
-    f"docs/{name}.md"
-    for name in ("access", "configuration", "metrics", "operations", "production", "store", "tracing", "tui", "web")
+    f"docs/{name}.md" for name in ("access", "configuration", "metrics", "operations", "store", "tracing", "tui", "web")
 } | {f"docs/hosts/{name}.md" for name in HOSTS}
 # What must have been printed when a document is through.
 SAYS = {
