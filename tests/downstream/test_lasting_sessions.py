@@ -12,7 +12,7 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
 from hubbubd.downstream import Endpoint, Host, Limits, Session, Sessions, Transparent
 from hubbubd.downstream.messages import Response
-from hubbubd.errors import Unavailable
+from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.upstream.ports import Era
 
 from ..runtime.conftest import FORM, server
@@ -238,5 +238,28 @@ async def test_a_session_that_listens_at_one_member_is_not_idle_at_another_one_t
         assert not here.ended
         here.left(outlet)
         await anyio.sleep(2 * Limits().idle_s)
+        assert here.ended
+        there.close()
+
+
+async def test_a_session_at_work_at_one_member_makes_no_room_at_another_one(
+    life: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with life() as at:
+        monkeypatch.setattr(type(at.hub.ownership), "me", "one-of-two")
+        about = Host(principal=ADA, revision=OLD)
+        there = Sessions(at.hub, lambda: Limits(sessions_per_principal=1))
+        here = await begun(at)
+        assert await there.find(here.id, ADA, at.endpoint) is not None
+        await anyio.sleep(30)  # the record says already that both members use it
+        outlet = here.listen()
+        for _ in range(20):
+            await anyio.sleep(31)
+            with pytest.raises(ResourceExhausted) as refused:
+                await there.begin(about, at.endpoint)
+            assert (refused.value.reason, refused.value.retry_after_s) == ("TOO_MANY_SESSIONS", 120)
+        here.left(outlet)
+        await anyio.sleep(200)
+        await there.begin(about, at.endpoint)
         assert here.ended
         there.close()

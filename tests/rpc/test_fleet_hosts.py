@@ -14,13 +14,15 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import Endpoint, Host, Merged, Sessions, Transparent
+from hubbubd.downstream import Endpoint, Host, Limits, Merged, Outlet, Sessions, Transparent
+from hubbubd.downstream.messages import Request
+from hubbubd.errors import ResourceExhausted
 from hubbubd.upstream.ports import Era
 
 from ..downstream.conftest import handles, lists
 from ..downstream.followed_tasks import ASKED, DONE, GIVEN, host_with_tasks, made, reached, result
 from ..downstream.scripted import ME, REVISIONS, ScriptedHost, asks, host_at, principal
-from ..runtime.peer import Outcome, Sent
+from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S, Until
 from .fleet import Member, fleet, one
 from .test_mcp_bridge import host as bridge
@@ -91,6 +93,42 @@ async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two, until: 
     await until(lambda: session.ended)
     assert await here.find(session.id, about.principal, at_owner) is None
     for sessions in (here, there):
+        sessions.close()
+
+
+async def test_a_session_at_work_there_is_not_ended_to_make_room_here(two: Two, until: Until) -> None:
+    here, there = two
+    there.peer.behaviour = never
+    few, others = Sessions(here.hub, lambda: Limits(sessions_per_principal=1)), Sessions(there.hub)
+    at_here, at_there = (Endpoint(member.hub, Transparent(member.hub, "one"), handles(member.hub)) for member in two)
+    about = Host(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
+    session = await others.begin(about, at_there)
+    call = session.begin(Request(1, "tools/call", CALL), Outlet())
+    here.store.release()
+    await until(lambda: here.hub.host_sessions.get(session.key) is not None)
+    with pytest.raises(ResourceExhausted) as refused:
+        await few.begin(about, at_here)
+    assert refused.value.reason == "TOO_MANY_SESSIONS"
+    assert not call.done()
+    for sessions in (few, others):
+        sessions.close()
+
+
+async def test_a_session_that_is_taken_up_there_while_it_makes_room_here_goes_on(two: Two, until: Until) -> None:
+    here, there = two
+    few, others = Sessions(here.hub, lambda: Limits(sessions_per_principal=1)), Sessions(there.hub)
+    at_here, at_there = (Endpoint(member.hub, Transparent(member.hub, "one"), handles(member.hub)) for member in two)
+    about = Host(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
+    session = await few.begin(about, at_here)
+    taken_up = await others.find(session.id, about.principal, at_there)
+    assert taken_up is not None
+    another = await few.begin(about, at_here)  # it has not heard of that yet
+    here.store.release()
+    await until(lambda: here.hub.host_sessions.get(session.key) is not None)
+    assert await others.find(another.id, about.principal, at_there) is not None
+    assert await others.find(session.id, about.principal, at_there) is taken_up
+    assert await few.find(session.id, about.principal, at_here) is not None
+    for sessions in (few, others):
         sessions.close()
 
 

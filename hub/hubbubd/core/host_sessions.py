@@ -55,6 +55,11 @@ def not_watching(uri: str, session: HostSession | None) -> HostSession | None:
     return replace(session, resources=tuple(each for each in session.resources if each != uri))
 
 
+def gone_unless_used(since: float, session: HostSession | None) -> HostSession | None:
+    """Return None for a session that was used last at `since`; one that was used meanwhile goes on."""
+    return session if session is not None and session.used_at != since else None
+
+
 def used(now: float, session: HostSession | None) -> HostSession | None:
     """Return a session that was used at this time."""
     return session if session is None or session.used_at == now else replace(session, used_at=now)

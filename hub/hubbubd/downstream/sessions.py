@@ -2,6 +2,7 @@
 
     begin ──> a record in the store, durable ──> the host hears of its session
     request ──> the session as this process has it ── or taken up from its record ──> served
+    at work ──> the record, every minute ──> no other member of a fleet ends it to make room
     subscription, level of log messages ──> the record ──> every member of a fleet that has the session, too
     DELETE, idle for long, its token revoked ──> the record is deleted ──> no process takes it up again
 
@@ -9,9 +10,10 @@ docs/design/sessions.md says why sessions are stored, and not signed.
 """
 
 import asyncio
+import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -33,17 +35,34 @@ LEAST_PAUSE_S: Final = 1.0
 MOST: Final = 10_000
 """Sessions of all principals; beyond it the one that was idle for the longest time ends."""
 
+NOTED_S: Final = 60.0
+"""Seconds between two notes of one process in a session's record that it uses the session."""
+
+BUSY_S: Final = 30.0
+"""Seconds between two looks for sessions at work, whose records are to say so to the other members."""
+
+BUSY_TOGETHER: Final = 500
+"""How many of them one turn of the event loop looks after."""
+
 ELSEWHERE_S: Final = 2 * 60.0
-"""Seconds for which a session may be in use at another member before this one hears of it, whether it has it, too."""
+"""Seconds for which a session may be in use at another member before this one hears of it, whether it has it, too: more
+than NOTED_S and BUSY_S."""
 
 
 @dataclass(slots=True)
 class _Place:
-    """A session, by whom it is, and when it was used last, on the steady clock; None where it was not taken up yet."""
+    """A session, by whom it is, and when it was used last, on the steady clock; None where it was not taken up yet.
+
+    `noted_at` is when this process has last noted in the record that it uses the session, on the steady clock, and
+    `noted` what it wrote. `elsewhere_at` is when it has last heard that another member does.
+    """
 
     principal: str
     used_at: float
     session: Session | None = None
+    noted_at: float = -math.inf
+    noted: float = -math.inf
+    elsewhere_at: float = -math.inf
 
 
 class Sessions:
@@ -60,9 +79,12 @@ class Sessions:
         self._of: dict[str, OrderedDict[str, _Place]] = {}
         """The same by principal."""
         self._timer: asyncio.TimerHandle | None = None
+        self._busy_timer: asyncio.Handle | None = None
         self._closed = False
         for record in self._kept.all():
-            self._add(record.id, record.principal)
+            place = self._add(record.id, record.principal)
+            if self._in_fleet:
+                place.elsewhere_at = self._clock.steady()
         self._kept.follow(self._followed)
 
     def __iter__(self) -> Iterator[Session]:
@@ -78,8 +100,8 @@ class Sessions:
         limits = self._limits()
         self._make_room(host.principal.name, limits.sessions_per_principal)
         session = self._made(secrets.token_urlsafe(24), host, endpoint)
-        self._add(session.key, host.principal.name).session = session
-        now = self._clock.now()
+        place = self._add(session.key, host.principal.name)
+        place.session, now = session, self._noted(place)
         record = HostSession(
             id=session.key,
             principal=host.principal.name,
@@ -103,7 +125,7 @@ class Sessions:
         if place is None or place.principal != principal.name:
             return None
         session = place.session or self._taken_up(id_, place, principal, endpoint)
-        if session is None or session.endpoint is not endpoint:
+        if session is None or session.endpoint is not endpoint or not await self._is_still_there(place, session):
             return None
         session.act_for(principal)
         session.touch()
@@ -121,7 +143,7 @@ class Sessions:
             place = self._places[key]
             if place.session is not None and place.session.busy:
                 place.session.touch()
-            elif self._hub.ownership.me and place.used_at > now - idle_s - ELSEWHERE_S:
+            elif self._in_fleet and place.used_at > now - idle_s - ELSEWHERE_S:
                 break
             else:
                 self._drop(key)
@@ -133,8 +155,20 @@ class Sessions:
             session.end()
         self._places.clear()
         self._of.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._busy_timer):
+            if timer is not None:
+                timer.cancel()
+
+    @property
+    def _in_fleet(self) -> bool:
+        return bool(self._hub.ownership.me)
+
+    async def _is_still_there(self, place: _Place, session: Session) -> bool:
+        """Return whether a session can be used here: in a fleet its record says so first, for those who make room."""
+        if self._in_fleet and self._is_due(place):
+            self._used(session.key, place)
+            await self._kept.begin_use(session.key, self._noted(place))
+        return not session.ended
 
     def _made(self, id_: str, host: Host, endpoint: Endpoint) -> Session:
         session = Session(host, endpoint, self._clock.steady, self._limits(), used=self._touched, id_=id_)
@@ -166,6 +200,8 @@ class Sessions:
             return
         place = self._places.get(after.id) or self._add(after.id, after.principal)
         if before is None or before.used_at != after.used_at:
+            if after.used_at != place.noted:
+                place.elsewhere_at = self._clock.steady()
             self._used(after.id, place)
         if before is not None and place.session is not None:
             place.session.standing.follow(before, after)
@@ -188,28 +224,47 @@ class Sessions:
             place.session.end()
 
     def _drop(self, key: str) -> None:
-        """End a session that nobody uses."""
-        self._kept.drop(key)
+        """End a session that nobody uses, as far as is known here."""
+        self._kept.drop(key, unless_used=self._in_fleet)
         self._remove(key)
 
     def _make_room(self, principal: str, most: int) -> None:
         own = self._of.get(principal, OrderedDict[str, _Place]())
-        if len(own) >= most:
-            if (idle := _first_idle(own)) is None:
+        for places, limit, whose in ((own, most, principal), (self._places, MOST, "the hub")):
+            if len(places) < limit:
+                continue
+            if (idle := self._first_idle(places)) is None:
+                at_work_here = all(place.session is not None and place.session.busy for place in places.values())
                 raise ResourceExhausted(
-                    f"{principal} has {most} sessions, and all are at work",
+                    f"{whose} has {limit} sessions, and all are at work",
                     reason="TOO_MANY_SESSIONS",
-                    metadata={"limit": str(most), "principal": principal},
+                    metadata={"limit": str(limit), "principal": principal},
+                    retry_after_s=None if at_work_here else ELSEWHERE_S,
                 )
             self._drop(idle)
-        if len(self._places) >= MOST and (idle := _first_idle(self._places)) is not None:
-            self._drop(idle)
+
+    def _first_idle(self, places: OrderedDict[str, _Place]) -> str | None:
+        """Return the session that was idle for the longest time; None if all are at work, or may be elsewhere."""
+        elsewhere = self._clock.steady() - ELSEWHERE_S
+        for key, place in places.items():
+            if place.elsewhere_at <= elsewhere and not (place.session is not None and place.session.busy):
+                return key
+        return None
 
     def _touched(self, session: Session) -> None:
         place = self._places.get(session.key)
         if place is not None:
             self._used(session.key, place)
-            self._kept.use(session.key)
+            if self._is_due(place):
+                self._kept.use(session.key, self._noted(place))
+
+    def _is_due(self, place: _Place) -> bool:
+        return self._clock.steady() - place.noted_at >= NOTED_S
+
+    def _noted(self, place: _Place) -> float:
+        """Return the time that this process notes in a session's record now."""
+        place.noted_at, place.noted = self._clock.steady(), self._clock.now()
+        return place.noted
 
     def _used(self, key: str, place: _Place) -> None:
         place.used_at = self._clock.steady()
@@ -222,13 +277,24 @@ class Sessions:
         if self._timer is None and first is not None:
             wait_s = first.used_at + self._limits().idle_s - self._clock.steady()
             self._timer = asyncio.get_running_loop().call_later(max(wait_s, LEAST_PAUSE_S), self._look)
+        if self._busy_timer is None and first is not None and self._in_fleet:
+            self._busy_timer = asyncio.get_running_loop().call_later(BUSY_S, self._look_for_busy)
 
     def _look(self) -> None:
         self._timer = None
         self.end_idle()
         self._watch()
 
+    def _look_for_busy(self) -> None:
+        """Have the other members hear of the sessions that are at work here."""
+        self._say_busy([session for session in self if session.busy])
 
-def _first_idle(places: OrderedDict[str, _Place]) -> str | None:
-    """Return the session that was idle for the longest time; None if all are at work."""
-    return next((key for key, place in places.items() if place.session is None or not place.session.busy), None)
+    def _say_busy(self, sessions: Sequence[Session]) -> None:
+        for session in sessions[:BUSY_TOGETHER]:
+            if session.busy:
+                session.touch()
+        if rest := sessions[BUSY_TOGETHER:]:
+            self._busy_timer = asyncio.get_running_loop().call_soon(self._say_busy, rest)
+            return
+        self._busy_timer = None
+        self._watch()

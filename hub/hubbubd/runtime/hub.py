@@ -239,7 +239,7 @@ class Hub:
             catalog=catalog,
             retention=retention_of(ground, audit),
             tokens=tokens,
-            host_sessions=HostSessions(ledger, tables.host_sessions, clock, tokens, ground.background),
+            host_sessions=HostSessions(ledger, tables.host_sessions, tokens, ground.background),
             audit=audit,
             quotas=quotas,
             configuration=configuration_of(ground, given=given, load=load, servers=servers, audit=audit, events=events),

@@ -1,7 +1,7 @@
 """The sessions of hosts over HTTP as the store has them: for the next process, and for the other members of a fleet.
 
     begun, changed ──> durable ──> every member hears of it
-    used           ──> a moment later, and seldom
+    used           ──> seldom: a moment later, or durable where another member goes by it
     ended          ──> deleted: no process takes it up again
 
 A session ends with the token that it was begun with. While the store cannot be written, hosts are served all the same,
@@ -15,15 +15,11 @@ from typing import Final
 import anyio
 import structlog
 
-from hubbubd.clock import Clock
-from hubbubd.core.host_sessions import HostSession, used
+from hubbubd.core.host_sessions import HostSession, gone_unless_used, used
 from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight.tokens import Tokens
 from hubbubd.runtime.records import Ledger, Step, Table, gone
-
-USED_S: Final = 60.0
-"""Resolution of `used_at`, in seconds."""
 
 REFUSED_S: Final = 1.0
 """Seconds that requests have to end with a token: they say that it has, where the end of their session says nothing."""
@@ -34,12 +30,9 @@ log = structlog.get_logger(__name__)
 class HostSessions:
     """All sessions of hosts that are kept."""
 
-    def __init__(
-        self, ledger: Ledger, table: Table[HostSession], clock: Clock, tokens: Tokens, background: Background
-    ) -> None:
+    def __init__(self, ledger: Ledger, table: Table[HostSession], tokens: Tokens, background: Background) -> None:
         self._ledger = ledger
         self._table = table
-        self._clock = clock
         self._tokens = tokens
         self._background = background
         self._listeners: list[Callable[[HostSession | None, HostSession | None], None]] = []
@@ -77,18 +70,22 @@ class HostSessions:
         """Delete a session; durable on return. Raises Unavailable: it would be taken up again."""
         await self._ledger.change(self._table, record_id, gone)
 
-    def drop(self, record_id: str) -> None:
-        """Delete a session that nobody waits for, write-behind."""
+    def drop(self, record_id: str, *, unless_used: bool = False) -> None:
+        """Delete a session that nobody waits for, write-behind. With `unless_used` it goes on if another member has
+        noted meanwhile that it is used; `changed` then hears of that."""
         if (session := self._table.record(record_id)) is not None:
-            self._ledger.later(self._table, record_id, gone)
+            step = partial(gone_unless_used, session.used_at) if unless_used else gone
+            self._ledger.later(self._table, record_id, step)
             for changed in self._listeners:
                 changed(session, None)
 
-    def use(self, record_id: str) -> None:
+    def use(self, record_id: str, now: float) -> None:
         """Note that a session is used now, write-behind."""
-        record, now = self._table.record(record_id), self._clock.now()
-        if record is not None and abs(now - record.used_at) >= USED_S:
-            self._ledger.later(self._table, record_id, partial(used, now))
+        self._ledger.later(self._table, record_id, partial(used, now))
+
+    async def begin_use(self, record_id: str, now: float) -> None:
+        """Note that a session is used now; durable on return."""
+        await self._try(self._ledger.change(self._table, record_id, partial(used, now)), "used")
 
     def _revoked(self, credential: str) -> None:
         self._background.start_soon(self._drop_of, credential)
