@@ -25,6 +25,7 @@ class Waiting:
 
     def __init__(self, name: str = "s/one") -> None:
         self.view = SimpleNamespace(name=name)
+        self.is_removed = False
         self.go = anyio.Event()
 
     def standing(self, *_: Any) -> Any:

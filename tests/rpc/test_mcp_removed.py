@@ -62,13 +62,12 @@ async def test_streams_end(made: Stage) -> None:
         assert await own.rest() == []
 
 
-async def test_a_profile_that_comes_again_has_no_sessions_of_the_earlier_one(made: Stage) -> None:
+async def test_a_host_goes_on_in_its_session_once_its_profile_is_there_again(made: Stage) -> None:
     host = await made.host(MINE).begin()
     await made.reload(mcp_profiles={})
+    assert (await host.post(request(2, "ping"))).status_code == 404
     await made.reload(mcp_profiles={"mine": ProfileSettings()})
-    assert (await host.post(request(1, "ping"))).status_code == 404
-    again = await made.host(MINE).begin()
-    assert (await again.post(request(1, "ping"))).json()["result"] == {}
+    assert (await host.post(request(3, "ping"))).json()["result"] == {}
 
 
 async def test_a_host_behind_a_bridge_is_told_before_its_stream_ends(made: Stage) -> None:

@@ -132,6 +132,11 @@ class Endpoint:
         for limit in self._open:
             limit.reschedule(asyncio.get_running_loop().time())
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether it serves nothing more."""
+        return self._removed.is_set()
+
     async def removed(self) -> None:
         """Return once the endpoint was removed, and what was open has ended."""
         await self._removed.wait()

@@ -124,6 +124,9 @@ class Sessions:
         place = self._places.get(key)
         if place is None or place.principal != principal.name:
             return None
+        if place.session is not None and place.session.endpoint is not endpoint and place.session.endpoint.is_removed:
+            place.session.end()  # its endpoint is there again, as after a restart of the hub
+            place.session = None
         session = place.session or self._taken_up(id_, place, principal, endpoint)
         if session is None or session.endpoint is not endpoint or not await self._is_still_there(place, session):
             return None
