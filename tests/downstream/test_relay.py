@@ -281,6 +281,16 @@ async def test_a_session_watches_a_hundred_resources_and_no_more(place: Opened) 
         await host.ask("resources/subscribe", uri=URI)
 
 
+async def test_a_session_watches_uris_of_sixteen_kibibytes_and_no_more(place: Opened) -> None:
+    async with place(OLD, capabilities=WATCHED) as at:
+        host = at.old()
+        for number in range(2):
+            await host.ask("resources/subscribe", uri=f"{number:08192}")
+        with pytest.raises(Refused) as refused:
+            await host.ask("resources/subscribe", uri=URI)
+        assert refused.value.code == -32602
+
+
 async def test_a_session_that_subscribes_to_a_stateless_server_is_told_too(place: Opened) -> None:
     async with place(NEW, capabilities=WATCHED) as at:
         host = at.old()

@@ -1,6 +1,7 @@
 """The session of a host over HTTP, as a record: it outlives the process that began it."""
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,11 +10,15 @@ from hubbubd import bounds
 MAX_WATCHED: Final = 100
 """The most resources that one host is told about."""
 
+MAX_WATCHED_BYTES: Final = 16 * 1024
+"""The bytes of their URIs together: there are many sessions, and each is in memory and in the store."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSession:
-    """A session. Times are seconds since the epoch; `info` and `capabilities` are what the host said, as JSON.
+    """A session. Times are seconds since the epoch.
 
+    `info` and `capabilities` are what the hub reads of what the host said of itself, as JSON.
     `id` is the digest of what the host names its session by. `credential` is the one that it was begun with, `endpoint`
     is `p/PROFILE` or `s/SERVER`. `level` and `resources` are what the host wants to be told, by the URIs that it knows.
     """
@@ -43,9 +48,15 @@ def with_level(level: str, session: HostSession | None) -> HostSession | None:
 
 def watching(uri: str, session: HostSession | None) -> HostSession | None:
     """Return a session that is told of a resource, too."""
-    if session is None or uri in session.resources or len(session.resources) >= MAX_WATCHED:
+    if session is None or uri in session.resources or not has_room(session.resources, uri):
         return session
     return replace(session, resources=(*session.resources, uri))
+
+
+def has_room(watched: Collection[str], uri: str) -> bool:
+    """Return whether a host that is told of some resources may be told of one more."""
+    size = sum(len(each.encode("utf-8", "surrogatepass")) for each in (*watched, uri))
+    return len(watched) < MAX_WATCHED and size <= MAX_WATCHED_BYTES
 
 
 def not_watching(uri: str, session: HostSession | None) -> HostSession | None:

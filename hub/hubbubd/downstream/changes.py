@@ -8,7 +8,7 @@ from typing import Final
 
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import SOURCES, Kind
-from hubbubd.core.host_sessions import MAX_WATCHED
+from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.profiles import Target, View
@@ -124,8 +124,9 @@ class WatchedResources:
     def begin(self, uri: str) -> asyncio.Future[None]:
         """Begin to tell of a resource; the future is done once its server does, or fails as `add`. Raises Refusal."""
         if uri not in self._held:
-            if len(self._held) >= MAX_WATCHED:
-                raise Refusal(INVALID_PARAMS, f"{MAX_WATCHED} resources are watched; give up others first")
+            if not has_room(self._held, uri):
+                most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
+                raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader

@@ -6,8 +6,9 @@ from hubbubd import payload
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
-from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Host
+from hubbubd.downstream.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, Host
 from hubbubd.downstream.messages import Refusal, Request
+from hubbubd.downstream.policy import known
 
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 INFO: Final = "io.modelcontextprotocol/clientInfo"
@@ -28,13 +29,23 @@ def of_handshake(request: Request, caller: Principal, via: str) -> Host:
     asked = request.params.get("protocolVersion")
     if not isinstance(asked, str):
         raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")
+    info, capabilities = kept(
+        _object(request.params.get("clientInfo"), "params.clientInfo"),
+        _object(request.params.get("capabilities"), "params.capabilities"),
+    )
     return Host(
         principal=caller,
         revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
-        info=_object(request.params.get("clientInfo"), "params.clientInfo"),
-        capabilities=_object(request.params.get("capabilities"), "params.capabilities"),
+        info=info,
+        capabilities=capabilities,
         via=via,
     )
+
+
+def kept(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return of what a host said of itself, and can do, what the hub reads: less than 1 KiB for each session."""
+    words = {key: info[key][:MAX_WORD] for key in ("name", "version") if isinstance(info.get(key), str)}
+    return words, known(capabilities)
 
 
 def version_of(request: Request) -> str:

@@ -146,6 +146,21 @@ def declares_tasks(host: Mapping[str, Any]) -> bool:
     return EXTENSION in _object(host.get("extensions"))
 
 
+def known(host: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of a host's capabilities what the hub reads: of bounded size, whatever the host said."""
+    able: dict[str, Any] = {}
+    modes = _object(host.get("elicitation"))
+    if "elicitation" in host and (not modes or "form" in modes or "url" in modes):
+        able["elicitation"] = {mode: {} for mode in ("form", "url") if mode in modes}
+    if "sampling" in host:
+        able["sampling"] = {part: {} for part in ("context", "tools") if part in _object(host["sampling"])}
+    if "roots" in host:
+        able["roots"] = {}
+    if declares_tasks(host):
+        able["extensions"] = {EXTENSION: {}}
+    return able
+
+
 def judge(
     policy: Policy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:

@@ -22,6 +22,7 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.access import Principal
 from hubbubd.core.host_sessions import HostSession, record_id
+from hubbubd.downstream import introductions
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Host
 from hubbubd.downstream.limits import Limits
@@ -183,12 +184,8 @@ class Sessions:
         record = self._kept.get(record_id(id_))
         if record is None or record.endpoint != endpoint.view.name:
             return None
-        host = Host(
-            principal=principal,
-            revision=record.revision,
-            info=payload.loads(record.info),
-            capabilities=payload.loads(record.capabilities),
-        )
+        info, capabilities = introductions.kept(payload.loads(record.info), payload.loads(record.capabilities))
+        host = Host(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
         place.session = self._made(id_, host, endpoint)
         place.session.standing.resume(record.level, record.resources)
         return place.session

@@ -1,0 +1,84 @@
+"""What is kept of what a host says of itself: what the hub reads, however much it was."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hubbubd import payload
+from hubbubd.bounds import INTRODUCTION_BYTES
+from hubbubd.core.access import Principal
+from hubbubd.core.capabilities import serves
+from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, HostSession, watching
+from hubbubd.core.inbox import RequestKind
+from hubbubd.downstream import Policy, introductions
+from hubbubd.downstream.messages import Request
+
+ADA = Principal(name="ada", grants=(), credential="ada")
+FILL = INTRODUCTION_BYTES - 200
+KEPT = 1024
+"""Bytes of what is kept of a host, which docs/limits.md names."""
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=3),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["form", "url", "tools", "context", "io.modelcontextprotocol/tasks", "x"]), inner, max_size=3
+    ),
+    max_leaves=8,
+)
+CAPABILITIES = st.dictionaries(
+    st.sampled_from(["elicitation", "sampling", "roots", "extensions", "tasks", "x"]), VALUES, max_size=6
+)
+
+
+@given(CAPABILITIES)
+def test_a_host_is_asked_the_same_by_what_is_kept_of_its_capabilities(said: dict[str, Any]) -> None:
+    _, kept = introductions.kept({}, said)
+    asked: tuple[dict[str, Any], ...] = ({}, {"tools": []})
+    for params in asked:
+        for kind in RequestKind:
+            assert serves(kept, kind, params) == serves(said, kind, params)
+    for policy in (Policy(), Policy(form="host"), Policy(form="host", url="host", sampling="host", roots="host")):
+        ours, theirs = policy.declared(kept), policy.declared(said)
+        assert (ours is None) == (theirs is None)
+        assert (ours or {}).keys() == (theirs or {}).keys()
+
+
+SAYS_MUCH: list[dict[str, Any]] = [
+    {"x": FILL * "x"},
+    {"name": FILL * "x", "version": []},
+    {"elicitation": {FILL * "x": {}}},
+    {"sampling": {"tools": (FILL // 3) * [[]]}},
+    {"extensions": {str(each): {} for each in range(FILL // 20)}},
+]
+
+
+@pytest.mark.parametrize("much", SAYS_MUCH)
+def test_little_is_kept_of_a_host_that_says_much_of_itself(much: dict[str, Any]) -> None:
+    request = Request(1, "initialize", {"protocolVersion": "2025-11-25", "clientInfo": much, "capabilities": much})
+    host = introductions.of_handshake(request, ADA, "http")
+    assert len(payload.dumps(host.info)) + len(payload.dumps(host.capabilities)) < KEPT
+
+
+def test_the_resources_that_a_session_watches_have_a_bound_in_number_and_in_bytes() -> None:
+    def watched(uris: list[str]) -> int:
+        session: HostSession | None = HostSession(
+            id="",
+            principal="",
+            credential="",
+            endpoint="",
+            revision="",
+            info=b"",
+            capabilities=b"",
+            begun_at=0,
+            used_at=0,
+        )
+        for uri in uris:
+            session = watching(uri, session)
+        assert session is not None
+        return len(session.resources)
+
+    assert watched([f"file:///{number}" for number in range(2 * MAX_WATCHED)]) == MAX_WATCHED
+    assert watched([f"{number:08}" * 1024 for number in range(5)]) == MAX_WATCHED_BYTES // 8192
+    assert watched([f"{number:08}{8184 * 'é'}" for number in range(5)]) == 1
