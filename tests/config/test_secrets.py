@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hubbubd.config import ServerConfig
+from hubbubd.config import ServerConfig, secrecy
 from hubbubd.errors import Category, Fault, PermissionDenied
 from hubbubd.redaction import MARK, PIECES, REDACTION, Redaction
 
@@ -62,7 +64,7 @@ def test_names_within_a_field_are_texts_that_anybody_may_have_written() -> None:
 def test_the_value_of_a_query_is_known_as_it_is_written_and_as_it_is_meant(shown: str) -> None:
     url = "https://mcp.example.com/mcp?api_key=s3cr%2Ft-k%2By-4711&x=1"
     redaction = Redaction()
-    redaction.learn("a", ServerConfig.model_validate({"name": "a", "url": url}).known_secrets())
+    redaction.learn("a", ServerConfig.model_validate({"name": "a", "url": url}).known_secrets(), whole=True)
     assert redaction.text(f"no such key: {shown}.") == f"no such key: {MARK}."
 
 
@@ -71,7 +73,7 @@ def test_a_header_is_known_word_by_word_and_as_it_stands_in_a_url() -> None:
         {"name": "a", "url": "https://mcp.example.com", "headers": {"Authorization": "Bearer k/y=canary"}}
     )
     redaction = Redaction()
-    redaction.learn("a", config.known_secrets())
+    redaction.learn("a", config.known_secrets(), whole=True)
     for shown in ("k/y=canary", "Bearer k/y=canary", "k%2Fy%3Dcanary", "Bearer%20k%2Fy%3Dcanary"):
         assert redaction.text(f"({shown})") in (f"({MARK})", f"(Bearer {MARK})"), shown
 
@@ -154,13 +156,69 @@ def test_tools_are_allowed_by_patterns_and_denied_generously(
         ("db_password", "correct horse", True),
         ("Authorization", "Bearer abcdefgh", True),
         ("MODE", "pr0perties", True),
-        ("ID", "7281936455", True),
+        ("GITHUB_PAT", "correcthorsebatterystaple", True),
+        ("github-pat", "correcthorsebatterystaple", True),
+        ("PATTERN", "correcthorsebatterystaple", False),
+        ("POSTGRES_PW", "correcthorsebatterystaple", True),
+        ("AUTH", "disabled", False),
+        ("KEY_STORE", "/etc/keys/one", False),
+        ("ID", "7281936455", False),
+        ("MAX_BYTES", "16777216", False),
+        ("PIN", "7281936455", True),
+        ("NO_PROXY", "127.0.0.1", False),
+        ("no_proxy", "127.0.0.1,localhost,.internal4711.example", False),
+        ("LISTEN", "127.0.0.1", False),
+        ("LISTEN", "127.0.0.1:8080", False),
+        ("LISTEN", "[::1]:8080", False),
+        ("LISTEN", "0.0.0.0:8080,localhost:8081", False),
+        ("TOKEN_URL", "http://127.0.0.1:8080", False),
+        ("HOST", "db4711.example", False),
+        ("PGHOST", "db4711.example", True),
+        ("DB_HOST", "db4711.example", False),
+        ("LANG", "en_US.UTF-8", False),
+        ("LC_ALL", "en_US.UTF-8", False),
+        ("PORT", "80808080", False),
+        ("TERM", "xterm-256color", False),
+        ("BASE", "https://api4711.example/v2/mcp", False),
+        ("BASE", "https://ada:pa55word@api4711.example/v2", True),
+        ("HOST", "ada:pa55word@api4711.example", True),
+        ("BASE", "https://api4711.example/v2?id=4711", True),
+        ("HOOK", "https://hooks.example/services/T0/B0/a1b2c3d4e5f6a7b8c9", True),
+        ("HOOK", "https://api.example/bot4711:AAbbCCddEEffGG/send", True),
+        ("CACHE", "./cache/v2/files", False),
+        ("CACHE", "C:\\cache4711", False),
+        ("pwd", "correcthorsebatterystaple", True),
     ],
 )
-def test_a_plain_word_is_no_secret_unless_its_name_says_so(name: str, value: str, redacted: bool) -> None:
+def test_a_value_is_a_secret_by_its_name_and_by_its_form(name: str, value: str, redacted: bool) -> None:
     for member in ("env", "headers"):
         url = {"url": "https://a.example"} if member == "headers" else {"command": "x"}
         redaction = Redaction()
         config = ServerConfig.model_validate({"name": "a", member: {name: value}, **url})
-        redaction.learn("a", config.known_secrets())
-        assert ("[redacted]" in redaction.text(f"it said: {value}.")) is redacted
+        redaction.learn("a", config.known_secrets(), whole=True)
+        assert (MARK in redaction.text(f"it said: {value}.")) is redacted
+
+
+def test_of_a_value_of_many_words_those_that_are_none_stay() -> None:
+    config = ServerConfig.model_validate(
+        {"name": "a", "command": "x", "env": {"OPTIONS": "--on 127.0.0.1 canary-4711"}}
+    )
+    redaction = Redaction()
+    redaction.learn("a", config.known_secrets(), whole=True)
+    assert redaction.text("127.0.0.1 said canary-4711") == f"127.0.0.1 said {MARK}"
+
+
+WORDLY = st.text(alphabet="abcdefghijklmnopqrstuvwxyz", min_size=20)
+"""A secret that looks like words."""
+
+
+@given(st.sampled_from(["TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "AUTH"]), WORDLY)
+def test_what_a_name_calls_secret_is_redacted_whatever_it_looks_like(word: str, value: str) -> None:
+    for name in (word, f"GITHUB_{word}", f"x-{word.lower()}", f"{word}_2"):
+        assert value in secrecy.spellings(name, value)
+
+
+@given(st.text(), st.text())
+def test_any_name_and_value_can_be_judged(name: str, value: str) -> None:
+    assert secrecy.is_secret(name, value) in (True, False)
+    secrecy.spellings(name, value)

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, Literal, Self, cast, get_args
-from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from hubbubd.redaction import PIECES
+from hubbubd.config.secrecy import spellings
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]
@@ -46,12 +46,6 @@ RESOLVED: Final = object()
 
 _NO_USER: Final = "a url has no user and password; use headers"
 _USER: Final = re.compile(r"https?://[^/?#]*@", re.IGNORECASE)
-
-_WORDS: Final = re.compile(r"[A-Za-z]+(?:[ ._/-][A-Za-z]+)*")
-_OF_SECRETS: Final = re.compile(
-    r"auth|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token", re.IGNORECASE
-)
-"""Names of variables, headers and parameters whose values are secret, though they may be plain words."""
 
 WITHHELD: Final = "**********"
 """The placeholder of a secret in the store."""
@@ -237,16 +231,16 @@ class ServerConfig(BaseModel):
     def known_secrets(self) -> list[str]:
         """Return the secrets of a resolved configuration, to redact from all output.
 
-        Absolute paths are left out, and so are plain words, such as a mode or a region, unless their name says that
-        they are secret: as words they occur in what everybody writes.
+        What is none by its name or its form (`secrecy`) is left out: it occurs in what everybody writes.
         """
         query = (self.url or "").partition("?")[2].partition("#")[0]
         pairs = [part.partition("=")[::2] for part in query.split("&")]
         named = [(name, value.get_secret_value()) for name, value in (*self.env.items(), *self.headers.items())]
-        found = [query, *(value for name, value in (*named, *pairs) if not _is_plain(name, value))]
+        named += [("token", query), *pairs]
         if self.oauth is not None:
-            found += [v.get_secret_value() for v in (self.oauth.client_secret, self.oauth.private_key) if v is not None]
-        return [each for value in found if not value.startswith("/") for each in _spellings(value)]
+            own = (self.oauth.client_secret, self.oauth.private_key)
+            named += [("client_secret", value.get_secret_value()) for value in own if value is not None]
+        return [each for name, value in named for each in spellings(name, value)]
 
     def with_secrets(self, kept: dict[str, Any]) -> "ServerConfig":
         """Return the configuration with the secrets that `secrets` returned put back. Raises ValidationError."""
@@ -262,11 +256,6 @@ class ServerConfig(BaseModel):
         copy = self.model_copy()
         copy._unknown = options
         return copy
-
-
-def _is_plain(name: str, value: str) -> bool:
-    """Return whether a value is made of words alone, and not named as a secret."""
-    return _WORDS.fullmatch(value) is not None and _OF_SECRETS.search(name) is None
 
 
 def _check_url(url: str, *, resolved: bool) -> None:
@@ -291,15 +280,6 @@ def _check_url(url: str, *, resolved: bool) -> None:
         raise ValueError("a url names a host")
     if "\\" in parts.netloc or parts.hostname is None:
         raise ValueError("a url names one host")
-
-
-def _spellings(value: str) -> set[str]:
-    """Return the forms in which a secret may appear: as written, its words, and each URL-encoded or decoded."""
-    plain = {value, *value.split(maxsplit=PIECES)[:PIECES]}
-    plain |= {read(each) for each in plain for read in (unquote, unquote_plus)}
-    return (
-        plain | {quote(each, safe=safe) for each in plain for safe in ("", "/")} | {quote_plus(each) for each in plain}
-    )
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

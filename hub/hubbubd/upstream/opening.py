@@ -74,7 +74,7 @@ class Opening:
             shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
             resolved = resolved.model_copy(update={"env": shared | resolved.env})
             inbound.note("tilde", _of_shells(resolved))
-        REDACTION.learn(config.name, resolved.known_secrets())
+        REDACTION.learn(config.name, resolved.known_secrets(), whole=True)
         older = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
         async with AsyncExitStack() as opened:
             try:

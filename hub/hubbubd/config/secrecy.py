@@ -1,0 +1,97 @@
+"""Which values of a configuration are secret: decided by the name of a value, and by its form.
+
+its name says that it is secret ──> secret, unless it is a word of settings ("disabled"), a path or an open address
+its name says that it is none, or it has the form of none ──> not secret: it occurs in what everybody writes
+anything else ──> secret
+"""
+
+import re
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
+
+from hubbubd.redaction import PIECES
+
+_OF_SECRETS: Final = re.compile(
+    r"auth|bearer|cookie|cred|key|pass|phrase|pin|pwd|salt|secret|session|sign|token"
+    r"|(?<![a-z])(?:dsn|jwt|otp|pat|pats|pw|psk)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Names of variables, headers and parameters whose values are secret, though they may be plain words."""
+
+_OF_NONE: Final = re.compile(
+    r"(?:.*[_-])?(?:host|hostname|hosts|port|lang|language|locale|timezone|tz)|no_proxy|lc_.*|path|home|user|logname|term"
+    r"|colorterm|shell|tmpdir|temp|tmp|log_level|node_env|pythonpath|xdg_.*",
+    re.IGNORECASE,
+)
+"""Names of variables that say where something is, or how it is to look."""
+
+_SETTINGS: Final = frozenset(
+    {
+        *("anonymous", "automatic", "default", "development", "disabled", "external", "interactive", "internal"),
+        *("localhost", "optional", "password", "production", "required", "undefined", "username"),
+    }
+)
+"""Words that are no secret under any name."""
+
+_WORDS: Final = re.compile(r"[A-Za-z]+(?:[ ._/-][A-Za-z]+)*")
+_NUMBER: Final = re.compile(r"[+-]?\d{1,20}(?:[.,]\d{1,20})?")
+_PATH: Final = re.compile(r"(?:/|\.{1,2}[/\\]|~[/\\]|[A-Za-z]:[/\\])")
+_PORT: Final = re.compile(r":\d{1,5}$")
+_RANDOM: Final = re.compile(r"(?=.*\d)[^.]{16,}|(?=.*[a-z])(?=.*[A-Z])[A-Za-z]{20,}")
+"""A part of a url that nobody would have made up."""
+
+
+def spellings(name: str, value: str) -> set[str]:
+    """Return the forms in which a value that may be secret appears: as written, its words, each URL-encoded or decoded.
+
+    Empty if it is none.
+    """
+    if not is_secret(name, value):
+        return set()
+    plain = {value, *(word for word in value.split(maxsplit=PIECES)[:PIECES] if is_secret(name, word))}
+    plain |= {read(each) for each in plain for read in (unquote, unquote_plus)}
+    return (
+        plain | {quote(each, safe=safe) for each in plain for safe in ("", "/")} | {quote_plus(each) for each in plain}
+    )
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether the value of a variable, a header or a parameter is to be redacted wherever it occurs."""
+    if value.startswith("/") or value.lower() in _SETTINGS:
+        return False
+    if _OF_SECRETS.search(name) is not None and _OF_NONE.fullmatch(name) is None:
+        return not (_is_loopback(value) or _is_open_url(value))
+    if _OF_NONE.fullmatch(name) is not None:
+        return "@" in value
+    return not all(map(_is_plain, value.split(",")))
+
+
+def _is_plain(value: str) -> bool:
+    """Return whether a value has the form of something that is no secret."""
+    value = value.strip()
+    if any(form.fullmatch(value) for form in (_WORDS, _NUMBER)) or _PATH.match(value):
+        return True
+    return _is_loopback(value) or _is_open_url(value)
+
+
+def _is_loopback(value: str) -> bool:
+    host = value if value.count(":") > 1 and not value.startswith("[") else _PORT.sub("", value)
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_open_url(value: str) -> bool:
+    """Return whether a value is an address that has no user, no parameters, and nothing random in its path."""
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return False
+    if not parts.scheme or not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+        return False
+    return not any(_RANDOM.fullmatch(part) for part in parts.path.split("/"))
