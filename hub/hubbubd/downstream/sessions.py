@@ -22,9 +22,9 @@ from hubbubd import payload
 from hubbubd.clock import Clock
 from hubbubd.core.access import Principal
 from hubbubd.core.host_sessions import HostSession, record_id
-from hubbubd.downstream import introductions
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Host
+from hubbubd.downstream.introductions import kept
 from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.session import Session
 from hubbubd.errors import ResourceExhausted
@@ -50,7 +50,7 @@ ELSEWHERE_S: Final = 2 * 60.0
 than NOTED_S and BUSY_S."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Place:
     """A session, by whom it is, and when it was used last, on the steady clock; None where it was not taken up yet.
 
@@ -184,7 +184,7 @@ class Sessions:
         record = self._kept.get(record_id(id_))
         if record is None or record.endpoint != endpoint.view.name:
             return None
-        info, capabilities = introductions.kept(payload.loads(record.info), payload.loads(record.capabilities))
+        info, capabilities = kept(payload.loads(record.info), payload.loads(record.capabilities))
         host = Host(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
         place.session = self._made(id_, host, endpoint)
         place.session.standing.resume(record.level, record.resources)
@@ -207,7 +207,7 @@ class Sessions:
             place.session.standing.follow(before, after)
 
     def _add(self, key: str, principal: str) -> _Place:
-        place = self._places[key] = _Place(principal, self._clock.steady())
+        place = self._places[key] = _Place(principal=principal, used_at=self._clock.steady())
         self._of.setdefault(principal, OrderedDict())[key] = place
         self._watch()
         return place
