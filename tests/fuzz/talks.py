@@ -36,7 +36,7 @@ class Talk:
     def __init__(self, chance: Chance, number: int) -> None:
         self._chance = chance
         self._message = f"Who is {number}?"
-        self._content = {"name": f"a{number}@b.c"}
+        self._content = {"name": f"{number:x}@b.c"}  # the form takes nine characters
         self.id = f"talk-{number}"
         self.over = False
 
