@@ -6,7 +6,7 @@
     subscription, level of log messages ──> the record ──> every member of a fleet that has the session, too
     DELETE, idle for long, its token revoked ──> the record is deleted ──> no process takes it up again
 
-docs/design/sessions.md says why sessions are stored, and not signed.
+docs/design/inbox.md says why sessions are stored, and not signed.
 """
 
 import asyncio
