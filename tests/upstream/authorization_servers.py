@@ -101,6 +101,8 @@ class GitHub(Shaped):
     """Whether it answers form-encoded whatever is asked for."""
     error: str = ""
     """What it answers instead of a token."""
+    accepted: list[str | None] = field(default_factory=list)
+    """In which form tokens were asked for."""
 
     def __post_init__(self) -> None:
         self.metadata_members = {"registration_endpoint": None}
@@ -109,13 +111,14 @@ class GitHub(Shaped):
         form = {name: str(value) for name, value in (await request.form()).items()}
         self.grants.append(form)
         self.authenticated.append(request.headers.get("authorization"))
+        self.accepted.append(request.headers.get("accept"))
         token = f"secret-token-{len(self.grants)}"
         members = {"access_token": token, "scope": "repo,gist", "token_type": "bearer"}
         if self.error:
             members = {"error": self.error, "error_description": "The code passed is incorrect or expired."}
         else:
             self.valid[token] = "repo"
-        if request.headers.get("accept") == "application/json" and not self.stubborn:
+        if self.accepted[-1] == "application/json" and not self.stubborn:
             return JSONResponse(members)
         return PlainTextResponse(urlencode(members), media_type="application/x-www-form-urlencoded")
 

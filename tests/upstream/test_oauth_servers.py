@@ -79,12 +79,13 @@ async def test_a_redirect_of_another_issuer_or_another_spelling_is_refused(
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
-async def test_a_token_that_comes_form_encoded_is_read(stubborn: bool, data_dir: Path) -> None:
+async def test_a_token_is_asked_for_as_json_and_read_if_it_comes_form_encoded(stubborn: bool, data_dir: Path) -> None:
     oauth = {"client_id": "ours", "client_secret": "hush"}
     async with serve(server := GitHub(stubborn=stubborn)), hub(server, data_dir, oauth=oauth) as world:
         await connected(world)
         await world.hub.calls.call(CALL, "ada")
         assert world.kept["tokens"]["access_token"] == "secret-token-1"
+        assert server.accepted == ["application/json"]
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
