@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.core.jsonrpc import HEADER_MISMATCH
 from hubbubd.downstream.messages import Refusal
-from hubbubd.rpc.mcp_headers import ArgumentHeaders, decoded
+from hubbubd.rpc.mcp_headers import check_arguments, decoded
 
 PLAIN = b'{"name":"plain","inputSchema":{"type":"object","properties":{"region":{"type":"string"}}}}'
 NESTED = {"type": "object", "properties": {"id": {"type": "string", "x-mcp-header": "Tenant"}}}
@@ -24,16 +24,15 @@ SCHEMA = {
     },
 }
 MARKED = json.dumps({"name": "marked", "inputSchema": SCHEMA}).encode()
-LISTED = (PLAIN, MARKED)
 
 
 def wrapped(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
-def check(headers: ArgumentHeaders, arguments: Any, sent: dict[str, str], tool: object = "marked") -> None:
+def check(arguments: Any, sent: dict[str, str], tool: bytes | None = MARKED) -> None:
     encoded = {f"mcp-param-{name}".encode(): value.encode("latin-1") for name, value in sent.items()}
-    headers.check(LISTED, {"name": tool, "arguments": arguments}, encoded)
+    check_arguments(tool, arguments, encoded)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def check(headers: ArgumentHeaders, arguments: Any, sent: dict[str, str], tool: 
     ],
 )
 def test_headers_that_repeat_their_arguments_are_taken(arguments: Any, sent: dict[str, str]) -> None:
-    check(ArgumentHeaders(), arguments, sent)
+    check(arguments, sent)
 
 
 @pytest.mark.parametrize(
@@ -95,22 +94,13 @@ def test_headers_that_repeat_their_arguments_are_taken(arguments: Any, sent: dic
 )
 def test_headers_that_say_something_else_are_refused(arguments: Any, sent: dict[str, str]) -> None:
     with pytest.raises(Refusal) as refused:
-        check(ArgumentHeaders(), arguments, sent)
+        check(arguments, sent)
     assert refused.value.code == HEADER_MISMATCH
 
 
-@pytest.mark.parametrize("tool", ["plain", "unknown", None, 7, ["marked"]])
-def test_tools_without_marked_arguments_have_no_headers_to_compare(tool: object) -> None:
-    check(ArgumentHeaders(), {"region": "eu"}, {"region": "us"}, tool)
-
-
-def test_a_list_that_changes_changes_what_is_compared() -> None:
-    headers = ArgumentHeaders()
-    call = {"name": "marked", "arguments": {"region": "eu"}}
-    headers.check((PLAIN,), call, {})
-    with pytest.raises(Refusal):
-        headers.check(LISTED, call, {})
-    headers.check((PLAIN,), call, {})
+@pytest.mark.parametrize("tool", [PLAIN, None])
+def test_tools_without_marked_arguments_have_no_headers_to_compare(tool: bytes | None) -> None:
+    check({"region": "eu"}, {"region": "us"}, tool)
 
 
 def test_a_name_that_no_header_can_have_comes_wrapped() -> None:

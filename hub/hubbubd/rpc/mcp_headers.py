@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, cast
 
@@ -27,27 +27,19 @@ _DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 """A number as a header has it. The largest double has 309 digits before the point."""
 
 
-class ArgumentHeaders:
-    """The marked arguments of the tools that were listed last."""
+def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[bytes, bytes]) -> None:
+    """Compare the headers of a `tools/call` with its arguments. Raises Refusal where they differ.
 
-    def __init__(self) -> None:
-        self._listed: tuple[bytes, ...] = ()
-        self._marked: dict[str, Marked] = {}
-
-    def check(self, listed: tuple[bytes, ...], params: Mapping[str, Any], headers: Mapping[bytes, bytes]) -> None:
-        """Compare the headers of a `tools/call` with its arguments. Raises Refusal where they differ.
-
-        `listed` are the tools there are, as JSON; the headers have names in lower case.
-        """
-        if listed is not self._listed:
-            self._listed, self._marked = listed, _marked(listed)
-        marked = self._marked.get(str(params.get("name")))
-        for path, header in marked.items() if marked else ():
-            sent = headers.get(header)
-            if not _agree(_at(params.get("arguments"), path), None if sent is None else decoded(sent)):
-                raise Refusal(
-                    HEADER_MISMATCH, f"the header {header.decode()} must repeat the argument {'.'.join(path)[:100]}"
-                )
+    `tool` is the entry of the tool that is called, as JSON, if there is one; the headers have names in lower case.
+    """
+    if tool is None or MARK.encode() not in tool:
+        return
+    for path, header in _of_schema(payload.loads(tool).get("inputSchema")).items():
+        sent = headers.get(header)
+        if not _agree(_at(arguments, path), None if sent is None else decoded(sent)):
+            raise Refusal(
+                HEADER_MISMATCH, f"the header {header.decode()} must repeat the argument {'.'.join(path)[:100]}"
+            )
 
 
 def decoded(header: bytes) -> str:
@@ -60,15 +52,6 @@ def decoded(header: bytes) -> str:
         return base64.b64decode(wrapped[1], validate=True).decode()
     except ValueError:
         raise Refusal(HEADER_MISMATCH, "a header begins with =?base64? and is no base64 of UTF-8") from None
-
-
-def _marked(listed: Sequence[bytes]) -> dict[str, Marked]:
-    found: dict[str, Marked] = {}
-    for entry in listed:
-        if MARK.encode() in entry:
-            tool = payload.loads(entry)
-            found[tool["name"]] = _of_schema(tool.get("inputSchema"))
-    return found
 
 
 def _of_schema(schema: object) -> Marked:

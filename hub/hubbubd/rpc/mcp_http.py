@@ -57,7 +57,7 @@ from hubbubd.rpc.context import amend
 from hubbubd.rpc.http import serving
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.mcp_access import METADATA, PATH, RPC, Admission, preflight, status_of
-from hubbubd.rpc.mcp_headers import ArgumentHeaders, decoded
+from hubbubd.rpc.mcp_headers import check_arguments, decoded
 from hubbubd.rpc.mcp_wire import (
     SESSION,
     STALL_S,
@@ -148,7 +148,6 @@ class McpApplication:
         )
         self._endpoints = Endpoints(hub, handles)
         self._processes = Processes()
-        self._argument_headers: dict[str, ArgumentHeaders] = {}
         self._streams = Quota(
             "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
@@ -388,9 +387,7 @@ class McpApplication:
         if message.method == "tools/call":
             await endpoint.view.settle(Kind.TOOL)
             tool = endpoint.view.entry(Kind.TOOL, str(message.params.get("name")), caller)
-            self._argument_headers.setdefault(endpoint.view.name, ArgumentHeaders()).check(
-                () if tool is None else (tool,), message.params, request.headers
-            )
+            check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = Outlet()
         exchange = Exchange(
             id=message.id,
