@@ -12,6 +12,7 @@ from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.downstream import Policy
 from hubbubd.downstream.attendance import RETURN_S
 from hubbubd.errors import FailedPrecondition
+from hubbubd.runtime.calls.callers import ANSWERED_S
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -91,6 +92,27 @@ async def test_the_record_names_the_hosts_of_all_calls_that_may_be_the_cause(wor
         assert decided(request) == [("mine", why_not), ("theirs", why_not)]
         await answer(hub)
         await asyncio.gather(*calls)
+
+
+@pytest.mark.parametrize(("after_s", "asked"), [(1, False), (ANSWERED_S + 1, True)])
+async def test_a_call_that_was_answered_keeps_other_hosts_from_being_asked_for_a_moment_alone(
+    world: World, after_s: float, asked: bool
+) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        if sent.params["name"] == "asks":
+            await sent.ask(*ASKED).answered()
+        return {"content": DONE}
+
+    world.peer.behaviour = behaviour
+    async with connected(world) as hub:
+        theirs, mine = host_at(hub, name="bob"), host_at(hub)
+        await theirs.call(name="works")
+        await asyncio.sleep(after_s)
+        call = asyncio.create_task(mine.call(name="asks"))
+        request = await question(hub)
+        assert [not why_not for _, why_not in decided(request)] == [asked]
+        await answer(hub)
+        await call
 
 
 async def test_a_host_that_joins_a_call_later_is_noted_too(world: World) -> None:
