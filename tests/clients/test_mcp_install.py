@@ -264,6 +264,19 @@ async def test_the_command_installs_a_bridge_that_finds_the_same_hub_without_a_s
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_file_that_gets_a_token_is_its_owner_s_alone_from_then_on(hub: Any, hubbub: Any, home: Path) -> None:
+    hub.streams["Serve"] = opens
+    hub.also = {"secret"}
+    file = home / ".claude.json"
+    for before in ("{}", None):  # the second time nothing else is to be changed
+        if before is not None:
+            file.write_text(before)
+        file.chmod(0o644)
+        ran = await hubbub("mcp", "install", "claude-code", env={"HUBBUB_TOKEN": "secret"})
+        assert ran.status == 0, ran.err
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
 async def test_no_token_is_made_for_a_file_that_cannot_be_changed(hub: Any, hubbub: Any, home: Path) -> None:
     (home / ".claude.json").write_text("{")
     ran = await hubbub("mcp", "install", "claude-code", "--http", "--url", "http://127.0.0.1:7/mcp")
