@@ -70,6 +70,27 @@ async def test_a_server_that_refuses_posts_and_has_no_such_stream_is_refused_by_
     assert recorder.notes == {}
 
 
+async def test_both_transports_are_tried_within_one_time_limit(connect: Connect) -> None:
+    async def refuse(_: Request) -> Response:
+        await anyio.sleep(20)
+        return Response("no", 405)
+
+    async def stream(_: Request) -> Response:
+        async def body() -> AsyncIterator[str]:
+            yield ": nothing more comes\n\n"
+            await anyio.sleep_forever()
+
+        return StreamingResponse(body(), media_type="text/event-stream")
+
+    routes = [Route("/mcp", stream, methods=["GET"]), Route("/mcp", refuse, methods=["POST"])]
+    async with served(Starlette(routes=routes)) as origin:
+        begun = anyio.current_time()
+        with pytest.raises(UpstreamError, match="HTTP 405"):
+            async with connect(url=f"{origin}/mcp", connect_timeout_s=50):
+                pass
+        assert 40 < anyio.current_time() - begun < 55
+
+
 async def test_an_endpoint_elsewhere_is_refused_by_name(connect: Connect) -> None:
     async with served(with_sse(405, "https://elsewhere.example/post?token=x")) as origin:
         with pytest.raises(UpstreamError, match=r"its endpoint is at https://elsewhere\.example, and not within"):

@@ -27,6 +27,10 @@ class Patience:
         finally:
             del self._left[scope]
 
+    def left(self, limit: anyio.CancelScope) -> float:
+        """Return how many seconds a limit has left, within its block."""
+        return self._left[limit] if self._asked else max(limit.deadline - anyio.current_time(), 0.0)
+
     @contextmanager
     def asking(self) -> Generator[None]:
         """Pause all deadlines for the block: a person is asked."""

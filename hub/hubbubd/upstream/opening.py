@@ -76,26 +76,35 @@ class Opening:
             inbound.note("tilde", _of_shells(resolved))
         REDACTION.learn(config.name, resolved.known_secrets(), whole=True)
         older = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
+        budget = _Budget(self._limit_s(config))
         async with AsyncExitStack() as opened:
             try:
-                link = await opened.enter_async_context(self._link(resolved, inbound, era, confinement))
+                link = await opened.enter_async_context(self._link(resolved, inbound, era, confinement, budget))
             except UpstreamError as refused:
-                if older is None or not _may_be_older(refused.fault):
+                if older is None or not _may_be_older(refused.fault) or not budget.left_s:
                     raise
                 try:
-                    link = await opened.enter_async_context(self._link(older, inbound, era, confinement))
+                    link = await opened.enter_async_context(self._link(older, inbound, era, confinement, budget))
                 except UpstreamError:
                     raise refused from None
                 inbound.note(Deviation.OLDER_TRANSPORT, words(Deviation.OLDER_TRANSPORT))
             yield link
 
+    def _limit_s(self, config: ServerConfig) -> float:
+        """Return the seconds that all attempts to connect may take together."""
+        if config.name in self._downloading:  # begun anew each time, a download would never end
+            return max(config.connect_timeout_s, DOWNLOAD_S)
+        return config.connect_timeout_s
+
     @asynccontextmanager
     async def _link(
-        self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
+        self,
+        config: ServerConfig,
+        inbound: Inbound,
+        era: Era | None,
+        confinement: Confinement | None,
+        budget: "_Budget",
     ) -> AsyncGenerator[Link]:
-        limit_s = config.connect_timeout_s
-        if config.name in self._downloading:  # begun anew each time, a download would never end
-            limit_s = max(limit_s, DOWNLOAD_S)
         patience = Patience()
         hosts = confinement.hosts_for(config) if confinement is not None else None
         transport = await self._transport(config, inbound, patience, hosts)
@@ -106,10 +115,13 @@ class Opening:
             tasks.start_soon(link.hold)
             try:
                 with instrumentation.attempt():
-                    with patience.limit(limit_s) as limit:
-                        await link.connect(era)
+                    with patience.limit(budget.left_s) as limit:
+                        try:
+                            await link.connect(era)
+                        finally:
+                            budget.left_s = patience.left(limit)
                     if limit.cancelled_caught:
-                        raise self._too_slow(config, link, limit_s)
+                        raise self._too_slow(config, link, budget.whole_s)
                 self._downloading.discard(config.name)
                 yield link
             except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
@@ -140,6 +152,13 @@ class Opening:
         note = f"after {waited_s:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
         stderr = list(link.stderr_tail()) or None
         return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited_s, stderr=stderr, hint=hint)
+
+
+class _Budget:
+    """The seconds that attempts to connect have together; the time in which a person is asked does not count."""
+
+    def __init__(self, whole_s: float) -> None:
+        self.whole_s = self.left_s = whole_s
 
 
 def _of_shells(config: ServerConfig) -> str | None:
