@@ -44,6 +44,7 @@ from hubbubd.upstream.http.oauth_documents import (
     Expected,
     Kind,
     challenge,
+    description_of,
     error_of,
     kind_of,
     same_issuer,
@@ -271,9 +272,9 @@ class OAuth:
             self._check_registration(outgoing, reply)
             self._registered = True
         elif error_of(reply.document) in CLIENT_REFUSED and self._is_registered_client:
-            await self._forget_client()
+            refused = await self._refused(error_of(reply.document), description_of(reply.document))
             if b"grant_type=refresh_token" not in await outgoing.aread():  # after that the SDK goes on by itself
-                raise _ClientForgotten(f"the authorization server has forgotten the hub: {error_of(reply.document)}")
+                raise refused
         return reply.response
 
     @property
@@ -317,6 +318,18 @@ class OAuth:
             self._provider.context.client_info = None
             self._provider.context.clear_tokens()
             await self._memory.keep()
+
+    async def _refused(self, code: str, why: str) -> Exception:
+        """Forget a client that the authorization server refuses; return what ends this run of the flow.
+
+        One that this flow has registered is not registered once more: a person would be asked again, for the same.
+        """
+        await self._forget_client()
+        said = " ".join(filter(None, (code, why)))
+        if self._registered:
+            what = "the authorization server refuses the client that the hub has just registered there"
+            return OAuthFlowError(f"{what}: {said}")
+        return _ClientForgotten(f"the authorization server has forgotten the hub: {said}")
 
     def _token(self) -> str | None:
         tokens = self._provider.context.current_tokens
@@ -369,8 +382,7 @@ class OAuth:
                 raise
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         if query.get("error") in CLIENT_REFUSED and self._is_registered_client:
-            await self._forget_client()
-            raise _ClientForgotten(f"the authorization server has forgotten the hub: {query['error']}")
+            raise await self._refused(query["error"], query.get("error_description", ""))
         if "error" in query:
             why = " ".join([query["error"], query.get("error_description", "")]).strip()[: faults.BODY_EXCERPT]
             hint = "; it does not take `resource`: set oauth.resource" if query["error"] == "invalid_target" else ""

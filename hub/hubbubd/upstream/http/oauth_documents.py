@@ -122,6 +122,12 @@ def error_of(document: Any) -> str:
     return code if isinstance(code, str) else ""
 
 
+def description_of(document: Any) -> str:
+    """Return what a reply says of its error for people (RFC 6749, section 5.2), or an empty text."""
+    text = cast("dict[str, Any]", document).get("error_description") if isinstance(document, dict) else None
+    return text if isinstance(text, str) else ""
+
+
 def usable_method(methods: Sequence[str] | None) -> str:
     """Return how a client with a secret authenticates at a token endpoint that advertises these methods."""
     if methods is None or "client_secret_basic" in methods:
