@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import Response
 from yarl import URL
@@ -64,3 +66,52 @@ def test_a_cookie_goes_back_to_its_exact_origin_alone_and_is_bounded() -> None:
     assert len((cookies.header(HOME, None) or "").split("; ")) == MOST
     cookies.take(HOME, ["a=; Max-Age=0"])
     assert "a=" not in (cookies.header(HOME, None) or "")
+
+
+THEN = 1_700_000_000.0
+PAST, FUTURE = "Tue, 14 Nov 2023 22:13:19 GMT", "Tue, 14-Nov-2023 22:14:20 GMT"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "ends_after_s"),
+    [
+        ("Max-Age=0", 0),
+        ("Max-Age=00", 0),
+        ("Max-Age=-1", 0),
+        ("Max-Age=10", 10),
+        ("Max-Age=0; Expires=" + FUTURE, 0),
+        ("Max-Age=10; Expires=" + PAST, 10),
+        ("Max-Age=x; Expires=" + PAST, 0),
+        ("Expires=" + PAST, 0),
+        ("expires=Thu, 01 Jan 1970 00:00:00 GMT; Path=/", 0),
+        ("Expires=Wed, 01 Jan 1969 00:00:00 GMT", 0),
+        ("Expires=" + FUTURE, 60),
+        ("Expires=soon", None),
+        ("Max-Age=" + 100 * "9", None),
+        ("", None),
+    ],
+)
+def test_a_cookie_that_has_ended_is_dropped(attributes: str, ends_after_s: float | None) -> None:
+    now = THEN
+    cookies = ServerCookies(HOME, wanted=True, now=lambda: now)
+    cookies.take(HOME, ["a=1", "b=1"])
+    cookies.take(HOME, [f"a=2; {attributes}"])
+    assert cookies.header(HOME, None) == ("b=1" if ends_after_s == 0 else "b=1; a=2")
+    now += 59 if ends_after_s is None else ends_after_s + 1
+    assert cookies.header(HOME, None) == ("b=1; a=2" if ends_after_s is None else "b=1")
+
+
+def test_cookies_that_have_ended_leave_room_for_others() -> None:
+    now = THEN
+    cookies = ServerCookies(HOME, wanted=True, now=lambda: now)
+    cookies.take(HOME, [f"c{number}=1; Max-Age=10" for number in range(MOST)])
+    now += 11
+    cookies.take(HOME, ["a=1"])
+    assert cookies.header(HOME, None) == "a=1"
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_no_time_that_a_cookie_names_is_an_error(max_age: str, expires: str) -> None:
+    cookies = ServerCookies(HOME, wanted=True)
+    cookies.take(HOME, [f"a=1; Max-Age={max_age}; Expires={expires}"])
+    cookies.header(HOME, None)
