@@ -38,6 +38,8 @@ ELSEWHERE = {"README.md": "index.md"}
 SHOWN = (".md", ".png", ".svg")
 """What the site has of docs/ as it is. Other files that a document links to are sources, and are shown as text."""
 INSIDE = {place: name for name, place in OUTSIDE.items()}
+FENCE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
+"""The beginning of a block whose second word is for tests, which the site would not take for a block."""
 LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 
 
@@ -71,7 +73,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Makes links lead to where the site has what they name."""
+    """Makes links lead to where the site has what they name, and blocks begin as the site knows them."""
     here = home(page.file)
     if page.file.src_uri == ERRORS:
         markdown += "\n## All codes\n\n" + "".join(
@@ -87,7 +89,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         place = f"source/{name}.txt" if place == name else place
         return f"{start}{posixpath.relpath(place, posixpath.dirname(page.file.src_uri))}{anchor or ''}{end}"
 
-    return LINK.sub(led, markdown)
+    return FENCE.sub(r"\1", LINK.sub(led, markdown))
 
 
 def home(file: File) -> str:

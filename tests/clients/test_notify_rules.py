@@ -146,7 +146,7 @@ def test_a_service_that_this_machine_cannot_have_is_not_taken_for_a_mistake(monk
 
 def test_every_service_of_the_document_is_known() -> None:
     document = (Path(__file__).parents[2] / "docs/notify.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([a-z]+)://[^`]*`", document.partition("## What is told")[0]))
+    named = set(re.findall(r"`([a-z]+)://[^`]*`", document.partition("## What is sent")[0]))
     assert {"slack", "workflows", "mailtos", "dbus", "macosx", "windows", "jsons"} <= named
     for each in sorted(named):
         problem = ""

@@ -133,6 +133,10 @@ def test_no_link_and_no_anchor_is_dead(site: Site) -> None:
     assert dead == []
 
 
+def test_every_block_is_shown_as_one(site: Site) -> None:
+    assert [name for name in site.pages if "```" in (site.at / name).read_text(encoding="utf-8")] == []
+
+
 def test_nothing_that_a_page_loads_is_elsewhere_or_missing(site: Site) -> None:
     wrong = list[str]()
     for name, page in site.pages.items():
