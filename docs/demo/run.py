@@ -1,8 +1,9 @@
 """Starts the hub with the demo's configuration, says of each server how it is, and what to type next.
 
-Arguments go to `hubbubd`.
+Arguments go to `hubbubd`. Where nobody reads at a terminal, only the hub's own line of JSON is printed, and its log.
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 from hubbub_cli.up import foreground
 from hubbub_client.legible import clean
+from hubbub_local.daemon import log_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -21,7 +23,7 @@ ENDPOINT = {"HUBBUBD_MCP_LISTEN": "127.0.0.1:7881"}
 """Where hosts find the demo, unless the environment says otherwise."""
 
 NEXT = """
-Hubbub serves its API on {address}. In a second terminal, in this folder, type
+Hubbub serves its API on {address}. In a second terminal, type
 
     {client} call demo order_lunch
 
@@ -32,23 +34,34 @@ and answer the form there, or see it and answer it in a browser or from a third 
 
 Let an MCP host use all of it, for example Claude Code:
 
-    claude mcp add hubbub -- {host}
+    claude mcp add hubbub -- {client} mcp
 
-Ctrl-C here ends the hub and all its servers.
+Ctrl-C here ends the hub and all its servers. Its log is in {log}.
 """
 
 
 async def main() -> int:
     """Runs the hub until it ends; returns its exit code."""
     command = [str(BIN / "hubbubd"), "--config", "docs/demo/hubbub.toml", "--data-dir", ".hubbub", *sys.argv[1:]]
-    return await foreground(command, _say_next, env=ENDPOINT | os.environ, cwd=ROOT)
+    env = ENDPOINT | os.environ
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return await foreground(command, _say_json, env=env, cwd=ROOT, aloud=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--data-dir", default=".hubbub")
+    parser.add_argument("--log-file", type=Path)
+    given = parser.parse_known_args()[0]
+    log = given.log_file or log_of(str(ROOT / given.data_dir))
+    command += ["--log-file", str(log)]
+    return await foreground(command, lambda ready: _say_next(ready, log), env=env, cwd=ROOT)
 
 
-async def _say_next(ready: Mapping[str, Any]) -> None:
+async def _say_json(ready: Mapping[str, Any]) -> None:
     _say(json.dumps(ready, separators=(",", ":")))
-    client = f"{os.path.relpath(BIN, ROOT)}/hubbub --data-dir {os.path.relpath(ready['data_dir'], ROOT)}"
-    host = f"{BIN / 'hubbub'} --data-dir {ready['data_dir']} mcp"  # absolute: a host starts it from elsewhere
-    _say(NEXT.format(address=ready["grpc"], client=client, host=host))
+
+
+async def _say_next(ready: Mapping[str, Any], log: Path) -> None:
+    client = f"{BIN / 'hubbub'} --data-dir {ready['data_dir']}"  # absolute: it works in any folder
+    _say(NEXT.format(address=ready["grpc"], client=client, log=log))
     if "mcp" in ready:
         _say(f"Hosts that speak HTTP find it at {ready['mcp']}; they need a token.")
 

@@ -423,22 +423,10 @@ def _say_ready(served: Mapping[str, str | None], hub: Hub, client: Path) -> None
         "client_file": str(client),
     }
     console.keep_stderr()
-    console.ready(line)
     if console.by_hand():
-        console.welcome(_welcome(served["grpc"] or "", hub))
-
-
-def _welcome(address: str, hub: Hub) -> Iterator[str]:
-    """Yield what a person wants to know who has started the hub by hand."""
-    settings, files = hub.configuration.settings, hub.configuration.state.files
-    yield f"Hubbub serves its API at {address}. Ctrl-C ends it."
-    for path in files:
-        yield f"  configuration  {path}{'' if path.exists() else ' (not there yet; read as soon as it is)'}"
-    yield f"  data           {settings.data_dir}"
-    if settings.log_file is not None:
-        yield f"  log            {settings.log_file}"
-    if not hub.servers.all():
-        yield "No servers yet. Take over those you have: hubbub init. Add one: hubbub servers add NAME -- COMMAND"
+        console.welcome(served, hub.configuration.settings, hub.configuration.state.files, empty=not hub.servers.all())
+    else:
+        console.ready(line)
 
 
 def _complain(problem: str, status: int = DONE) -> int:

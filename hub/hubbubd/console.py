@@ -5,15 +5,18 @@ against terminal escape injection. JSON is printed as it is: `payload` escapes w
 """
 
 import logging
+import os
 import re
+import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TextIO, cast
 
 import structlog
 
 from hubbubd import payload
+from hubbubd.config import HubSettings
 from hubbubd.legible import clean
 from hubbubd.log_file import RotatedLog
 from hubbubd.redaction import REDACTION
@@ -29,6 +32,9 @@ LONGEST = 1500
 
 _LONG_WORD = re.compile(r"(\S{200})\S{200,}(\S{50})")
 """A very long word, of which the beginning and the end are printed."""
+
+
+NOT_THERE = " (not there yet; read as soon as it is)"
 
 
 def say(line: str) -> None:
@@ -47,7 +53,29 @@ def by_hand() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
-def welcome(lines: Iterable[str]) -> None:
+def welcome(served: Mapping[str, str | None], settings: HubSettings, files: Sequence[Path], *, empty: bool) -> None:
+    """Print on stderr what a person wants to know who has started the hub by hand, in place of the line of JSON.
+
+    `served` says where the hub listens for what; `empty` that it has no servers.
+    """
+    at = shlex.join(["hubbub", "--data-dir", str(settings.data_dir)])
+    places = [
+        *((name, where) for name, where in served.items() if where is not None and name != "grpc"),
+        *(("configuration", f"{each}{'' if each.exists() else NOT_THERE}") for each in files),
+        ("data", settings.data_dir),
+        *([("log", settings.log_file)] if settings.log_file is not None else []),
+    ]
+    first = f"No servers yet. Take over those you have: {at} init. Add one: {at} servers add NAME -- COMMAND"
+    inform(
+        [
+            f"Hubbub serves its API at {served['grpc']}, process {os.getpid()}. Ctrl-C ends it.",
+            *(f"  {name:14} {where}" for name, where in places),
+            *([first] if empty else []),
+        ]
+    )
+
+
+def inform(lines: Iterable[str]) -> None:
     """Print lines for a person on stderr."""
     sys.stderr.write("".join(f"{_readable(line)}\n" for line in lines))
     sys.stderr.flush()

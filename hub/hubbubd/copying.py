@@ -147,6 +147,6 @@ def progress(now: Callable[[], float]) -> Callable[[int, int], None]:
         if at >= due or done == whole:
             due = at + TOLD_S
             with suppress(OSError):  # nobody reads it
-                console.welcome([f"{done} of {whole} records copied"])
+                console.inform([f"{done} of {whole} records copied"])
 
     return tell

@@ -74,7 +74,7 @@ ENDLESS: dict[str, tuple[str, str | None]] = {
     "hubbub --as ann tui": ("● live", "q"),
     "hubbub --as robot agent --rules rules.toml": ('"answered"', None),
     "hubbub --as robot agent --rules rules.toml --dry-run": ('"would"', None),
-    "hubbubd --config servers.toml": ('"event":"ready"', None),
+    "hubbubd --config servers.toml": ("Hubbub serves its API at ", None),
 }
 HOSTS = tuple(path.stem for path in sorted((ROOT / "docs/hosts").glob("*.md")))
 # These call nothing: what one of them leaves behind is nothing to the next, so that one demo does for all.
@@ -198,11 +198,8 @@ class Demo:
             return person.shown
 
 
-@asynccontextmanager
-async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
-    """A demo whose servers are connected."""
-    connect = f"127.0.0.1:{free_port}"
-    environ = {
+def _of_a_demo(directory: Path) -> dict[str, str]:
+    return {
         **environment(),
         "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
         "HUBBUB_PEERS": os.environ.get("HUBBUB_PEERS", str(ROOT / ".peers")),
@@ -210,6 +207,13 @@ async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
         "HOME": str(directory),
         "HUBBUBD_MCP_LISTEN": "127.0.0.1:0",
     }
+
+
+@asynccontextmanager
+async def running_demo(directory: Path, free_port: int) -> AsyncGenerator[Demo]:
+    """A demo whose servers are connected."""
+    connect = f"127.0.0.1:{free_port}"
+    environ = _of_a_demo(directory)
     command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(directory / "data")]
     rules = [block.text for block in blocks("docs/agents.md") if block.text.startswith("[[rule]]")]
     (directory / "rules.toml").write_text("\n".join(rules))
@@ -261,11 +265,23 @@ async def test_the_program_of_the_readme_works_as_written(demo: Demo) -> None:
     assert '"timezone": "UTC"' in await demo.run(f"python {demo.directory}/program.py")
 
 
-async def test_the_demo_says_of_each_server_when_it_is_connected_and_how_many_tools_it_has(own_demo: Demo) -> None:
-    told: dict[str, str] = {}
-    with anyio.fail_after(LIMIT_S):
-        while told.keys() != {"demo", "time", "git", "fetch"}:
-            line = (await own_demo.said.receive_until(b"\n", 1 << 16)).decode()
-            if found := re.fullmatch(r"(\w+): connected \(stdio, (\d+ tools?), \d+\.\d s\)", line):
-                told[found[1]] = found[2]
+async def test_at_a_terminal_the_demo_says_each_thing_once_and_of_each_server_how_many_tools_it_has(
+    tmp_path: Path,
+) -> None:
+    command = ["python", "docs/demo/run.py", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data")]
+    async with on_a_terminal(command, _of_a_demo(tmp_path)) as person:
+        await person.sees(f"{BIN / 'hubbub'} --data-dir {tmp_path / 'data'} call demo order_lunch")
+        told: dict[str, str] = {}
+        with anyio.fail_after(LIMIT_S):
+            while told.keys() != {"demo", "time", "git", "fetch"}:
+                await person.sees(": connected (")
+                await person.sees(")")
+                told = dict(
+                    re.findall(r"^(\w+): connected \(stdio, (\d+ tools?), \d+\.\d s\)$", person.shown, re.MULTILINE)
+                )
+        person.process.send_signal(signal.SIGINT)
+        assert await person.ends() == 0
     assert (told["demo"], told["fetch"]) == ("5 tools", "1 tool")
+    assert '{"event"' not in person.shown
+    assert "server connected" not in person.shown
+    assert "server connected" in (tmp_path / "data/hubbubd.log").read_text()

@@ -171,6 +171,16 @@ async def test_a_person_whose_command_finds_no_hub_can_start_one_and_the_command
     assert (await home.hubbub("health")).out == "serving\n"
 
 
+async def test_a_hub_started_by_hand_says_for_people_what_it_says_to_programs_as_json(home: Home) -> None:
+    async with on_a_terminal([str(BIN / "hubbubd")], home.environ) as person:
+        await person.sees("Hubbub serves its API at ")
+        await person.sees(f"data           {home.data}\n")
+        await person.sees(f"hubbub --data-dir {home.data} servers add NAME")
+        person.process.send_signal(signal.SIGINT)
+        assert await person.ends() == 0
+    assert '"ready"' not in person.shown
+
+
 async def test_a_person_who_wants_no_hub_gets_the_error(home: Home) -> None:
     async with on_a_terminal([str(BIN / "hubbub"), "servers", "list"], home.environ) as person:
         await person.answers("Start one now? [Y/n]", "n")
