@@ -29,6 +29,10 @@ _FORMS: Final[Mapping[References, re.Pattern[str]]] = {
 """What a reference looks like; the groups have what is in it."""
 
 
+_NAMING: Final = frozenset({"copilot-cli"})
+"""Hosts to which a value of `env` that is the name of a variable stands for its value, if it is set."""
+
+
 class NotTaken(Exception):
     """The entry cannot be a server of the hub; the message says why."""
 
@@ -83,6 +87,12 @@ class Texts:
             found += [literal(text[end : match.start()]), self._referred(inside, key)]
             end = match.end()
         return "".join([*found, literal(text[end:])])
+
+    def of_environment(self, text: str, name: str) -> str:
+        """Return a value of `env` in the hub's form."""
+        if self._found.place.host in _NAMING and text in self._around.environ and _NAME.fullmatch(text):
+            return self.variable(text, None, name)
+        return self.text(text, name)
 
     def path(self, text: str, key: str) -> str:
         """Return a path of the host in the hub's form, whole and without `..`, as far as it is known now."""

@@ -218,7 +218,7 @@ class _Taking:
         if args := several(entry.get("args") or [], "args"):
             spec["args"] = [self.texts.text(each, "args") for each in args]
         env = self._variables(entry)
-        env |= {name: self.texts.text(text, name) for name, text in table(given["env"], "env").items()}
+        env |= {name: self.texts.of_environment(text, name) for name, text in table(given["env"], "env").items()}
         for name in several(self._passed(entry.get("env_vars")), "env_vars"):
             env[name] = self.texts.variable(name, None, name)
         if env:

@@ -296,6 +296,16 @@ def test_the_time_that_a_host_gives_a_server_is_taken_over_within_bounds(given: 
     assert (len(taken.notes) == 1) is (not limits)
 
 
+@pytest.mark.parametrize(("host", "bare"), [("copilot-cli", "${PORT}"), ("gemini-cli", "PORT")])
+def test_a_value_of_env_that_names_a_variable_stands_for_it_where_the_host_says_so(host: str, bare: str) -> None:
+    place = Place(host=host, title="X", file=Path("/h/x.json"), section=("s",), references="dollar")
+    written = {"command": "x", "args": ["PORT", "$PORT"], "env": {"A": "PORT", "B": "$PORT", "C": "OTHER"}}
+    taken = imported(Found(place=place, name="one", entry=written), around(Path("/h")))
+    assert taken.spec is not None
+    assert taken.spec["args"] == ["PORT", "${PORT}"]
+    assert taken.spec["env"] == {"A": bare, "B": "${PORT}", "C": "OTHER"}
+
+
 def test_a_folder_is_taken_over_whole_and_one_that_depends_on_the_host_is_not() -> None:
     assert entry({"command": "x", "cwd": "../b"}, folder=Path("/h/p/.gemini")).spec == {"command": "x", "cwd": "/h/p/b"}
     alone = entry({"command": "x", "cwd": "b"})
