@@ -16,6 +16,7 @@ from hubbub_cli.output import note, print_json, print_records, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, Usage, run, settings_of
 from hubbub_cli.signals import until_signal
+from hubbub_frontend.typed import whole
 
 if TYPE_CHECKING:
     from hubbub_agent.cases import Case
@@ -252,7 +253,7 @@ def record(
             return
         if not answered:
             of = f" of {server}" if server is not None else ""
-            say(f"No question{of} has an answer yet, so there is no case; hubbub inbox shows what waits for one")
+            say(whole(f"No question{of} has an answer yet, so there is no case; hubbub inbox shows what waits for one"))
             return
         say(f"{written} cases are written to {folder}; {len(answered) - written} were there before or have no answer")
         if written:

@@ -83,8 +83,12 @@ def options(
     ] = False,
 ) -> None:
     """Watch and answer what MCP servers ask, and call them, through one hub."""
+    from dataclasses import replace
+
     from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
+    from hubbub_frontend.typed import reach_with
 
     gc.freeze()
     gc.enable()
     context.obj = Settings.of(context.params)  # all of the above
+    reach_with(replace(context.obj, name=None).command())

@@ -12,6 +12,7 @@ from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, s
 from hubbub_client.payload import as_object
 from hubbub_client.records import Call, PendingRequest, Record, Server, Task
 from hubbub_frontend.explained import more_about
+from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import (
     call_state,
     clock,
@@ -173,7 +174,7 @@ def _wanted(server: Server) -> str | None:
     if server.desired_state == server.state:
         return None
     on_its_way = server.desired_state == "connected" and not (server.error or server.gave_up)
-    return f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}"
+    return whole(f"{server.desired_state}{f'; follow it: hubbub servers watch {server.name}' if on_its_way else ''}")
 
 
 def _standing(server: Server) -> str:
@@ -208,4 +209,4 @@ def _time(at: datetime | None) -> str | None:
 
 
 def _answers(ids: tuple[str, ...]) -> str | None:
-    return "\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids) or None
+    return whole("\n".join(f"{each}, answer it with: hubbub inbox answer {each}" for each in ids)) or None

@@ -17,6 +17,7 @@ from hubbub_cli.session import Settings, Usage, in_loop, settings_of
 from hubbub_client.payload import as_object
 from hubbub_client.records import CatalogList, PendingRequest, Server
 from hubbub_frontend.explained import more_about
+from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import place, relative, why
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _show(finding: Finding, as_json: bool) -> None:
         return
     verdict = _verdict(finding)
     say(coloured(f"{verdict:4}", COLOURS[verdict]), f"{finding.about}: {finding.message or ''}")
-    for line in (finding.advice or "").splitlines():
+    for line in whole(finding.advice or "").splitlines():
         say(f"      {line}")
 
 

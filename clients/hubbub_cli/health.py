@@ -6,6 +6,7 @@ import typer
 
 from hubbub_cli.output import print_json, say
 from hubbub_cli.session import run, settings_of
+from hubbub_frontend.typed import whole
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -44,4 +45,4 @@ async def _reason(hub: "Hub") -> str:
     me = fleet.find(fleet.member)
     if me is not None and me.state == "draining":
         return f"{me.name} drains, and hands its servers on; hubbub fleet resume has it take some again"
-    return f"{fleet.member} may not act, or does not hear of the others; see hubbub doctor"
+    return whole(f"{fleet.member} may not act, or does not hear of the others; see hubbub doctor")

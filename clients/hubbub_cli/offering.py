@@ -5,11 +5,12 @@ import shlex
 from hubbub_cli.output import note
 
 
-def offer(given: str | None, down: str) -> None:
+def offer(given: str | None, down: str, beside: str) -> None:
     """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
 
-    `down` is the command that ends it. When the person says no, the command goes on, and fails as it does in a script.
-    Raises FailedPrecondition if the hub cannot be started, and Unavailable if its data turns out to be elsewhere.
+    `down` is the command that ends it, `beside` one that starts it at a free address. When the person says no, the
+    command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be started, and
+    Unavailable if its data turns out to be elsewhere.
     """
     from hubbub_local import daemon, others
     from hubbub_local.places import data_dir
@@ -33,7 +34,7 @@ def offer(given: str | None, down: str) -> None:
         started = daemon.start(given)
     except daemon.NotStarted as error:
         raise FailedPrecondition(
-            f"the hub was not started: {others.advised(str(error))}", reason="HUB_NOT_STARTED"
+            f"the hub was not started: {others.advised(str(error), beside)}", reason="HUB_NOT_STARTED"
         ) from None
     there = started.data_dir.absolute()
     if there != directory.absolute():

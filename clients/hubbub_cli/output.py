@@ -18,6 +18,7 @@ from hubbub_client.records import PendingRequest, Record, Server
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.hosts import stream
+from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import (
     call_state,
     in_queue,
@@ -86,8 +87,8 @@ def say(*columns: "str | Text") -> None:
 
 
 def note(text: str, end: str = "\n") -> None:
-    """Print a line for people on stderr."""
-    _write(sys.stderr, clean(text) + end)
+    """Print a line for people on stderr; commands in it name the hub."""
+    _write(sys.stderr, clean(whole(text)) + end)
 
 
 def _write(stream: TextIO, text: str) -> None:
@@ -136,9 +137,9 @@ def trouble(server: Server) -> str:
     """Return what is wrong with a server, and which command helps; empty if nothing is wrong."""
     parts = [why(server.error)] if server.error else []
     if server.error and last_words(server.error):
-        parts.append(f"more: hubbub logs {server.name}")
+        parts.append(whole(f"more: hubbub logs {server.name}"))
     if server.gave_up:
-        parts.append(f"gave up; try again: hubbub servers connect {server.name}")
+        parts.append(whole(f"gave up; try again: hubbub servers connect {server.name}"))
     return "; ".join(parts)
 
 

@@ -16,6 +16,7 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, settings_of
+from hubbub_frontend.typed import whole
 
 if TYPE_CHECKING:
     from hubbub_local.places import Surroundings
@@ -67,7 +68,7 @@ def install(
         print_json({"event": "installed", "file": str(path)})
         return
     say(f"Installed and started: {path}")
-    say("How it is: hubbub service status. Its log: hubbub service logs")
+    say(whole("How it is: hubbub service status. Its log: hubbub service logs"))
     if services.kind(at) == "systemd":
         say("To let it run also while you are not logged in: loginctl enable-linger")
 

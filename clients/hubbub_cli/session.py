@@ -24,6 +24,8 @@ T = TypeVar("T")
 RUNNER = "hubbub_cli.runner"
 CONNECT_TIMEOUT_S = 5.0
 MOST_QUOTED = 60
+BESIDE = ("up", "-d", "--listen", "127.0.0.1:0")
+"""Starts a hub though another one has the default address."""
 """Characters of a wrong value that are repeated in the message."""
 
 
@@ -141,7 +143,7 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
     if here and settings.interactive and settings.connect_timeout_s is None:
         from hubbub_cli.offering import offer
 
-        offer(settings.data_dir, settings.command("down"))
+        offer(settings.data_dir, settings.command("down"), settings.command(*BESIDE))
     if not endless and settings.connect_timeout_s is None:
         from hubbub_client.discovery import Where, discover
 

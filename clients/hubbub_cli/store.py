@@ -12,6 +12,7 @@ from hubbub_cli.params import example
 from hubbub_cli.session import in_loop, run, settings_of
 from hubbub_cli.usage import Failed
 from hubbub_client.records import StoreStatus
+from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import duration, size
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def trust_clock(context: typer.Context) -> None:
         if settings_of(context).json:
             print_json({"trusted_ms": round(trusted_s * 1000)})
         elif trusted_s:
-            say(f"{duration(trusted_s)} count now; hubbub store compact deletes at once what is too old")
+            say(whole(f"{duration(trusted_s)} count now; hubbub store compact deletes at once what is too old"))
         else:
             say("nothing was doubted")
 

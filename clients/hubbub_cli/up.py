@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubbub_cli.output import note, print_json, say
-from hubbub_cli.session import Settings, settings_of
+from hubbub_cli.session import BESIDE, Settings, settings_of
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -46,6 +46,8 @@ def up(
     settings = settings_of(context)
     directory = _own_directory(settings)
     running = _holder(directory)
+    files = [word for each in config or () for word in ("--config", str(Path(each).absolute()))]
+    beside = settings.command(*BESIDE, *files)
     try:
         if detach and running is not None:
             asyncio.run(_say_running(settings, directory, running))
@@ -61,15 +63,18 @@ def up(
         log = daemon.log_of(settings.data_dir) if sys.stderr.isatty() else None
         words = daemon.command(settings.data_dir, log=log, config=config or (), listen=listen)
     except daemon.NotStarted as error:
-        raise _failed(f"the hub was not started: {others.advised(str(error))}", "HUB_NOT_STARTED") from None
+        raise _failed(f"the hub was not started: {others.advised(str(error), beside)}", "HUB_NOT_STARTED") from None
 
     notify = table_of(config or ())
     aloud = not settings.json
     work = foreground(words, lambda ready: _say_started(settings, ready, log), notify=notify, aloud=aloud)
     status = asyncio.run(work)
     if status == CANNOT_START and not settings.json:
-        for other in (each for each in others.hubs() if each.data_dir != directory):
+        running_too = [each for each in others.hubs() if each.data_dir != directory]
+        for other in running_too:
             note(f"another Hubbub runs: process {other.pid} at {other.address}, its data in {other.data_dir}")
+        if running_too:
+            note(f"if it has the address, `{beside}` starts one beside it")
     raise typer.Exit(status)
 
 

@@ -40,13 +40,16 @@ def at_address_of(message: str) -> Running | None:
     return next((each for each in hubs() if each.address and each.address.rpartition(":")[2] in ports), None)
 
 
-def advised(message: str) -> str:
-    """Return why a hub was not started, with what to do if another one has its address."""
+def advised(message: str, beside: str) -> str:
+    """Return why a hub was not started, with what to do if another one has its address.
+
+    `beside` is the command that starts it at a free one.
+    """
     other = at_address_of(message) if "in use" in message else None
     if other is None:
         return message
     to = f"hubbub --data-dir {shlex.quote(str(other.data_dir))}"
     return (
         f"{message}. A Hubbub has that address: process {other.pid}, its data in {other.data_dir}. "
-        f"`{to} status` reaches it, `{to} down` ends it; `hubbub up -d --listen 127.0.0.1:0` starts one beside it"
+        f"`{to} status` reaches it, `{to} down` ends it; `{beside}` starts one beside it"
     )

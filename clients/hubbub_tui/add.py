@@ -13,6 +13,7 @@ from textual.widgets import Button, Input, Static, TextArea
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.specs import ServerSpec
 from hubbub_frontend.text import safe
+from hubbub_frontend.typed import whole
 from hubbub_tui.part import Part
 
 URLS = ("http://", "https://")
@@ -73,7 +74,7 @@ class AddServer(Part, ModalScreen[str | None]):
                 problem = Static(classes="problem", markup=False)
                 problem.display = False
                 yield problem
-                yield Static(MORE, classes="note", markup=False)
+                yield Static(whole(MORE), classes="note", markup=False)
             with Horizontal(classes="buttons"):
                 yield Button("Add (ctrl+s)", id="add", variant="success", compact=True)
                 yield Button("Back (esc)", id="leave", compact=True)

@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from hubbub_client.records import ConnectedHost, HostRequest
 from hubbub_frontend import hosts, text
 from hubbub_frontend.text import Page
+from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import moment, relative
 from hubbub_tui.boards import Board, Boards, Row
 from hubbub_tui.pane import ListPane
@@ -80,7 +81,13 @@ class HostsPane(ListPane):
     def nothing(self) -> Text:
         if self.boards.hosts_refused:
             return Page().paragraph(hosts.REFUSED).text
-        return Page().paragraph(hosts.EMPTY).paragraph(f"\n{hosts.PASTE}\n", "bold").paragraph(hosts.OTHERS, "dim").text
+        return (
+            Page()
+            .paragraph(hosts.EMPTY)
+            .paragraph(f"\n{whole(hosts.PASTE)}\n", "bold")
+            .paragraph(whole(hosts.OTHERS), "dim")
+            .text
+        )
 
     def words(self, row: Row[Any]) -> str:
         host: ConnectedHost = row.record

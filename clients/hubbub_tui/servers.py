@@ -10,6 +10,7 @@ from hubbub_client.records import Server
 from hubbub_frontend import text
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.text import Page
+from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import in_queue, moment, relative
 from hubbub_tui.add import AddServer
 from hubbub_tui.boards import Board, Row
@@ -66,7 +67,7 @@ class ServersPane(ListPane):
 
     def nothing(self) -> Text:
         page = Page().paragraph("A server is a program that offers tools over MCP. a adds one.")
-        return page.paragraph("Those of your other programs: hubbub init", "dim").text
+        return page.paragraph(whole("Those of your other programs: hubbub init"), "dim").text
 
     def words(self, row: Row[Any]) -> str:
         return f"{row.key} {row.record.state} {row.record.transport}"

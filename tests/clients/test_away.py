@@ -107,11 +107,12 @@ async def test_a_call_of_a_server_that_is_away_says_why_and_goes_on_waiting(hub:
 def test_a_hub_that_has_the_address_is_named_with_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = others.Running(pid=4711, data_dir=tmp_path / "its data", address="127.0.0.1:7878")
     monkeypatch.setattr(others, "hubs", lambda: iter([running]))
-    said = others.advised("cannot listen on 127.0.0.1:7878: Address already in use")
+    said = others.advised("cannot listen on 127.0.0.1:7878: Address already in use", "hubbub --data-dir /mine up -d")
     assert f"process 4711, its data in {tmp_path}/its data" in said
     assert f"`hubbub --data-dir '{tmp_path}/its data' down` ends it" in said
-    assert others.advised("cannot listen on 127.0.0.1:7879: Address already in use").endswith("in use")
-    assert others.advised("there is no 7878") == "there is no 7878"
+    assert "`hubbub --data-dir /mine up -d` starts one beside it" in said
+    assert others.advised("cannot listen on 127.0.0.1:7879: Address already in use", "any").endswith("in use")
+    assert others.advised("there is no 7878", "any") == "there is no 7878"
 
 
 @pytest.mark.usefixtures("processes")

@@ -1,11 +1,13 @@
 """The pane of hosts: who is connected, what each waits for, and who may not see it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import hubbub_client
 from hubbub_client.tokens import Grant
+from hubbub_frontend import typed
 from hubbub_tui.app import HubbubApp
 
 from ..e2e import hosts
@@ -24,10 +26,19 @@ async def hub(start_shared_hub: Any) -> RunningHub:
     return hub
 
 
+@pytest.fixture
+def told_of_its_hub() -> Iterator[None]:
+    """The program was started with the data directory of its hub."""
+    typed.reach_with("hubbub --data-dir /mine")
+    yield
+    typed.reach_with("hubbub")
+
+
+@pytest.mark.usefixtures("told_of_its_hub")
 async def test_a_host_comes_with_what_it_waits_for_and_goes(hub: RunningHub) -> None:
     async with at_terminal(hub, size=(130, 32)) as ann:
         await ann.press("7")
-        await ann.sees("No host is connected", "claude mcp add hubbub -- hubbub mcp")
+        await ann.sees("No host is connected", "claude mcp add hubbub -- hubbub --data-dir /mine mcp")
         async with hosts.waiting(hub, "", "claude-code", "dictated__ask", questions=[LUNCH]):
             await hub.asked()
             await ann.sees("1 host · 1 waiting for an answer", "claude-code 1.2", "profile default", "  Lunch?")

@@ -1,0 +1,41 @@
+"""Commands that are shown to be typed reach the hub that the program uses."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubbub_frontend import typed
+from hubbub_frontend.explained import more_about
+
+from .. import forks
+from ..command_tree import whole
+from .conftest import HUBBUB
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """No test leaves its hub to others."""
+    yield
+    typed.reach_with("hubbub")
+
+
+def test_all_commands_are_known() -> None:
+    assert set(typed.COMMANDS) == set(whole().commands)
+
+
+def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
+    typed.reach_with("hubbub --data-dir '/its data'")
+    assert typed.whole("start one: `hubbub up -d`; claude mcp add hubbub -- hubbub mcp") == (
+        "start one: `hubbub --data-dir '/its data' up -d`; claude mcp add hubbub -- hubbub --data-dir '/its data' mcp"
+    )
+    for text in ("hubbub --data-dir /other status", "/opt/hubbub up", "a hubbub is noise", "hubbub upset"):
+        assert typed.whole(text) == text
+    assert more_about("CALL_TIMEOUT", None) == "hubbub --data-dir '/its data' explain CALL_TIMEOUT"
+
+
+@pytest.mark.usefixtures("processes")
+async def test_what_a_command_says_to_type_names_the_data_directory_that_it_was_given(tmp_path: Path) -> None:
+    done = await forks.run([HUBBUB, "--data-dir", "some where", "status"], env=os.environ, cwd=tmp_path)
+    assert f"`hubbub --data-dir '{tmp_path}/some where' up -d`" in done.stderr.decode()
