@@ -91,4 +91,5 @@ def options(
     gc.freeze()
     gc.enable()
     context.obj = Settings.of(context.params)  # all of the above
-    reach_with(replace(context.obj, name=None).command())
+    reached = replace(context.obj, name=None)
+    reach_with(reached.command(), here=replace(reached, address=None, ca=None, cert=None, key=None).command())

@@ -4,24 +4,30 @@ A program that was told where its hub is (`--data-dir`, `--address`, ...) says s
 """
 
 import re
+from typing import Final
 
-COMMANDS = (
-    *("agent", "audit", "call", "calls", "catalog", "certs", "complete", "config", "doctor", "down", "events"),
-    *("explain", "fleet", "health", "help", "inbox", "init", "log-level", "logs", "mcp", "notify", "prompt", "queue"),
-    *("read", "reload", "roots", "send", "servers", "service", "status", "store", "subscribe", "tasks", "tokens"),
-    *("open", "tui", "up", "web", "whoami"),
+LOCAL: Final = ("config", "down", "init", "service", "up")
+"""Commands about a hub of this machine, which is named by its data directory alone."""
+
+ANY: Final = (
+    *("agent", "audit", "call", "calls", "catalog", "complete", "doctor", "events", "fleet", "health", "inbox"),
+    *("log-level", "logs", "mcp", "notify", "open", "prompt", "queue", "read", "reload", "roots", "send", "servers"),
+    *("status", "store", "subscribe", "tasks", "tokens", "tui", "web", "whoami"),
 )
-"""All of `hubbub`; other words after its name are no command."""
+"""Commands about any hub."""
 
-_SHORT = re.compile(rf"(?<![\w./-])hubbub (?=(?:{'|'.join(COMMANDS)})(?![\w-]))")
-_beginning = ["hubbub"]
+NONE: Final = ("certs", "explain", "help")
+"""Commands that need no hub: they stay as short as they are."""
+
+_SHORT: Final = re.compile(rf"(?<![\w./-])hubbub (?=(?:({'|'.join(LOCAL)})|{'|'.join(ANY)})(?![\w-]))")
+_beginnings: Final = {"local": "hubbub", "any": "hubbub"}
 
 
-def reach_with(words: str) -> None:
-    """Begin commands with these words from now on: `hubbub` and the options that name the hub."""
-    _beginning[0] = words
+def reach_with(words: str, *, here: str | None = None) -> None:
+    """Begin commands with these words from now on, `hubbub` and the options that name the hub; `here` local ones."""
+    _beginnings.update({"any": words, "local": words if here is None else here})
 
 
 def whole(text: str) -> str:
     """Return a text in which each command of `hubbub` names the hub."""
-    return _SHORT.sub(lambda _: f"{_beginning[0]} ", text)
+    return _SHORT.sub(lambda found: f"{_beginnings['local' if found[1] else 'any']} ", text)

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from hubbub.v1 import (
     task_pb2_grpc,
 )
 from hubbub_cli import outcome
+from hubbub_frontend.typed import reach_with
 
 from .. import forks
 from .call_stream import done
@@ -55,6 +56,13 @@ SERVICES = (
     (server_pb2, server_pb2_grpc, "ServerService"),
     (task_pb2, task_pb2_grpc, "TaskService"),
 )
+
+
+@pytest.fixture(autouse=True)
+def commands_of_no_hub() -> Iterator[None]:
+    """What a command, run in this process, said of its hub is forgotten."""
+    yield
+    reach_with("hubbub")
 
 
 @dataclass

@@ -56,7 +56,7 @@ async def test_a_server_that_dies_at_start_is_told_of_with_its_last_words_and_wh
     ran = await hubbub(*words, json=False)
     shown = " ".join(ran.out.split())
     assert ENDED in shown
-    assert "hubbub logs dead" in shown
+    assert f"hubbub --data-dir {hub.data_dir} logs dead" in shown
     assert "Traceback" not in shown
 
 

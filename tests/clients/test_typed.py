@@ -1,28 +1,19 @@
 """Commands that are shown to be typed reach the hub that the program uses."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hubbub_frontend import typed
-from hubbub_frontend.explained import more_about
 
 from .. import forks
 from ..command_tree import whole
 from .conftest import HUBBUB
 
 
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """No test leaves its hub to others."""
-    yield
-    typed.reach_with("hubbub")
-
-
 def test_all_commands_are_known() -> None:
-    assert set(typed.COMMANDS) == set(whole().commands)
+    assert {*typed.LOCAL, *typed.ANY, *typed.NONE} == set(whole().commands)
 
 
 def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
@@ -30,9 +21,16 @@ def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
     assert typed.whole("start one: `hubbub up -d`; claude mcp add hubbub -- hubbub mcp") == (
         "start one: `hubbub --data-dir '/its data' up -d`; claude mcp add hubbub -- hubbub --data-dir '/its data' mcp"
     )
-    for text in ("hubbub --data-dir /other status", "/opt/hubbub up", "a hubbub is noise", "hubbub upset"):
+    for text in (
+        "hubbub --data-dir /other status",
+        "/opt/hubbub up",
+        "a hubbub is noise",
+        "hubbub upset",
+        "hubbub explain X",
+    ):
         assert typed.whole(text) == text
-    assert more_about("CALL_TIMEOUT", None) == "hubbub --data-dir '/its data' explain CALL_TIMEOUT"
+    typed.reach_with("hubbub --address elsewhere:1", here="hubbub")
+    assert typed.whole("hubbub up -d, hubbub status") == "hubbub up -d, hubbub --address elsewhere:1 status"
 
 
 @pytest.mark.usefixtures("processes")
