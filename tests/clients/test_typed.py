@@ -23,7 +23,7 @@ def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
     )
     for text in (
         "hubbub --data-dir /other status",
-        "/opt/hubbub up",
+        "./hubbub up",
         "a hubbub is noise",
         "hubbub upset",
         "hubbub explain X",
