@@ -286,6 +286,36 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
     assert refused["error"]["data"]["reason"] == "TOO_MUCH_UNREAD"
 
 
+async def test_a_response_for_which_there_is_no_room_is_an_error_on_its_stream(
+    small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unread, "UNREAD_BYTES", 1_000_000)
+    ready = anyio.Event()
+
+    async def long(sent: Sent) -> Outcome:
+        sent.progress(1, message="begun")
+        await ready.wait()
+        return {"text": "x" * 16_000_000}
+
+    small.peers["one"].behaviour = long
+    host, other = await small.host().begin("2025-03-26"), await small.host().begin("2025-03-26")
+    body = json.dumps(tool(1, progressToken="p")).encode()
+    about = "".join(f"{key}: {value}\r\n" for key, value in (ACCEPT | host.headers).items())
+    async with small.raw() as stream:
+        head = f"POST {host.path} HTTP/1.1\r\nhost: localhost\r\n{about}content-length: {len(body)}\r\n\r\n"
+        await stream.send(head.encode() + body)
+        with anyio.fail_after(LIMIT_S):
+            while b"begun" not in await stream.receive():
+                pass
+            ready.set()
+            await stream.receive()
+            told = await other.post(tool(2, progressToken="q"))
+    events = [json.loads(line[6:]) for line in told.text.splitlines() if line.startswith("data: {")]
+    assert events[0]["params"]["message"] == "begun"
+    assert (events[-1]["id"], events[-1]["error"]["data"]["reason"]) == (2, "TOO_MUCH_UNREAD")
+    assert [line["reason"] for line in logged if "no room" in line["event"]] == ["TOO_MUCH_UNREAD"]
+
+
 async def test_a_session_has_so_many_requests_at_a_time(small: Stage) -> None:
     small.peers["one"].behaviour = never
     host = await small.host().begin()

@@ -147,6 +147,16 @@ def error_code(response: bytes) -> int | None:
     return payload.loads(response)["error"]["code"] if b',"error":' in before else None
 
 
+def answered_id(message: bytes) -> Id | None:
+    """Return the id of a response with a result that was made here, which is not parsed; None for anything else."""
+    before, is_there, _ = message[:_HEAD].partition(b',"result":')
+    try:
+        head: object = payload.loads(before + b"}") if is_there else None
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", head)["id"] if isinstance(head, dict) and head.keys() == {"jsonrpc", "id"} else None
+
+
 def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
     """Return a notification of the hub."""
     said: dict[str, Any] = {"jsonrpc": "2.0", "method": method}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+import structlog
 from anyio import to_thread
 from starlette.types import Receive, Scope, Send
 
@@ -27,6 +28,8 @@ from hubbubd.downstream.calls import of_error
 from hubbubd.downstream.messages import Id, Message, Refusal, TooLarge
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.rpc.context import current
+
+log = structlog.get_logger(__name__)
 
 JSON_AT_ONCE: Final = 16 * 1024
 """Bytes from which on a message is read in a worker thread, one at a time."""
@@ -233,10 +236,7 @@ async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id
         await stream.begin()
         await stream.pass_on(outlet, until=gone)
         if (response := _outcome(task, id_)) is not None:
-            try:
-                await stream.say([response])
-            except ResourceExhausted as exc:
-                await stream.say([messages.error(id_, of_error(exc))])
+            await stream.say([response])
         await request.end()
     finally:
         gone.cancel()
@@ -354,9 +354,26 @@ class Stream:
                 return
 
     async def say(self, said: Sequence[bytes]) -> None:
-        """Send messages, each as an event."""
-        if said:
+        """Send messages, each as an event; an error in place of a response for which there is no room now."""
+        if not said:
+            return
+        count = self._count
+        try:
             await self._send(b"".join(map(self._event, said)))
+        except ResourceExhausted:
+            self._count = count
+            for message in said:
+                await self._say_alone(message)
+
+    async def _say_alone(self, message: bytes) -> None:
+        number = self._count
+        try:
+            await self._send(self._event(message))
+        except ResourceExhausted as exc:
+            log.warning("no room for a message to a host", reason=exc.reason, bytes=len(message), **exc.metadata)
+            if (id_ := messages.answered_id(message)) is not None:
+                self._count = number
+                await self._send(self._event(messages.error(id_, of_error(exc))))
 
     def _event(self, message: bytes) -> bytes:
         named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
