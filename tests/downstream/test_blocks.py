@@ -17,15 +17,16 @@ LINK: dict[str, Any] = {
     "annotations": {},
 }
 AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
-OWN = {"type": "x-own", "of": "nobody"}
+OWN = {"type": "x-own", "of": "nobody", "_meta": {"a": 1}}
+OWN_IN_WORDS = {"type": "text", "text": '{"type":"x-own","of":"nobody"}', "_meta": {"a": 1}}
 LINK_IN_WORDS: dict[str, Any] = {"type": "text", "text": "a: file:///a\nThe first", "annotations": {}}
 AUDIO_IN_WORDS = {"type": "text", "text": "[audio, audio/wav: this host's revision of MCP has no audio]"}
 SEEN: dict[str, list[dict[str, Any]]] = {
-    "2024-11-05": [TEXT, LINK_IN_WORDS, AUDIO_IN_WORDS, OWN],
-    "2025-03-26": [TEXT, LINK_IN_WORDS, AUDIO, OWN],
-    "2025-06-18": [TEXT, LINK, AUDIO, OWN],
-    "2025-11-25": [TEXT, LINK, AUDIO, OWN],
-    "2026-07-28": [TEXT, LINK, AUDIO, OWN],
+    "2024-11-05": [TEXT, LINK_IN_WORDS, AUDIO_IN_WORDS, OWN_IN_WORDS],
+    "2025-03-26": [TEXT, LINK_IN_WORDS, AUDIO, OWN_IN_WORDS],
+    "2025-06-18": [TEXT, LINK, AUDIO, OWN_IN_WORDS],
+    "2025-11-25": [TEXT, LINK, AUDIO, OWN_IN_WORDS],
+    "2026-07-28": [TEXT, LINK, AUDIO, OWN_IN_WORDS],
 }
 
 
@@ -39,6 +40,16 @@ def test_blocks_that_a_revision_does_not_know_become_text(revision: str) -> None
     assert crossed("tools/call", {"content": sent}, revision)["content"] == SEEN[revision]
     prompt: dict[str, Any] = {"messages": [{"role": "user", "content": block} for block in sent]}
     assert [each["content"] for each in crossed("prompts/get", prompt, revision)["messages"]] == SEEN[revision]
+
+
+@pytest.mark.parametrize("revision", SEEN)
+def test_a_type_that_no_revision_knows_becomes_text_where_it_is_alone_too(revision: str) -> None:
+    assert crossed("tools/call", {"content": [OWN]}, revision)["content"] == [OWN_IN_WORDS]
+
+
+def test_a_result_without_such_blocks_is_passed_on_as_it_is() -> None:
+    raw = payload.dumps({"content": [TEXT, LINK, {"type": "text", "text": '{"type":"x-own"}'}]})
+    assert blocks.of_result("tools/call", raw, "2026-07-28") is raw
 
 
 @pytest.mark.parametrize(("revision", "is_told"), [("2024-11-05", True), ("2025-03-26", True), ("2025-06-18", False)])

@@ -1,8 +1,11 @@
 """Content as each revision of MCP has it: a block of a type that a host's revision does not know becomes text.
 
-A host refuses a result that has such a block, and so loses all of it. What no revision knows stays as it is.
+A host refuses a result that has such a block, and so loses all of it: the SDKs that hosts are made with do so in every
+revision (Python 1.30.0 and 2.3.0, TypeScript 1.32.2). So a type that no revision knows becomes text for all hosts.
+Clients of the API get every block as it is.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -18,6 +21,16 @@ SEVERAL: Final = "2025-11-25"
 """The first revision in which a message of a sampling may have several blocks."""
 
 
+_KNOWN: Final = ("text", "image", "resource", "tool_use", "tool_result", *FIRST)
+"""All types that revisions have, those of samplings included."""
+
+_BESIDE: Final = ("annotations", "_meta")
+"""Members of every block."""
+
+_OTHER: Final = re.compile(rb'"type"\s*:\s*"(?!(?:%s)")' % "|".join(_KNOWN).encode())
+"""What a block of no known type has; other members of a result may look so, too."""
+
+
 def unknown(revision: str) -> list[str]:
     """Return the types that a revision does not know."""
     return [kind for kind, first in FIRST.items() if revision < first]
@@ -26,7 +39,9 @@ def unknown(revision: str) -> list[str]:
 def of_result(method: str, raw: bytes, revision: str) -> bytes:
     """Return a result with blocks of known types alone. It is not parsed if nothing can have to change."""
     marks = [*unknown(revision), *(["structuredContent"] if revision < STRUCTURED else [])]
-    if method not in ("tools/call", "prompts/get") or not any(b'"%s"' % mark.encode() in raw for mark in marks):
+    if method not in ("tools/call", "prompts/get"):
+        return raw
+    if not any(b'"%s"' % mark.encode() in raw for mark in marks) and not _OTHER.search(raw):
         return raw
     result = cast("dict[str, Any]", payload.loads(raw))
     if method == "prompts/get":
@@ -70,15 +85,17 @@ def _known(content: object, revision: str) -> object:
         return content
     block = cast("dict[str, Any]", content)
     kind = block.get("type")
-    if not isinstance(kind, str) or revision >= FIRST.get(kind, ""):
+    if not isinstance(kind, str) or (kind in _KNOWN and revision >= FIRST.get(kind, "")):
         return block
-    beside = {name: block[name] for name in ("annotations", "_meta") if name in block}
+    beside = {name: block[name] for name in _BESIDE if name in block}
     return {"type": "text", "text": _in_words(kind, block), **beside}
 
 
 def _in_words(kind: str, block: Mapping[str, Any]) -> str:
     if kind == "audio":
         return f"[audio, {block.get('mimeType')}: this host's revision of MCP has no audio]"
+    if kind not in FIRST:
+        return payload.dumps({name: value for name, value in block.items() if name not in _BESIDE}).decode()
     named = block.get("title") or block.get("name")
     described = block.get("description")
     return f"{named}: {block.get('uri')}" + (f"\n{described}" if described else "")
