@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -285,6 +285,12 @@ class HubSettings(BaseSettings):
     def profiles(self) -> Mapping[str, ProfileSettings]:
         """The profiles by name; `default` is always there."""
         return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy with some settings changed; it does not go on with what was computed of the former ones."""
+        copied = super().model_copy(update=update, deep=deep)
+        vars(copied).pop("profiles", None)
+        return copied
 
     @property
     def networked(self) -> bool:
