@@ -73,7 +73,7 @@ HANDLING: Mapping[Deviation, Handling] = MappingProxyType(
             "a result is not as MCP says", "what is wrong in it is left out, filled in or becomes text", Cost.NOTHING
         ),
         Deviation.CONTENT_UNKNOWN: Handling(
-            "a result has content of an unknown type", "it is passed on as it is", Cost.NOTHING
+            "a result has content of an unknown type", "it is passed on as it is, and as text to hosts", Cost.NOTHING
         ),
         Deviation.PING_IGNORED: Handling(
             "it never answers ping", "tools/list is sent in its place (ping_interval_s = 0: nothing is)", Cost.NOTHING
