@@ -82,6 +82,19 @@ async def test_words_typed_in_the_list_answer_nothing(word: str | tuple[str, str
     assert hub.requests("AnswerPendingRequest") == []
 
 
+@pytest.mark.parametrize("kind", ["nothing to fill in", "a page", "a sampling", "directories"])
+async def test_no_key_that_people_type_on_says_yes_in_a_dialog(kind: str, hub: ScriptedHub) -> None:
+    asks(hub, *KINDS[kind])
+    async with at_terminal(hub) as ann:
+        await ann.sees("1 open request")
+        for keys in ("y", "n", "space", "escape", "enter", "tab enter", "shift+tab enter", "tab tab space"):
+            await ann.press("e")
+            await ann.sees("Yes (ctrl+y)")
+            await ann.press(*keys.split(), *(() if keys in ("n", "escape", "enter") else ("escape",)))
+            await ann.no_longer_sees("Yes (ctrl+y)")
+    assert hub.requests("AnswerPendingRequest") == []
+
+
 @pytest.mark.parametrize(("kind", "outcome"), [("one line", "decline"), ("a sampling", "reject")])
 async def test_a_question_is_refused_once_that_is_confirmed(kind: str, outcome: str, hub: ScriptedHub) -> None:
     asks(hub, *KINDS[kind])

@@ -126,6 +126,46 @@ async def test_words_typed_in_the_list_decline_nothing(typed: str, hub: RunningH
     await still_open(hub, ada, 2)
 
 
+@pytest.mark.parametrize("kind", ["nothing to fill in", "a page to visit", "a reply as a model", "directories"])
+async def test_no_key_that_people_type_on_says_yes_in_a_dialog(kind: str, hub: RunningHub, ada: Person) -> None:
+    await ask(hub, KINDS[kind])
+    card, dialog = ada.page.locator("a.card"), ada.page.get_by_role("dialog")
+    for keys in ("y", "n", "Space", "Escape", "Enter", "Tab Enter", "Shift+Tab Enter", "Tab Tab Space"):
+        await card.focus()
+        await ada.page.keyboard.press("e")
+        await expect(ada.page.locator("dialog :focus")).to_have_text("Keep")
+        for key in keys.split():
+            await ada.page.keyboard.press(key)
+        if await dialog.is_visible():
+            await ada.page.keyboard.press("Escape")
+        await still_open(hub, ada)
+
+
+async def test_enter_twice_quickly_answers_one_question_and_leaves_the_next(hub: RunningHub, ada: Person) -> None:
+    fields = {"name": TEXT}
+    await ask(hub, form("One?", fields), form("Two?", fields))
+    await ada.open("One?")
+    await ada.page.keyboard.type("yes\n\n")
+    await expect(ada.page.locator(".outcome h2")).to_have_text("You have answered")
+    await ada.page.keyboard.type("\n\n y\n")
+    assert [each.request["message"] for each in await hub.client.inbox.list(states=["open"])] == ["Two?"]
+    sent = await ada.page.evaluate("performance.getEntriesByType('resource').map((it) => it.name)")
+    assert len([name for name in sent if name.endswith("/api/answer")]) == 1
+
+
+async def test_a_word_tab_and_enter_in_the_list_say_neither_yes_nor_no(hub: RunningHub, ada: Person) -> None:
+    await ask(hub, form("One?", {"ok": YES_OR_NO}))
+    await expect(ada.page.get_by_role("button", name="Yes: One?")).to_be_visible()
+    for word in ("ok", "please"):  # the last letter of the second one asks whether to decline
+        await ada.page.locator("a.card").focus()
+        await ada.page.keyboard.type(word)
+        await ada.page.keyboard.press("Tab")
+        await expect(ada.page.locator(".quick button:focus, dialog button.danger:focus")).to_have_count(0)
+        await ada.page.keyboard.press("Enter")
+        await ada.page.keyboard.press("Escape")
+    await still_open(hub, ada)
+
+
 async def test_the_dialog_that_declines_begins_at_keep(hub: RunningHub, ada: Person) -> None:
     await ask(hub, form("One?", {}))
     await ada.page.locator("a.card").focus()

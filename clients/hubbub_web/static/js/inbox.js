@@ -94,7 +94,8 @@ export class Inbox {
   quick(request) {
     const id = fresh("quick");
     const { name, title } = request.yes_or_no;
-    const button = (text, value) => h("button", { type: "button", text, "aria-describedby": id,
+    // For the pointer: who types a word, Tab and Enter in the list must answer nothing. Enter on the row opens the form.
+    const button = (text, value) => h("button", { type: "button", text, tabindex: "-1", "aria-describedby": id,
       "aria-label": `${text}: ${clean(request.question)}`, on: { click: (event) => this.quickly(event, request, { accept: { [name]: value } }, text) } });
     return h("span", { class: "quick" }, h("span", { id, class: "quiet", dir: "auto", text: title }), button("Yes", true), button("No", false));
   }
