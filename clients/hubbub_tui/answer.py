@@ -19,6 +19,7 @@ from hubbub_frontend.answers import in_line
 from hubbub_frontend.questions import call_over, cause, headline
 from hubbub_frontend.sent import call_of, sent_with
 from hubbub_frontend.text import Page, line, remaining, safe
+from hubbub_frontend.wording import holder
 from hubbub_tui.bodies import Body, body_for
 from hubbub_tui.dialogs import REFUSED, Ask
 from hubbub_tui.forms import Incomplete
@@ -274,8 +275,10 @@ class AnswerScreen(Part, Screen[None]):
         if self._own_elsewhere:
             self._taken("you are answering this in another window or program: f6 answers it here")
         else:
-            holder = line(refusal.metadata.get("claimed_by", "somebody"))
-            self._taken(f"being answered by {holder}: what you send now is refused")
+            claim = (self.hub_app.boards.request(self._request.id) or self._request).claim
+            by = refusal.metadata.get("claimed_by", "somebody")
+            holds = holder(claim) if claim is not None and claim.host else f"being answered by {by}"
+            self._taken(f"{line(holds)}: what you send now is refused")
 
     def _taken(self, words: str) -> None:
         if words != self._told_holder:

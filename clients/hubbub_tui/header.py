@@ -41,7 +41,9 @@ class Header(Part, Static):
         if app.who:
             text.append(f" · as {line(app.who, 20)}")
         kinds = app.boards.open_kinds()
-        if kinds:
+        if not app.hub.connected and not roomy:
+            pass  # there is no room for it, and the inbox's tab has the count
+        elif kinds:
             parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
             text.append(" · waiting: " if roomy else " · ").append(parts, style="bold")
         elif not app.boards.unknown(app.boards.open):

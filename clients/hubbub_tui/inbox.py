@@ -31,10 +31,11 @@ def asks(row: Row[PendingRequest]) -> Text:
 
 def holder(request: PendingRequest) -> Text:
     """Return who has claimed a pending request, or that its call is over; empty for neither."""
-    by = request.claim.by if request.claim else None
+    by = (request.claim.host or request.claim.by) if request.claim else None
     if not by and request.cause_ended:
         return Text("call over", style="red")
-    return Text(f"✎ {text.line(by, 20)}", style="magenta") if by else Text()
+    mark = "held for" if request.claim and request.claim.host else "✎"
+    return Text(f"{mark} {text.line(by, 20)}", style="magenta") if by else Text()
 
 
 def left(request: PendingRequest) -> Text:

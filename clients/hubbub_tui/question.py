@@ -76,6 +76,8 @@ def wrong(call: Call) -> bool:
 def returned(call: Call) -> str:
     """Return in one line what an ended call returned, or why it failed."""
     name = text.line(called(call), 60)
+    if call.state == "cancelled" and call.error is not None:
+        return f"{name} was cancelled: {text.line(call.error.message or '', MAX_RESULT_CHARS)}"
     if call.error is not None:
         return f"{name} failed: {text.line(wording.why(call.error), MAX_RESULT_CHARS)}"
     said = describe_result(call.method, call.result) if call.method in SPOKEN else ""
@@ -87,7 +89,8 @@ def returned(call: Call) -> str:
 def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
     page.heading("Answer").fact("state", Text.assemble(text.state(wording.outcome(request)), by))
-    for name, value in in_words(request):
+    # What a server got when a question expired, nobody gave.
+    for name, value in in_words(request) if request.state == "answered" else ():
         page.fact(name, value)
     page.fact("when", wording.moment(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""

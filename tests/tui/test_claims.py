@@ -95,7 +95,9 @@ async def test_what_json_does_not_have_is_said_and_kept_to_be_mended(hub: Script
     hub.replies["ClaimPendingRequest"] = lambda _: elsewhere()
     async with at_terminal(hub) as ann:
         await ann.sees("How many?")
-        await ann.press("enter", "ctrl+e")
+        await ann.press("enter")
+        await ann.sees("Leave open")
+        await ann.press("ctrl+e")
         for typed in ('{"a": NaN}', "[" * 10_000):
             await ann.press("ctrl+a", "delete")
             await ann.types(typed)

@@ -45,7 +45,7 @@ class Looks:
 
 async def answers(look: Looks, hub: ScriptedHub) -> None:
     """Opens a question of each kind, sends what is refused, and refuses."""
-    await look.press("a form", "1 ctrl+home enter", "Leave open", "being answered by", "title")
+    await look.press("a form", "1 ctrl+home enter", "Leave open", "held for", "title")
     await look.press("what is missing", "ctrl+s", "is required")
     await look.person.types("well")
     hub.replies["AnswerPendingRequest"] = refuses(

@@ -100,8 +100,8 @@ export async function waitingHost(callId) {
 function hostRow(host) {
   return [entry(`#/host/${encodeURIComponent(host.id)}`, {
     title: [host.name, host.version].filter(Boolean).join(" "), right: hostPill(host.state), chips: [`for ${host.principal}`],
-    more: [host.waits ? h("span", { class: "claimed", dir: "auto", text: host.waits }) : null, h("span", { text: host.sees }),
-      h("span", { text: `${host.transport} · ${host.protocol_version}` }), host.stream_open ? h("span", { text: "stream open" }) : null, h("span", {}, "last seen ", ago(host.last_used_at))],
+    more: [host.waits ? h("span", { class: "claimed", dir: "auto", text: host.waits }) : null, h("span", {}, "last seen ", ago(host.last_used_at)),
+      host.stream_open ? h("span", { text: "stream open" }) : null, h("span", { text: host.sees }), h("span", { text: `${host.transport} · ${host.protocol_version}` })],
   })];
 }
 

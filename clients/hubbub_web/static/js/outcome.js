@@ -52,7 +52,7 @@ export function returned() {
     over = true;
     const wrong = Boolean(call.error) || call.outcome === "tool error";
     element.classList.toggle("wrong", wrong);
-    refill(element, h("h3", { dir: "auto", text: call.error ? `${name} failed` : wrong ? `${name} says that it failed` : `${name} returned` }), call.error ? fault(call.error) : result(call.method, call.result));
+    refill(element, h("h3", { dir: "auto", text: call.state === "cancelled" ? `${name} was cancelled` : call.error ? `${name} failed` : wrong ? `${name} says that it failed` : `${name} returned` }), call.error ? fault(call.error) : result(call.method, call.result));
   });
 
   /** Return the call; null if the hub has it no more, or does not show it. */

@@ -19,6 +19,8 @@ const OVER = new Set(["ALREADY_ANSWERED", "REQUEST_WITHDRAWN", "REQUEST_EXPIRED"
 export const REFUSAL = "User rejected the request";
 
 export const KINDS = { elicitation_form: "Form", elicitation_url: "Page to visit", sampling: "Reply as a model", roots: "Directories" };
+// What has become of the news that nobody answered.
+const TOLD = { pending: "The server is being told so.", delivered: "The server has been told so.", failed: "The server could not be told so.", late: "The server was told so when its call was over already." };
 const DELIVERY = { pending: "on its way to the server", delivered: "arrived at the server", failed: "could not be delivered", late: "arrived, but the call that asked was over already" };
 // A question of up to this length is the heading as it is; of a longer one the beginning.
 const HEADING = 160;
@@ -147,7 +149,7 @@ class RequestPage {
     const it = this.whole;
     const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
-    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Hosts", hostsOf(it)], ["Asked as", task], ["Asked", ago(it.created_at)]);
+    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)], ["Hosts", hostsOf(it)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
@@ -183,7 +185,9 @@ class RequestPage {
     this.form.element.setAttribute("aria-describedby", this.heading.id);
     this.form.element.addEventListener("input", () => { this.touched = true; });
     guardEnter(this.form.element, (text) => { this.trouble.textContent = text; });
-    refill(this.body, this.question(), this.sentBy, this.form.element);
+    // The bar with the buttons stays in sight over all of what it is about, as long as that is within the form.
+    this.form.element.prepend(...[this.question(), this.sentBy].filter(Boolean));
+    refill(this.body, this.form.element);
   }
 
   /** Say no. */
@@ -243,7 +247,10 @@ class RequestPage {
   claimSays(now) {
     if (now === "mine") return "You are answering this; others see that you do.";
     if (now === "elsewhere") return "You are answering this in another window or program.";
-    return now === "theirs" ? clean(`Being answered by ${this.claiming.by}. You can answer when it becomes free.`) : "";
+    if (now !== "theirs") return "";
+    const held = this.claiming.heard;
+    return clean(held?.host ? `Held for ${held.host} until ${new Date(held.expires_at).toLocaleTimeString()}, which is asked first. You can answer when it becomes free.`
+      : `Being answered by ${this.claiming.by}. You can answer when it becomes free.`);
   }
 
   /** Disabled buttons keep the focus; `answer` says why they do nothing. */
@@ -339,7 +346,7 @@ class RequestPage {
     refill(this.outcome, h("h2", { text: title, tabindex: "-1" }),
       this.lost ? h("p", { class: "warning", text: "Your answer was not sent." }) : null,
       it.answer ? answered(it) : null,
-      h("p", { class: "help" }, it.answered_at ? ["Answered ", ago(it.answered_at)] : null, DELIVERY[it.delivery] ? `${it.answered_at ? " · " : ""}The answer ${DELIVERY[it.delivery]}.` : null),
+      h("p", { class: "help" }, it.answered_at ? ["Answered ", ago(it.answered_at)] : null, it.state === "expired" ? TOLD[it.delivery] : DELIVERY[it.delivery] ? `${it.answered_at ? " · " : ""}The answer ${DELIVERY[it.delivery]}.` : null),
       facts(["Because", it.reason]), this.returned.element,
       h("div", { class: "row" }, next ? h("a", { class: "button primary", href: `#/request/${encodeURIComponent(next.id)}`, text: "Next question" }) : null,
         h("a", { class: next ? "button plain" : "button primary", href: "#/inbox", text: "Back to the inbox" })));
@@ -376,13 +383,12 @@ function callLink(id) {
 // Candidates that are named.
 const NAMED = 8;
 
-/** Links to the calls of which one caused a pending request; null if there are none. A last one that is left is not certain either. */
-/** Which hosts were asked, and why others were not. */
+/** Which hosts were asked, and why others were not, in a line; empty if none was. */
 function hostsOf(it) {
-  const said = (it.hosts ?? []).map((each) => h("li", { text: clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`) }));
-  return said.length ? h("ul", {}, said) : null;
+  return (it.hosts ?? []).map((each) => clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`)).join("; ");
 }
 
+/** Links to the calls of which one caused a pending request; null if there are none. A last one that is left is not certain either. */
 function candidates(it) {
   const ids = it.candidate_call_ids ?? [];
   if (!ids.length) return null;
