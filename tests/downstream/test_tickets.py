@@ -34,7 +34,7 @@ TOOLS = [
     {"name": "typed", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
 ]
 FAITHFUL: dict[str, Any] = {
-    "content": [{"type": "text", "text": "done"}, {"type": "odd", "n": 12345678901234567890123}],
+    "content": [{"type": "text", "text": "done"}, {"type": "text", "text": "odd", "n": 12345678901234567890123}],
     "structuredContent": {"half": 0.5, "none": None, "list": [1, 2.0, "é"]},
     "_meta": {"one/of-theirs": {"deep": [[]]}},
     "unknown": True,

@@ -282,6 +282,7 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
                 pass
             ready.set()
             await stream.receive()
+        monkeypatch.setattr(mcp_wire, "PRIME_S", LIMIT_S)
         refused = (await other.post(tool(2))).json()
     assert refused["error"]["data"]["reason"] == "TOO_MUCH_UNREAD"
 
