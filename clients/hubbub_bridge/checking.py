@@ -44,7 +44,7 @@ TOOLS_OF_CURSOR: Final = 40
 TOOLS_OF_VSCODE: Final = 128
 # Characters that Claude Code shows of instructions, and of a description that it loads at once; characters of
 # `mcp__SERVER__TOOL` there, and of a tool in the APIs of models; of server and tool together in Cursor; tools that
-# Cursor and VS Code take. docs/mcp.md has the sources.
+# Cursor and VS Code take. docs/hosts has a page for each.
 
 IN_APIS: Final = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -20,7 +20,7 @@ EMPTY = (
     "A host is a program that speaks MCP and brings a model, such as Claude Code, VS Code or Cursor. Through the hub "
     "it sees all servers over one connection. To let Claude Code use this hub, paste this into a shell:"
 )
-OTHERS = "For other hosts there is hubbub mcp install HOST; docs/mcp.md has them all."
+OTHERS = "For other hosts there is hubbub mcp install HOST; docs/hosts has them all."
 REFUSED = "You may not see who is connected: that takes the role viewer, responder or admin for all servers."
 
 TRANSPORTS = {"http": "HTTP", "stdio": "stdio, through hubbub mcp"}

@@ -258,4 +258,4 @@ HOSTS: Final[Mapping[str, Host]] = {
         ),
     )
 }
-"""Where each is documented is in docs/mcp.md."""
+"""docs/hosts has a page for each."""
