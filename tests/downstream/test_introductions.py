@@ -18,7 +18,7 @@ from hubbubd.downstream.messages import Request
 ADA = Principal(name="ada", grants=(), credential="ada")
 FILL = INTRODUCTION_BYTES - 200
 KEPT = 1024
-"""Bytes of what is kept of a host, which docs/limits.md names."""
+"""Bytes of what is kept of a host, which docs/configuration.md names."""
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.text(max_size=3),

@@ -8,7 +8,7 @@ from hubbubd.config import HubSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on the sessions of hosts; docs/limits.md has the settings."""
+    """Bounds on the sessions of hosts; docs/configuration.md has the settings."""
 
     sessions_per_principal: int = 100
     """One more ends the session that was idle for the longest time."""

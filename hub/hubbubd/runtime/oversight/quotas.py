@@ -1,4 +1,4 @@
-"""Quotas and rate limits per principal, so that nobody uses up alone what all share (docs/limits.md)."""
+"""Quotas and rate limits per principal, so that nobody uses up alone what all share (docs/configuration.md)."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
