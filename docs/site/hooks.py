@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTOS = "protos/hubbub/v1"
 """A link to this folder, or to a file in it, leads to its page about the API."""
 OUTSIDE = {
+    "README.md": "index.md",
     "ARCHITECTURE.md": "project/architecture.md",
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
@@ -33,8 +34,6 @@ OUTSIDE = {
 """Documents outside of docs/, and where the site has them."""
 ERRORS = "errors.md"
 """The document that gets the list of all codes; the page about each is made of the source of `hubbub explain`."""
-ELSEWHERE = {"README.md": "index.md"}
-"""Documents that the site has another one for."""
 SHOWN = (".md", ".png", ".svg")
 """What the site has of docs/ as it is. Other files that a document links to are sources, and are shown as text."""
 INSIDE = {place: name for name, place in OUTSIDE.items()}
@@ -117,8 +116,8 @@ def named(here: str, target: str) -> str | None:
 
 def place_of(name: str) -> str:
     """Where the site has a file; the file's own name if it has none of its kind."""
-    if name in OUTSIDE or name in ELSEWHERE:
-        return (OUTSIDE | ELSEWHERE)[name]
+    if name in OUTSIDE:
+        return OUTSIDE[name]
     if name == PROTOS:
         return "api/README.md"
     if name.startswith(PROTOS) and name.endswith(".proto"):

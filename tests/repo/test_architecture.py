@@ -1,7 +1,6 @@
-"""ARCHITECTURE.md names every folder of the code, and each module says in its first lines what it is for."""
+"""Each module says in its first lines what it is for, and ARCHITECTURE.md is short."""
 
 import ast
-import re
 import subprocess
 from pathlib import Path
 
@@ -17,17 +16,6 @@ MODULES = [
     for name in _tracked.stdout.split("\0")
     if name.endswith((".py", ".js", ".ts")) and (ROOT / name).is_file() and "/static/vendor/" not in name
 ]
-
-
-def named() -> set[str]:
-    """The folders in the table."""
-    section = DOCUMENT.partition("\n## The folders\n")[2].partition("\n## ")[0]
-    rows = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
-    return {folder for row in rows for folder in re.findall(r"`([\w/]+/)`", row)}
-
-
-def test_the_table_has_the_folders_that_have_modules_and_no_others() -> None:
-    assert named() == {name.rpartition("/")[0] + "/" for name in MODULES}
 
 
 def test_each_module_says_what_it_is_for() -> None:

@@ -1,4 +1,4 @@
-"""The tables of MCP's rules and of its methods name each one once, and tests that exist."""
+"""The tables of MCP's rules and of its methods name each one once, and there are tests that show it."""
 
 import ast
 import re
@@ -12,19 +12,19 @@ from mcp_types import methods
 
 from hubbubd.upstream.deviations import HANDLING, Deviation
 
-from ..method_table import REVISIONS, TO_HOST, TO_HUB, WORDS
+from ..method_table import REVISIONS, SHOWN, TO_HOST, TO_HUB, WORDS
 from ..method_table import ROWS as METHODS
 from ..syntax import tree
 
 ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"^\| (\d+)\.(\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
-TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+ROW = re.compile(r"^\| (\d+)\.(\d+) \| (.+) \|$", re.MULTILINE)
+TEST = re.compile(r"([\w/]+\.py)::(\w+)")
 LEAST = {1: 23, 2: 5, 3: 12, 4: 8, 5: 21, 6: 7}
 """How many rules each section has at least."""
 
 ROWS = [
-    (int(section), int(number), says, shown)
-    for section, number, says, shown in ROW.findall((ROOT / "docs/protocol.md").read_text(encoding="utf-8"))
+    (int(section), int(number), says, SHOWN["Rules"][f"{section}.{number}"])
+    for section, number, says in ROW.findall((ROOT / "docs/protocol.md").read_text(encoding="utf-8"))
 ]
 
 
@@ -41,13 +41,24 @@ def test_every_rule_has_one_row_in_its_order() -> None:
         assert len(found) >= LEAST[section]
 
 
-def check_shown(row: str, shown: str) -> None:
+def check_shown(row: str, shown: list[str] | str) -> None:
     """Fails unless what shows a row are tests that exist, or it says why there is none."""
-    named = TEST.findall(shown)
-    assert bool(named) != shown.startswith("none: "), row
-    for path, name in named:
+    if isinstance(shown, str):
+        assert shown.startswith("none: "), row
+        return
+    assert shown, row
+    for each in shown:
+        found = TEST.fullmatch(each)
+        assert found, row
+        path, name = found.groups()
         assert name.startswith("test_")
         assert name in named_in(ROOT / "tests" / path), f"{row}: {path}::{name}"
+
+
+def test_what_shows_rows_is_about_rows_that_there_are() -> None:
+    assert list(SHOWN["Rules"]) == [f"{section}.{number}" for section, number, *_ in ROWS]
+    for direction in WORDS:
+        assert list(SHOWN[direction]) == [row.method for row in METHODS[direction]]
 
 
 def test_every_row_names_tests_that_exist_or_says_why_there_is_none() -> None:
