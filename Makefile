@@ -3,8 +3,8 @@
 #   make run     the hub with the demo servers          make gen    stubs from the protos
 #   make run-fleet  three hubs that are one, and one of them is killed
 #   make quick   linters, and tests without processes   make fmt    format and fix
-#   make test    that, and those with real servers      make bench  what the hub costs
-#   make test-all  that, and browser, Node and Debian   make clean  remove what was installed
+#   make test    that, and each promise with real ones    make bench  what the hub costs
+#   make test-all  all: real servers, browser, Debian    make clean  remove what was installed
 #   make docs    the documents as a site, in .site
 #   make check   linters, types, imports, API, commits  make pictures  those of the documents
 #   make peers   what demo and tests run against        make chromium  the browser of the tests
@@ -56,7 +56,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-real-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-golden-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -71,7 +71,7 @@ quick: $(VENV)/dev.stamp
 	@$(SIDE_BY_SIDE) check-code quick-tests
 
 test: $(VENV)/dev.stamp mcp1
-	@$(SIDE_BY_SIDE) checks-of-python quick-and-real-tests
+	@$(SIDE_BY_SIDE) checks-of-python quick-and-golden-tests
 
 test-all:
 	@$(MAKE) --no-print-directory test
@@ -80,7 +80,7 @@ test-all:
 # What `make test` leaves out. Leases are short in a storm, so it has the machine for itself.
 STORM = tests/fleet/test_storm.py
 test-rest: $(VENV)/dev.stamp mcp1 check-page peers chromium shells deploy-tools go-tools
-	$(BIN)/pytest $(IN_PARALLEL) -m whole --ignore $(STORM) $(ARGS)
+	$(BIN)/pytest $(IN_PARALLEL) -m 'real or whole' --ignore $(STORM) $(ARGS)
 	$(BIN)/pytest $(STORM)
 
 # Of what is tried at random, a fifth: `make test` tries all.
@@ -90,8 +90,8 @@ quick-tests: WORKERS := 3
 quick-tests: $(VENV)/dev.stamp
 	$(BIN)/pytest -q $(IN_PARALLEL) -m quick $(addprefix --ignore tests/,e2e conformance deploy) $(ARGS)
 
-quick-and-real-tests: $(VENV)/dev.stamp mcp1
-	$(BIN)/pytest $(IN_PARALLEL) -m 'quick or real' $(ARGS)
+quick-and-golden-tests: $(VENV)/dev.stamp mcp1
+	$(BIN)/pytest $(IN_PARALLEL) -m 'quick or golden' $(ARGS)
 
 # Faults at random between hub and servers, for longer than a test run has time for.
 faults: $(VENV)/dev.stamp

@@ -1,8 +1,9 @@
 """Which tests are run when. No test says it of itself: its tier follows from its fixtures, or from where it is.
 
 quick   starts no process; `make quick` runs these
+golden  one real test for each promise of the README (GOLDEN); `make test` runs these and the quick ones
 real    starts processes: hubs, servers, commands, all of them Python's; or takes several seconds over
-        every screen, many connections or many orders; `make test` runs these and the quick ones
+        every screen, many connections or many orders
 whole   needs a browser, Node, programs of Debian or the site of the documents, or goes on for minutes; `make
         test-all` runs all
 
@@ -85,6 +86,43 @@ REAL_FIXTURES = {
     "stdio",
 }
 
+GOLDEN = {
+    "clients/test_cli.py": {"test_a_call_that_needs_a_person_says_how_to_answer"},
+    "clients/test_sync.py": {"test_an_interrupted_call_is_aborted_at_once"},
+    "e2e/test_agent.py": {"test_the_rules_of_the_documentation_answer_the_demo"},
+    "e2e/test_answers.py": {
+        "test_of_many_answers_at_once_one_is_accepted_and_reaches_the_server",
+        "test_a_call_that_waits_for_a_person_lets_the_next_one_through",
+    },
+    "e2e/test_bad_servers.py": {"test_nothing_that_a_server_started_is_left"},
+    "e2e/test_catalog.py": {"test_all_that_the_reference_server_offers_is_listed"},
+    "e2e/test_connect.py": {"test_the_document_shows_what_curl_gets"},
+    "e2e/test_daemon.py": {"test_the_token_stays_over_restarts_and_sigint_ends_it_well"},
+    "e2e/test_drain.py": {
+        "test_a_call_under_way_may_end_while_new_ones_are_refused_and_its_question_can_still_be_answered"
+    },
+    "e2e/test_library.py": {"test_a_script_without_async_calls_watches_and_answers"},
+    "e2e/test_mcp_bridge.py": {
+        "test_a_call_that_waits_for_a_person_outlives_its_hub_and_its_host_notices_nothing",
+    },
+    "e2e/test_mcp_endpoint.py": {"test_a_host_gets_the_servers_own_result"},
+    "e2e/test_notify.py": {"test_a_webhook_is_told_once_of_what_waits_also_by_the_next_service"},
+    "e2e/test_processes.py": {"test_when_all_that_stands_over_the_servers_is_killed_they_come_back"},
+    "e2e/test_reload.py": {"test_only_what_changed_is_touched_and_a_call_of_another_server_goes_on"},
+    "e2e/test_restart.py": {
+        "test_an_acknowledged_answer_survives_kill_9_and_no_process_does",
+        "test_a_task_is_answered_after_a_restart_and_its_server_finds_it",
+        "test_watches_go_on_over_a_restart_and_lose_nothing",
+    },
+    "e2e/test_rounds.py": {"test_two_rounds_are_asked_one_after_the_other"},
+    "e2e/test_secrets.py": {"test_no_canary_is_in_the_store_the_log_the_telemetry_or_any_answer"},
+    "e2e/test_tasks.py": {"test_a_task_works_while_a_person_is_asked_and_keeps_its_result"},
+    "e2e/test_traces.py": {"test_a_plain_question_is_told_from_the_caller_to_the_server_and_back"},
+    "e2e/test_up.py": {"test_a_hub_in_the_background_goes_on_and_a_second_one_is_not_started"},
+    "tui/test_outcomes.py": {"test_after_an_answer_it_is_said_in_words_and_so_is_what_the_call_returned"},
+}
+"""Real tests that `make test` runs, by file: what the README promises, each by one that has every part in it."""
+
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "tests.fork"}
 """What Python, or `tests/forks`, tells when a process begins."""
 
@@ -99,13 +137,13 @@ def _heard(event: str, given: tuple[Any, ...]) -> None:
 sys.addaudithook(_heard)
 
 
-def tier(path: Path, fixtures: set[str]) -> str:
-    """The tier of a test in this file that uses these fixtures."""
+def tier(path: Path, fixtures: set[str], name: str = "") -> str:
+    """The tier of a test in this file that has this name and uses these fixtures."""
     place = path.relative_to(HERE).as_posix()
     if place.startswith(WHOLE_PLACES) or fixtures & WHOLE_FIXTURES:
         return "whole"
     if place.startswith(REAL_PLACES) or fixtures & REAL_FIXTURES:
-        return "real"
+        return "golden" if name in GOLDEN.get(place, ()) else "real"
     return "quick"
 
 
@@ -116,7 +154,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     So they run beside tests that wait for processes, and no long test is left for the end.
     """
     for item in items:
-        item.add_marker(tier(item.path, set(getattr(item, "fixturenames", ()))))
+        item.add_marker(tier(item.path, set(getattr(item, "fixturenames", ())), getattr(item, "originalname", item.name)))
     items.sort(key=lambda item: item.get_closest_marker("quick") is not None)
 
 

@@ -32,6 +32,15 @@ def test_each_place_and_each_fixture_that_makes_a_tier_is_there() -> None:
     assert [place for place in (*tiers.REAL_PLACES, *tiers.WHOLE_PLACES) if not (TESTS / place).exists()] == []
 
 
+def test_each_golden_test_is_there() -> None:
+    absent = {
+        f"{place}::{name}"
+        for place, names in tiers.GOLDEN.items()
+        for name in names - {each.name for each in ast.walk(tree(TESTS / place)) if hasattr(each, "name")}
+    }
+    assert absent == set()
+
+
 @pytest.mark.parametrize(
     ("place", "fixtures", "tier"),
     [
@@ -52,8 +61,12 @@ def test_a_test_is_of_the_slowest_tier_that_its_place_and_its_fixtures_ask_for(
 def test_what_make_runs_is_every_tier_and_ci_runs_each_once() -> None:
     recipes = re.findall(r"^([a-z-]+):.*\n\t\S*pytest .*?-m ('[^']+'|\w+)", MAKEFILE, re.MULTILINE)
     chosen = {rule: tier.strip("'") for rule, tier in recipes}
-    assert chosen == {"quick-tests": "quick", "quick-and-real-tests": "quick or real", "test-rest": "whole"}
-    assert re.search(r"^test:.*\n.* quick-and-real-tests$", MAKEFILE, re.MULTILINE)
+    assert chosen == {
+        "quick-tests": "quick",
+        "quick-and-golden-tests": "quick or golden",
+        "test-rest": "real or whole",
+    }
+    assert re.search(r"^test:.*\n.* quick-and-golden-tests$", MAKEFILE, re.MULTILINE)
     ran = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("make ")]
     assert ran == ["make test", "make test-rest"]
 
