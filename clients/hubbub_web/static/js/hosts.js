@@ -1,7 +1,7 @@
 // Hosts: who uses the hub as an MCP server, and what each waits for. The hub lists them, and does not tell of changes.
 
 import { ask, Refused } from "./api.js";
-import { facts, fresh, h, pill, refill } from "./dom.js";
+import { clean, facts, fresh, h, pill, refill } from "./dom.js";
 import { entry, rows, searchBox } from "./list.js";
 import { callName, tables } from "./store.js";
 import { ago } from "./time.js";
@@ -182,4 +182,9 @@ function repeat(read) {
   }
   timer = setTimeout(turn, REFRESH_MS);
   return () => { over = true; clearTimeout(timer); };
+}
+
+/** Which hosts were asked, and why others were not, in a line; empty if none was. */
+export function hostsAsked(it) {
+  return (it.hosts ?? []).map((each) => clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`)).join("; ");
 }

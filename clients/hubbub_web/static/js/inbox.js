@@ -1,11 +1,12 @@
 // The inbox: open pending requests, and closed ones.
 
 import { ask, Refused } from "./api.js";
+import { causeInWords } from "./cause.js";
 import { sure } from "./dialogs.js";
 import { clean, defectPill, fresh, h, pill, refill } from "./dom.js";
 import { chooser, entry, rows, searchBox } from "./list.js";
 import { myName } from "./person.js";
-import { causeInWords, KINDS, REFUSAL } from "./request.js";
+import { KINDS, REFUSAL } from "./request.js";
 import { isSeen, newestFirst, openRequests, tables } from "./store.js";
 import { ago, left } from "./time.js";
 

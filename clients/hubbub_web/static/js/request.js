@@ -1,14 +1,15 @@
 // One pending request: who asks, why, and the form to answer it; then its outcome.
 
 import { ask, Refused, tell } from "./api.js";
+import { callLink, candidates } from "./cause.js";
 import { Claiming, hinders } from "./claim.js";
 import { sent } from "./content.js";
 import { clean, defect, facts, fresh, h, json, pill, put, refill, scrolled, words } from "./dom.js";
 import { firstField, guardEnter, schemaForm } from "./form.js";
-import { waitingHost } from "./hosts.js";
+import { hostsAsked, waitingHost } from "./hosts.js";
 import { answered, returned, story, unlessGiven } from "./outcome.js";
 import { conversation, replyForm, rootsForm } from "./sampling.js";
-import { callName, isKnown, openRequests, see, tables } from "./store.js";
+import { isKnown, openRequests, see, tables } from "./store.js";
 import { ago, left } from "./time.js";
 import { address, visitForm } from "./visit.js";
 
@@ -149,7 +150,7 @@ class RequestPage {
     const it = this.whole;
     const call = it.call_id && h("span", {}, callLink(it.call_id), it.cause_source === "inferred" ? " (the only call that runs)" : "");
     const task = it.task_id && h("a", { href: `#/task/${encodeURIComponent(it.task_id)}`, text: "a task" });
-    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)], ["Hosts", hostsOf(it)]);
+    const why = facts([!call && it.candidate_call_ids?.length === 1 ? "Perhaps because of" : "Because of", call || candidates(it) || "an unknown call"], ["Called by", it.caller], ["Host", this.host], ["Asked as", task], ["Asked", ago(it.created_at)], ["Hosts", hostsAsked(it)]);
     why.classList.add("folded");
     refill(this.reasons, defect(it), why);
     refill(this.ending, this.open && it.cause_ended
@@ -374,32 +375,4 @@ function titleOf(text, whole) {
   if (!text) return `${whole.server} asks`;
   const [line] = text.split("\n");
   return line.length <= HEADING ? line : `${line.slice(0, HEADING).replace(/\s+\S*$/, "")}…`;
-}
-
-function callLink(id) {
-  return h("a", { href: `#/call/${encodeURIComponent(id)}`, text: callName(id) });
-}
-
-// Candidates that are named.
-const NAMED = 8;
-
-/** Which hosts were asked, and why others were not, in a line; empty if none was. */
-function hostsOf(it) {
-  return (it.hosts ?? []).map((each) => clean(`${each.host}: ${each.why_not ? `not asked, ${each.why_not}` : "asked"}`)).join("; ");
-}
-
-/** Links to the calls of which one caused a pending request; null if there are none. A last one that is left is not certain either. */
-function candidates(it) {
-  const ids = it.candidate_call_ids ?? [];
-  if (!ids.length) return null;
-  const named = ids.slice(0, NAMED).map((id, at) => [at ? ", " : "", callLink(id)]);
-  return h("span", {}, ids.length === 1 ? null : "one of ", named, ids.length > NAMED ? ` and ${ids.length - NAMED} more` : "");
-}
-
-/** The same for a list, in words. */
-export function causeInWords(it) {
-  if (it.call_id) return `because of ${callName(it.call_id)}`;
-  const ids = it.candidate_call_ids ?? [];
-  if (!ids.length) return "";
-  return `${ids.length === 1 ? "perhaps because of " : "because of one of "}${ids.slice(0, NAMED).map(callName).join(", ")}${ids.length > NAMED ? ` and ${ids.length - NAMED} more` : ""}`;
 }
