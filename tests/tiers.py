@@ -154,7 +154,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     So they run beside tests that wait for processes, and no long test is left for the end.
     """
     for item in items:
-        item.add_marker(tier(item.path, set(getattr(item, "fixturenames", ())), getattr(item, "originalname", item.name)))
+        name = getattr(item, "originalname", item.name)
+        item.add_marker(tier(item.path, set(getattr(item, "fixturenames", ())), name))
     items.sort(key=lambda item: item.get_closest_marker("quick") is not None)
 
 
