@@ -27,7 +27,7 @@ from hubbubd import bounds
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import Filter
 from hubbubd.errors import ResourceExhausted
-from hubbubd.runtime.records.pulse import BOOKMARK_S, Progress, Pulse
+from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse, StoreProgress
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -278,7 +278,7 @@ class WatcherLimit:
 class Feed(Generic[T]):
     """The watches of one table."""
 
-    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, progress: Progress, oldest: int) -> None:
+    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, progress: StoreProgress, oldest: int) -> None:
         self._store_id = store_id
         self._rows = rows
         self._door = door

@@ -50,7 +50,7 @@ class Pulse:
         return self.beats != seen
 
 
-class Progress(Pulse):
+class StoreProgress(Pulse):
     """How far all tables have come together: the newest revision of the store that each of them has."""
 
     def __init__(self, revision: int) -> None:

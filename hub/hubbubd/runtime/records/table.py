@@ -20,7 +20,7 @@ from hubbubd.runtime.records import mending
 from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
 from hubbubd.runtime.records.mending import Mending
 from hubbubd.runtime.records.order import ByAge, Place
-from hubbubd.runtime.records.pulse import Progress
+from hubbubd.runtime.records.pulse import StoreProgress
 from hubbubd.runtime.records.steps import FEW, Step, Waiting
 from hubbubd.store import Commit, Entry, Snapshot, Store
 
@@ -97,9 +97,9 @@ class Stored:
         return cls(store.id, snapshot, oldest, door, since=since, stop_listening=stop_listening)
 
     @cached_property
-    def progress(self) -> Progress:
+    def progress(self) -> StoreProgress:
         """How far the tables that are loaded from it have come."""
-        return Progress(self.snapshot.revision)
+        return StoreProgress(self.snapshot.revision)
 
     @cached_property
     def entries(self) -> dict[str, list[Entry]]:
