@@ -154,6 +154,8 @@ class _Bridge:
         for line in lines:
             if (id_ := _asked(line)) is not None:
                 self._owed[id_] = line
+            elif (id_ := _cancelled(line)) is not None:  # before its response on a busy machine; then none is owed
+                self._owed.pop(id_, None)
         with anyio.fail_after(PATIENCE_S):
             await self._stdin.send(b"".join(line + b"\n" for line in lines))
 
@@ -290,6 +292,16 @@ def _asked(line: bytes) -> str | None:
     ):
         return None
     return json.dumps(id_)
+
+
+def _cancelled(line: bytes) -> str | None:
+    """The id of a request that a notification cancels."""
+    if b"notifications/cancelled" not in line or line.count(b"[") + line.count(b"{") > DEEPEST:
+        return None
+    try:
+        return json.dumps(as_object(as_object(json.loads(line.decode())).get("params")).get("requestId"))
+    except ValueError:
+        return None
 
 
 def _refused(constant: str) -> Any:

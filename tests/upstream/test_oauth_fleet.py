@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import asyncpg
 import pytest
 from pydantic import SecretStr
@@ -26,6 +27,7 @@ from ..postgres import Postgres
 from .guarded import CALL, Guarded, World, listening, until
 
 PATIENCE_S = 0.3
+LIMIT_S = 60
 KEYS = VaultKeys((VaultKey.of(b"k" * 32),), "vault.key")
 
 
@@ -235,8 +237,10 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
             assert fault.retryable
             assert await a.call() is None
             assert a.token == "secret-token-1"
-        assert await a.call() is None
-        assert a.token == "secret-token-2"
+        # Each call tries to keep it. On a busy machine the database may again be slower than the 0.3 s it has here.
+        with anyio.fail_after(LIMIT_S):
+            while a.token != "secret-token-2":
+                assert await a.call() is None
         async with join("b") as b:
             await b.world.until_state(State.CONNECTED)
             assert b.token == "secret-token-2"
