@@ -80,7 +80,7 @@ NUMBERS = (
     ),
     Number(
         "Oldest pending request",
-        "How long it has waited. By default its server hears after five minutes that nobody answered.",
+        "How long it has waited, and its call with it.",
         "s",
         f"max(hubbub_requests_oldest_age_seconds{{{HUB}}})",
         120,
