@@ -184,7 +184,9 @@ async def test_a_claim_that_was_on_its_way_when_its_form_was_left_is_released_on
         await ann.press("escape")
         await ann.sees("1 Inbox (1)")
         let_go.set()
-    assert done == ["claimed", "released"]
+    # Once more at the end of the program, if the first response had not come by then: to repeat it is harmless.
+    assert done[:2] == ["claimed", "released"]
+    assert set(done[2:]) <= {"released"}
 
 
 async def test_a_claim_is_renewed_long_before_it_lapses(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> None:
