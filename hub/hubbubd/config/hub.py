@@ -1,9 +1,8 @@
 """The hub's own settings: `[hub]` in a file, `HUBBUBD_*` in the environment, some as command line options."""
 
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -281,16 +280,10 @@ class HubSettings(BaseSettings):
             return None
         return TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca)
 
-    @cached_property
+    @property
     def profiles(self) -> Mapping[str, ProfileSettings]:
         """The profiles by name; `default` is always there."""
         return {DEFAULT: DEFAULT_PROFILE, **self.mcp_profiles}
-
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy with some settings changed; it does not go on with what was computed of the former ones."""
-        copied = super().model_copy(update=update, deep=deep)
-        vars(copied).pop("profiles", None)
-        return copied
 
     @property
     def networked(self) -> bool:
