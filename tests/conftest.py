@@ -73,6 +73,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def environment_left_alone() -> Iterator[None]:
+    """A test that leaves variables behind fails: the next one of its process would begin with them."""
+    before = _variables()
+    yield
+    assert _variables() == before
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
 @pytest.fixture(scope="session")
 def processes() -> None:
     """For a test that starts processes by itself; it is not one of `make quick`."""

@@ -312,7 +312,7 @@ def hubbub(hub: ScriptedHub) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def typed(hub: ScriptedHub) -> Callable[..., Any]:
+def typed(hub: ScriptedHub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Runs a command line against the scripted hub in this process, without a terminal, as a person without `--json`.
 
     It reads nothing, and neither signals nor the end of a process belong to it: those have `hubbub`.
@@ -325,7 +325,7 @@ def typed(hub: ScriptedHub) -> Callable[..., Any]:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 return outcome([*words])
 
-        os.environ["HUBBUB_DATA_DIR"] = str(hub.data_dir)  # taken back by `hub`
+        monkeypatch.setenv("HUBBUB_DATA_DIR", str(hub.data_dir))
         with anyio.fail_after(60):
             status = await anyio.to_thread.run_sync(command)
         return Ran(status, out.getvalue(), err.getvalue())
