@@ -15,7 +15,7 @@ from processes import stdio_server
 from hubbub_frontend.certs import Authority
 from hubbubd import console
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.server import serve

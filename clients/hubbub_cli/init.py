@@ -43,6 +43,6 @@ def init(
 
 
 def _installable() -> frozenset[str]:
-    from hubbub_local.hosts import HOSTS
+    from hubbub_local.host_kinds import HOSTS
 
     return frozenset(HOSTS)

@@ -17,7 +17,7 @@ from hubbub_cli.output import note, print_json, say
 from hubbub_cli.session import Settings, Usage, in_loop, run, settings_of
 from hubbub_local import host_files
 from hubbub_local.host_files import Unchangeable
-from hubbub_local.hosts import NAME, Bridge, Url
+from hubbub_local.host_kinds import NAME, Bridge, Url
 
 if TYPE_CHECKING:
     from hubbub_bridge.checking import Trial

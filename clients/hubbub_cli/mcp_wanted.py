@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hubbub_local import host_files
-from hubbub_local.hosts import NAME, Host
+from hubbub_local.host_kinds import NAME, Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

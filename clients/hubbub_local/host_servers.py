@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from hubbub_local.hosts import HOSTS
+from hubbub_local.host_kinds import HOSTS
 from hubbub_local.places import Surroundings
 
 MAX_BYTES: Final = 16 * 1024 * 1024

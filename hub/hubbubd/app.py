@@ -18,8 +18,8 @@ from anyio import to_thread
 from hubbubd import __version__, console, garbage, offered
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings, load_settings
-from hubbubd.config.network import UNIX, check_unix
-from hubbubd.config.places import CopyOrder
+from hubbubd.config.sections.network import UNIX, check_unix
+from hubbubd.config.store_addresses import CopyOrder
 from hubbubd.core.audit import BY_SIGNAL
 from hubbubd.downstream import Handles, KeyRing
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from hubbubd import console
 from hubbubd.clock import elapsed
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.places import OPTION, CopyOrder, DatabasePlace, Place
+from hubbubd.config.store_addresses import OPTION, CopyOrder, DatabasePlace, Place
 from hubbubd.errors import ConfigError
 from hubbubd.store import engines
 from hubbubd.store.transfer import Held, OnCopied, Transferred, transfer

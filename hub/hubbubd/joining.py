@@ -11,8 +11,8 @@ import structlog
 from anyio import to_thread
 
 from hubbubd.clock import Clock
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.downstream.shared_keys import SharedKeyRing
 from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort, Forwarding

@@ -19,9 +19,9 @@ from hubbub_client.discovery import Tls, Where, discover
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.network import GrantSettings
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.network import GrantSettings
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.server import serve

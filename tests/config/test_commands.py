@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.commands import AllowedCommand, Commands
+from hubbubd.config.policy.commands import AllowedCommand, Commands
 from hubbubd.errors import PermissionDenied
 
 PYTHON = "/usr/bin/python3"

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from hubbubd.config import HubSettings
-from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.errors import ConfigError
 
 Load = Callable[..., HubSettings]

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from hubbubd.config.hosts import Hosts, check_rule, is_public
+from hubbubd.config.policy.hosts import Hosts, check_rule, is_public
 from hubbubd.errors import PermissionDenied
 
 INSIDE = [

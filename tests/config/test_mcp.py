@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import Confinement, HubSettings, ServerConfig, load_settings
-from hubbubd.config.mcp import ProfileSettings, QuestionSettings
+from hubbubd.config.sections.mcp import ProfileSettings, QuestionSettings
 from hubbubd.errors import ConfigError, InvalidServerConfig
 
 Load = Callable[..., HubSettings]

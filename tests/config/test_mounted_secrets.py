@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd import files
-from hubbubd.config import references
+from hubbubd.config.servers import references
 
 
 def test_one_s_own_file_is_closed_by_chmod(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings, load_settings
-from hubbubd.config.network import GrantSettings, is_loopback
+from hubbubd.config.sections.network import GrantSettings, is_loopback
 from hubbubd.core.access import Role
 from hubbubd.errors import ConfigError
 

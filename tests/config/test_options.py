@@ -1,7 +1,7 @@
 """Which options of a server need a new connection: a decision for each of them."""
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.options import CONNECTION, HUB_SIDE, needs_connection
+from hubbubd.config.servers.options import CONNECTION, HUB_SIDE, needs_connection
 
 
 def test_it_is_decided_of_each_option_whether_its_change_needs_a_new_connection() -> None:

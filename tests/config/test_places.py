@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import load_settings
-from hubbubd.config.places import CopyOrder, DatabasePlace, FilePlace, Place, place
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
+from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, FilePlace, Place, place
 from hubbubd.errors import ConfigError
 
 SETTINGS = StoreSettings(schema_name="ours")

@@ -12,7 +12,7 @@ from keyring.errors import KeyringLocked
 from pydantic import SecretStr, ValidationError
 
 from hubbubd.config import ServerConfig, VariableNotSet, expand, resolve
-from hubbubd.config.references import SECRET_BYTES, named
+from hubbubd.config.servers.references import SECRET_BYTES, named
 from hubbubd.errors import ConfigError
 
 ENVIRON = {"A": "1", "EMPTY": "", "REF": "${A}"}

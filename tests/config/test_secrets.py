@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.config import ServerConfig, secrecy
+from hubbubd.config import ServerConfig
+from hubbubd.config.servers import secrecy
 from hubbubd.errors import Category, Fault, PermissionDenied
 from hubbubd.redaction import MARK, PIECES, REDACTION, Redaction
 

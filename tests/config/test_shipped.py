@@ -5,11 +5,11 @@ from pathlib import Path
 
 from hubbubd.config import HubSettings, load_settings, resolve
 from hubbubd.config.files import SERVER_KEYS
-from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.hub import LIVE
-from hubbubd.config.mcp import ProfileSettings
-from hubbubd.config.server import OAuthConfig
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.mcp import ProfileSettings
+from hubbubd.config.sections.store import StoreSettings
+from hubbubd.config.servers.server import OAuthConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REFERENCE = (REPOSITORY / "docs" / "configuration.md").read_text()

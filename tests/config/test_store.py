@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import HubSettings
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError
 
 Load = Callable[..., HubSettings]

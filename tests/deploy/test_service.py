@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hubbub_local import services
-from hubbubd.config.fleet import FleetSettings
 from hubbubd.config.hub import HubSettings
+from hubbubd.config.sections.fleet import FleetSettings
 
 from .conftest import DEPLOY, LIMIT_S, installed, ran
 

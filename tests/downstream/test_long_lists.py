@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hubbubd import turns
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.catalog import Kind
 from hubbubd.downstream import Endpoint, Merged, endpoint, merged

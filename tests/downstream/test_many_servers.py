@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.catalog import Freshness
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.downstream import Endpoint, Host, Merged

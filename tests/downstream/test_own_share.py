@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.downstream import Endpoint, Exchange, Host, Merged, Outlet, Transparent
 from hubbubd.runtime.hub import Hub

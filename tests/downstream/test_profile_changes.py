@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
 from hubbubd.downstream import Endpoint, Host, Merged, Session

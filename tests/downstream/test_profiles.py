@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.catalog import Freshness, Kind
 from hubbubd.core.filters import CatalogFilter

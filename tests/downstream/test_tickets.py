@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter

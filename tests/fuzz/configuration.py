@@ -7,7 +7,7 @@ from typing import Any
 from tests.e2e.conftest import toml
 
 from hubbubd.config import HubSettings, ServerConfig, load_settings
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.errors import ConfigError
 
 from .chance import Chance

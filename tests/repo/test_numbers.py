@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "hub/hubbubd/telemetry/trace.py": {"int": "of a boolean, and of hexadecimal digits that a pattern has counted"},
     "hub/hubbubd/telemetry/process.py": {"int": "what the kernel says of this process"},
     "hub/hubbubd/telemetry/sdk.py": {"int": "ids that the hub has made, or that a pattern has counted"},
-    "hub/hubbubd/config/hosts.py": {"int": "of an address, not of a text"},
+    "hub/hubbubd/config/policy/hosts.py": {"int": "of an address, not of a text"},
     "hub/hubbubd/rpc/keys.py": {"float": "a constant"},
     "hub/hubbubd/rpc/catalog.py": {"float": "a place in a list"},
     "hub/hubbubd/rpc/status.py": {"FromMilliseconds": "of what a reader has bounded"},

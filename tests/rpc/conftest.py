@@ -21,7 +21,7 @@ from grpc_status import rpc_status
 from hubbub.v1 import server_pb2
 from hubbub_client.specs import ServerSpec, to_message
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.commands import REST, AllowedCommand
+from hubbubd.config.policy.commands import REST, AllowedCommand
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub

@@ -11,7 +11,7 @@ import grpc
 
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import ServerConfig
-from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.fleet.forwarding import Forwarding
 from hubbubd.rpc.server import serve

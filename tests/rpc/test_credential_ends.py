@@ -18,8 +18,8 @@ from hubbub.v1 import inbox_pb2, server_pb2
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.network import GrantSettings
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.network import GrantSettings
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.core.connection import State

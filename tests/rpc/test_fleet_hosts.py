@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept

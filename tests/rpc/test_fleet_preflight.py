@@ -10,7 +10,7 @@ import pytest
 
 from hubbub_frontend.certs import Authority
 from hubbubd.config import HubSettings, Settings
-from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.errors import ConfigError
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.diagnostics import Finding, Severity

@@ -15,7 +15,7 @@ from cryptography import x509
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.fleet.v1 import fleet_pb2_grpc
 from hubbub_frontend.certs import Authority, Pair
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
 from hubbubd.joining import Joining

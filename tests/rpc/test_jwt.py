@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from hubbub.v1 import server_pb2
-from hubbubd.config.network import GrantSettings
+from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Permission
 from hubbubd.errors import HubError, PermissionDenied, Unauthenticated, Unavailable
 from hubbubd.rpc import keys

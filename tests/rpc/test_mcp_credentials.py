@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from hubbub_frontend.certs import Authority, Pair
-from hubbubd.config.network import GrantSettings
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.network import GrantSettings
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.jwt import Jwt

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.downstream import BridgedHosts, Endpoints, Outlet
 
 from ..downstream.conftest import ADA, handles

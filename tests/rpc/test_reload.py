@@ -15,7 +15,7 @@ import pytest
 from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2, server_pb2
 from hubbubd import payload
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.config.network import GrantSettings
+from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hubbub.v1 import options_pb2, server_pb2
 from hubbub_client import specs as library
 from hubbubd.config import ServerConfig
-from hubbubd.config.server import REVISIONS, WITHHELD
+from hubbubd.config.servers.server import REVISIONS, WITHHELD
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import specs
 from hubbubd.rpc.spec_fields import FIELDS, OF_FILES, OTHERWISE, PATHS

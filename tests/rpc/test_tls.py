@@ -19,8 +19,8 @@ from cryptography import x509
 
 from hubbub.v1 import server_pb2
 from hubbub_frontend.certs import Authority, Pair
-from hubbubd.config.network import GrantSettings
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.network import GrantSettings
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.errors import ConfigError, Unauthenticated
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.connect import serve_connect

@@ -12,7 +12,7 @@ import pytest
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.commands import REST, AllowedCommand
+from hubbubd.config.policy.commands import REST, AllowedCommand
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.server import ServerRecord

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.options import CONNECTION, HUB_SIDE
+from hubbubd.config.servers.options import CONNECTION, HUB_SIDE
 from hubbubd.core.calls import CallState
 from hubbubd.core.connection import State
 from hubbubd.core.forms import Accept

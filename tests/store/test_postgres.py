@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.store import (
     Commit,
     Guard,

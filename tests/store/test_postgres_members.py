@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.members import Expulsion, Standing
 from hubbubd.store import Guard, StoreLocked, StoreUnavailable, Write, engines, postgres_link
 from hubbubd.store.membership import Expelled

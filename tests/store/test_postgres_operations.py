@@ -8,8 +8,8 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.members import Member, Standing
 from hubbubd.store import StoreLocked, Write, engines
 from hubbubd.store.membership import Expelled

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubbubd.config import HubSettings
-from hubbubd.config.places import CopyOrder, FilePlace, Place
+from hubbubd.config.store_addresses import CopyOrder, FilePlace, Place
 from hubbubd.copying import carry_out, held, progress
 from hubbubd.store import (
     Compacted,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.config.places import FilePlace, Place
+from hubbubd.config.store_addresses import FilePlace, Place
 from hubbubd.copying import held
 from hubbubd.errors import ConfigError
 from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write, copy

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from hubbubd.config import HubSettings
-from hubbubd.config.places import CopyOrder, DatabasePlace, Place
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
+from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
 from hubbubd.copying import carry_out
 from hubbubd.errors import ConfigError
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write

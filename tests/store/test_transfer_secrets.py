@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from hubbubd.config import HubSettings
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.places import CopyOrder, DatabasePlace, Place
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.store import StoreSettings
+from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
 from hubbubd.copying import carry_out
 from hubbubd.errors import ConfigError
 from hubbubd.store.postgres_vault import PostgresVault

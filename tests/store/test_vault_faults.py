@@ -125,7 +125,7 @@ async def test_a_reading_that_was_cancelled_breaks_nothing_and_leaves_nothing(fl
 CHILD = """
 import asyncio, sys
 from pydantic import SecretStr
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.store.postgres_vault import Kept, PostgresVault
 from hubbubd.store.sealing import VaultKey
 from hubbubd.store.vault_keys import VaultKeys

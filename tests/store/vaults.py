@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 from pydantic import SecretStr
 
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.sealing import VaultKey
 from hubbubd.store.vault_keys import VaultKeys

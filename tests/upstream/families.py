@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 from mcp.shared.message import SessionMessage
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.upstream.stdio.transport import StdioStreams
 
 BOUND_S = 60
@@ -50,7 +50,7 @@ OFFSPRING = 4
 
 HUB = """
 import sys, anyio
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.upstream.stdio.transport import stdio_transport
 
 async def main():

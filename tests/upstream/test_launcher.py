@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from mcp.shared.message import SessionMessage
 from mcp_types.jsonrpc import JSONRPCNotification
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.stdio import launcher, process
 from hubbubd.upstream.stdio.transport import ExitStatus, StdioStreams, stdio_transport

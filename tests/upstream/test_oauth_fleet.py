@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.core.connection import State
 from hubbubd.errors import Aborted, Fault, Overtaken
 from hubbubd.redaction import MARK, REDACTION

@@ -12,7 +12,7 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import Category, UpstreamError
 from hubbubd.upstream.framing import NotRead
 from hubbubd.upstream.stdio.transport import BadMessage, ExitStatus, StdioStreams, stdio_transport

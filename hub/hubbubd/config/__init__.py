@@ -1,10 +1,10 @@
 """Settings of the hub and of each server: from files, the environment and the command line."""
 
-from hubbubd.config.confinement import Confinement
 from hubbubd.config.hub import HubSettings, default_data_dir
 from hubbubd.config.load import Settings, load_settings
-from hubbubd.config.references import VariableNotSet, expand, refers, resolve
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.policy.confinement import Confinement
+from hubbubd.config.servers.references import VariableNotSet, expand, refers, resolve
+from hubbubd.config.servers.server import ServerConfig
 
 __all__ = [
     "Confinement",

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from hubbubd.config.fleet import FLEET, FleetSettings
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.mcp import check_profiles
-from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, UNIX, is_everywhere, is_local, off_loopback
+from hubbubd.config.sections.fleet import FLEET, FleetSettings
+from hubbubd.config.sections.mcp import check_profiles
+from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE, UNIX, is_everywhere, is_local, off_loopback
 from hubbubd.errors import ConfigError
 
 

@@ -12,11 +12,11 @@ from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from hubbubd import payload
-from hubbubd.config.fleet import FLEET, FleetSettings
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.mcp import PROFILE_NAME, PROFILES, ProfileSettings
-from hubbubd.config.server import OWN_NAME, ServerConfig
-from hubbubd.config.store import STORE, StoreSettings
+from hubbubd.config.sections.fleet import FLEET, FleetSettings
+from hubbubd.config.sections.mcp import PROFILE_NAME, PROFILES, ProfileSettings
+from hubbubd.config.sections.store import STORE, StoreSettings
+from hubbubd.config.servers.server import OWN_NAME, ServerConfig
 from hubbubd.config.validation import NO_TABLE, config_error, unknown_key
 from hubbubd.errors import ConfigError
 

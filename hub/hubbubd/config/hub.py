@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from hubbubd.config.commands import AllowedCommand
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.hosts import PUBLIC, check_rule
-from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
-from hubbubd.config.network import (
+from hubbubd.config.policy.commands import AllowedCommand
+from hubbubd.config.policy.hosts import PUBLIC, check_rule
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, PROFILES, Profiles, ProfileSettings
+from hubbubd.config.sections.network import (
     ConnectListen,
     GrantSettings,
     Host,
@@ -22,9 +22,9 @@ from hubbubd.config.network import (
     Url,
     is_local,
 )
-from hubbubd.config.server import Count, PerSecond, Seconds
-from hubbubd.config.store import StoreSettings
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.store import StoreSettings
+from hubbubd.config.sections.tls import TlsFiles
+from hubbubd.config.servers.server import Count, PerSecond, Seconds
 
 ENV_PREFIX = "HUBBUBD_"
 

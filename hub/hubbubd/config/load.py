@@ -15,13 +15,13 @@ from pydantic_settings.exceptions import SettingsError
 from hubbubd import __version__
 from hubbubd.config.cross_checks import check
 from hubbubd.config.files import OWN_TABLES, FileContent, read_file
-from hubbubd.config.fleet import FLEET
 from hubbubd.config.hub import ENV_PREFIX, HubSettings, default_config_file, default_data_dir
-from hubbubd.config.mcp import PROFILES, ProfileSettings
-from hubbubd.config.places import OPTION, CopyOrder, place
-from hubbubd.config.references import Unresolved, resolve
-from hubbubd.config.server import ServerConfig
-from hubbubd.config.store import STORE
+from hubbubd.config.sections.fleet import FLEET
+from hubbubd.config.sections.mcp import PROFILES, ProfileSettings
+from hubbubd.config.sections.store import STORE
+from hubbubd.config.servers.references import Unresolved, resolve
+from hubbubd.config.servers.server import ServerConfig
+from hubbubd.config.store_addresses import OPTION, CopyOrder, place
 from hubbubd.config.validation import NO_TABLE, config_error
 from hubbubd.errors import ConfigError
 

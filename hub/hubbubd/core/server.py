@@ -5,8 +5,8 @@ from typing import Literal
 
 from hubbubd.bounds import Count, Whole
 from hubbubd.config import ServerConfig
-from hubbubd.config.server import Roots
-from hubbubd.config.stored import StoredConfig
+from hubbubd.config.servers.server import Roots
+from hubbubd.config.servers.unknown_options import StoredConfig
 from hubbubd.core.connection import Connection
 
 Source = Literal["file", "api"]

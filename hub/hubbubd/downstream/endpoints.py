@@ -1,7 +1,7 @@
 """The endpoints that there are: each profile, and each server by itself."""
 
 from hubbubd.config import HubSettings
-from hubbubd.config.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
+from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Principal
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.handles import Handles

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hubbubd import __version__, payload
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.headings import without_headings

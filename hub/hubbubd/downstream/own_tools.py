@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast
 
 from hubbubd import payload
-from hubbubd.config.mcp import ProfileSettings
+from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import tickets

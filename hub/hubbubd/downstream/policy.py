@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, cast
 
-from hubbubd.config.mcp import Asked, ProfileSettings
+from hubbubd.config.sections.mcp import Asked, ProfileSettings
 from hubbubd.core.capabilities import serves
 from hubbubd.core.forms import Given, Refuse, Result, Unchecked
 from hubbubd.core.inbox import RequestKind

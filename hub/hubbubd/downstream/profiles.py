@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hubbubd import payload
-from hubbubd.config.mcp import DEFAULT
+from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import SOURCES, Kind, list_id
 from hubbubd.downstream.policy import ConfiguredPolicy, Policy

@@ -24,7 +24,7 @@ import anyio
 import grpc
 
 from hubbubd.clock import Clock
-from hubbubd.config.network import is_loopback
+from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
 from hubbubd.rpc import status

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hubbubd.config.network import is_loopback
+from hubbubd.config.sections.network import is_loopback
 
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]{1,300}")
 

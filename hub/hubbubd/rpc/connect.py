@@ -39,8 +39,8 @@ from starlette.types import Message as Event
 
 from hubbub.v1 import server_pb2
 from hubbub_http import CERTIFICATE, LET_IN, connection_class
-from hubbubd.config.network import is_loopback
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.rpc import auth, json_codec, status

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, server_pb2, task_pb2
 from hubbubd import bounds, payload
-from hubbubd.config.server import TransportName
+from hubbubd.config.servers.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
 from hubbubd.core.audit import AuditEntry, AuditKind
 from hubbubd.core.calls import Call, CallState

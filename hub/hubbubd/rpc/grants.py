@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from hubbubd.config.network import CERT, OIDC, OIDC_ROLE, GrantSettings
+from hubbubd.config.sections.network import CERT, OIDC, OIDC_ROLE, GrantSettings
 from hubbubd.core.access import Grant, Principal, Role, matches
 from hubbubd.errors import PermissionDenied, Unauthenticated
 

@@ -17,7 +17,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from hubbubd import payload
-from hubbubd.config.network import check_url
+from hubbubd.config.sections.network import check_url
 from hubbubd.cookies import NoCookies
 from hubbubd.errors import Unavailable
 

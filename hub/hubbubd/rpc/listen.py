@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 
 from hubbubd import bounds
-from hubbubd.config.network import LAST_PORT, UNIX, is_local, off_loopback
+from hubbubd.config.sections.network import LAST_PORT, UNIX, is_local, off_loopback
 from hubbubd.errors import ConfigError
 
 _ADVICE = "end what listens there, or choose another address"

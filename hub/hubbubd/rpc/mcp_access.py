@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from hubbub_http import CERTIFICATE, LET_IN
 from hubbubd import payload
-from hubbubd.config.network import is_loopback
+from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.messages import Refusal

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Callable
 
 from hubbub.v1 import mcp_pb2 as pb
-from hubbubd.config.mcp import DEFAULT
+from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Principal
 from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Handles, Limits, Outlet
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable

@@ -22,8 +22,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from hubbub_http import connection_class
-from hubbubd.config.mcp import DEFAULT
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.mcp import DEFAULT
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import (

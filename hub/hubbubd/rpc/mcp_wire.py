@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from hubbub_http import CUT
 from hubbubd import bounds
-from hubbubd.config.mcp import LONGEST_HOLD_S
+from hubbubd.config.sections.mcp import LONGEST_HOLD_S
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     INVALID_PARAMS,

@@ -15,7 +15,7 @@ import uvicorn
 from anyio import CapacityLimiter, to_thread
 
 from hubbub_http import connection_class
-from hubbubd.config.network import is_loopback
+from hubbubd.config.sections.network import is_loopback
 from hubbubd.rpc.http import serving
 
 PATH = "/metrics"

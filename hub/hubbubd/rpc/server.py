@@ -13,8 +13,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
-from hubbubd.config.network import UNIX
-from hubbubd.config.tls import TlsFiles
+from hubbubd.config.sections.network import UNIX
+from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.downstream import Handles, KeyRing
 from hubbubd.rpc import health
 from hubbubd.rpc import listen as listening

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 from hubbub.v1 import server_pb2
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.config.server import WITHHELD, Roots
+from hubbubd.config.servers.server import WITHHELD, Roots
 from hubbubd.core import forms
 from hubbubd.errors import InvalidArgument, InvalidServerConfig
 from hubbubd.rpc.spec_fields import FIELDS, PATHS

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import grpc
 import structlog
 
-from hubbubd.config.tls import Tls, TlsFiles
+from hubbubd.config.sections.tls import Tls, TlsFiles
 from hubbubd.errors import ConfigError
 
 log = structlog.get_logger(__name__)

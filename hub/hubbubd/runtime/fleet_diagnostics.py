@@ -7,7 +7,7 @@ import anyio
 import structlog
 
 from hubbubd import bounds
-from hubbubd.config.network import is_local
+from hubbubd.config.sections.network import is_local
 from hubbubd.members import Member, Standing
 from hubbubd.runtime.findings import Finding, Severity
 from hubbubd.runtime.fleet import Fleet

@@ -9,8 +9,8 @@ from typing import Final
 from anyio import to_thread
 
 from hubbubd import installation
-from hubbubd.config.fleet import FleetSettings
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError
 from hubbubd.store import Store, StoreLocked
 from hubbubd.store.membership import Membership

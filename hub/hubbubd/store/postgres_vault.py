@@ -17,7 +17,7 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError, Overtaken, VaultError
 from hubbubd.legible import NOT_LEGIBLE
 from hubbubd.store import StoreError, StoreUnavailable

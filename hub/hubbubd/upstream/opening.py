@@ -15,7 +15,7 @@ from anyio import to_thread
 from pydantic import SecretStr
 
 from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
-from hubbubd.config.hosts import Hosts
+from hubbubd.config.policy.hosts import Hosts
 from hubbubd.errors import ConfigError, Fault, FaultCode, PermissionDenied, UpstreamError
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.meter import Meter

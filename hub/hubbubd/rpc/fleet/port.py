@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import anyio
 import grpc
 
-from hubbubd.config.fleet import FleetSettings
+from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.errors import ConfigError
 from hubbubd.rpc import listen as listening
 from hubbubd.rpc.fleet.calls import CallsElsewhere

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.server import Roots
+from hubbubd.config.servers.server import Roots
 from hubbubd.core.server import ServerRecord, Source
 
 

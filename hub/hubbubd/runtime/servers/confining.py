@@ -8,7 +8,7 @@ import structlog
 
 from hubbubd.config import Confinement, HubSettings
 from hubbubd.config.hub import CONFINING
-from hubbubd.config.mcp import PROFILES
+from hubbubd.config.sections.mcp import PROFILES
 from hubbubd.core.server import ServerRecord
 
 log = structlog.get_logger(__name__)

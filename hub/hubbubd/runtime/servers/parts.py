@@ -180,7 +180,7 @@ class Assembly:
         return ServerParts(record, queue, shell, catalog, notes, shown=shown, is_away=is_away)
 
     def adopt(self, parts: ServerParts, record: ServerRecord) -> None:
-        """Apply options of the hub's side (`config/options.py`); connection, calls and pending requests stay.
+        """Apply options of the hub's side (`config/servers/options.py`); connection, calls and pending requests stay.
 
         A wanted server that is not connected is tried at once, as the change may be meant to fix it.
         """

@@ -15,7 +15,7 @@ import structlog
 
 from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.config.server import Roots
+from hubbubd.config.servers.server import Roots
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.connection import Connection

@@ -9,7 +9,7 @@ import anyio
 
 from hubbubd.clock import Clock
 from hubbubd.config import Confinement
-from hubbubd.config.options import needs_connection
+from hubbubd.config.servers.options import needs_connection
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
 from hubbubd.core.calls import Call
 from hubbubd.core.server import ServerRecord

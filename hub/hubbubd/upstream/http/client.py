@@ -18,7 +18,7 @@ from yarl import URL
 
 from hubbubd import __version__
 from hubbubd.config import ServerConfig
-from hubbubd.config.hosts import Hosts
+from hubbubd.config.policy.hosts import Hosts
 from hubbubd.errors import Fault, PermissionDenied
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import Way

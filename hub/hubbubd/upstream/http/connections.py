@@ -2,7 +2,7 @@
 
 A name is resolved and checked in one step, and exactly these addresses are connected to: they are pinned against DNS
 rebinding. Redirects and authorization servers that a server names pass here as well, whoever made the request. The
-policy is in `config/hosts.py`. Servers with different policies never share a connection.
+policy is in `config/policy/hosts.py`. Servers with different policies never share a connection.
 """
 
 import errno
@@ -28,7 +28,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from hubbubd.config.hosts import Hosts
+from hubbubd.config.policy.hosts import Hosts
 from hubbubd.errors import PermissionDenied
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import IDLE_S, Way

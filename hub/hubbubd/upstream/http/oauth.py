@@ -32,7 +32,7 @@ from pydantic import AnyUrl, SecretStr, ValidationError
 
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
-from hubbubd.config.server import OAuthConfig
+from hubbubd.config.servers.server import OAuthConfig
 from hubbubd.errors import HubError, UpstreamError, VaultError
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import problems

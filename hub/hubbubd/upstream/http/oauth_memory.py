@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from hubbubd import bounds
 from hubbubd.config import ServerConfig
-from hubbubd.config.server import OAuthConfig
+from hubbubd.config.servers.server import OAuthConfig
 from hubbubd.errors import Overtaken, VaultError
 from hubbubd.redaction import REDACTION
 from hubbubd.upstream.ports import Vault, oauth_of

@@ -11,7 +11,7 @@ from mcp.client.auth.utils import extract_field_from_www_auth
 from multidict import CIMultiDict
 from yarl import URL
 
-from hubbubd.config.network import is_loopback
+from hubbubd.config.sections.network import is_loopback
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import weight

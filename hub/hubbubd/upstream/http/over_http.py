@@ -12,7 +12,7 @@ from anyio import to_thread
 from yarl import URL
 
 from hubbubd.config import ServerConfig
-from hubbubd.config.hosts import Hosts
+from hubbubd.config.policy.hosts import Hosts
 from hubbubd.slots import Slots
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from hubbubd.config.store import StoreSettings
+from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError
 
 OPTION: Final = "--copy-store"

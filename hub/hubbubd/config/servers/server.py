@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from hubbubd.config.secrecy import spellings
+from hubbubd.config.servers.secrecy import spellings
 
 Seconds = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
 PerSecond = Annotated[float, Field(ge=0.01, le=1_000_000, allow_inf_nan=False)]

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Any, Final
 
-from hubbubd.config.commands import REST
-from hubbubd.config.hosts import serves_no_secrets
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.policy.commands import REST
+from hubbubd.config.policy.hosts import serves_no_secrets
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import PermissionDenied
 
 

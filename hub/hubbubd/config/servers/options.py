@@ -5,7 +5,7 @@ Changing one of the former reconnects; a change of the latter is applied in plac
 
 from typing import Final
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 
 CONNECTION: Final = frozenset(
     {

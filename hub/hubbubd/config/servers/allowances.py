@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.mcp import taken_by_alias
-from hubbubd.config.server import OWN_NAME, ServerConfig
+from hubbubd.config.sections.mcp import taken_by_alias
+from hubbubd.config.servers.server import OWN_NAME, ServerConfig
 
 SHORTEST_PAUSE_S: Final = 0.1
 """The shortest backoff, in seconds, of a server added over the API."""

@@ -14,7 +14,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 
 
 def _read(value: Any, handler: ValidatorFunctionWrapHandler) -> ServerConfig:

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from hubbubd.config.server import Seconds
+from hubbubd.config.servers.server import Seconds
 from hubbubd.errors import ConfigError
 
 STORE: Final = "store"

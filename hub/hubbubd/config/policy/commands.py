@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import PermissionDenied
 
 REST: Final = "**"

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from hubbubd.config.server import OWN_NAME, ServerName
+from hubbubd.config.servers.server import OWN_NAME, ServerName
 from hubbubd.errors import ConfigError
 
 DEFAULT: Final = "default"

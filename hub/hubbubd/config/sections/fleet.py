@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hubbubd.config.network import Listen, Reached
-from hubbubd.config.tls import TlsFiles, names
+from hubbubd.config.sections.network import Listen, Reached
+from hubbubd.config.sections.tls import TlsFiles, names
 from hubbubd.errors import ConfigError
 
 FLEET: Final = "fleet"

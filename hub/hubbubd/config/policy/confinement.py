@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from hubbubd.config.advice import allowing
-from hubbubd.config.allowances import problems
-from hubbubd.config.commands import Commands
-from hubbubd.config.hosts import Hosts
 from hubbubd.config.hub import HubSettings
-from hubbubd.config.references import VariableNotSet, named, resolve
-from hubbubd.config.server import ServerConfig
+from hubbubd.config.policy.advice import allowing
+from hubbubd.config.policy.commands import Commands
+from hubbubd.config.policy.hosts import Hosts
+from hubbubd.config.servers.allowances import problems
+from hubbubd.config.servers.references import VariableNotSet, named, resolve
+from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import ConfigError, HubError, InvalidServerConfig, PermissionDenied
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from pydantic import SecretStr, ValidationError
 
 from hubbubd import files
-from hubbubd.config.server import RESOLVED, ServerConfig
+from hubbubd.config.servers.server import RESOLVED, ServerConfig
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
 
