@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 Outcome = Literal["answered", "left", "refused", "failed", "lost", "would"]
 """answered: accepted; left: to people; refused: somebody else was first; failed: an error, so left to people; lost: the

@@ -10,8 +10,8 @@ from typing import Any, Literal, cast, get_args
 from hubbub_agent.conditions import MOST_TEXT, pattern
 from hubbub_agent.problems import ConfigProblem
 from hubbub_agent.rules import Answer
+from hubbub_client.data.records import EPOCH, PendingRequest, RequestKind
 from hubbub_client.payload import as_object
-from hubbub_client.records import EPOCH, PendingRequest, RequestKind
 from hubbub_frontend import private_files
 from hubbub_frontend.forms import fields
 

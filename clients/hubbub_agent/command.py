@@ -13,7 +13,7 @@ from anyio.abc import ByteReceiveStream, Process
 from hubbub_agent.problems import AnswerProblem
 from hubbub_agent.rules import Answer, answer_of
 from hubbub_client import payload
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 MAX_OUTPUT_BYTES = 4 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024

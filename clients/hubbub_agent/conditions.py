@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.records import PendingRequest
 
 MOST_TEXT = 20_000
 """Characters of a server's text that a pattern is searched in."""

@@ -9,9 +9,9 @@ from hubbub_agent import chat, filling
 from hubbub_agent.endpoints import Chat
 from hubbub_agent.problems import AnswerProblem
 from hubbub_agent.rules import Answer, Rule
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.legible import clean
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest
 
 MAX_WHY_CHARS = 500
 LEAST_S = 0.001

@@ -12,9 +12,9 @@ from hubbub_agent.decide import Ask, Decision, Failed, decide, or_refusal
 from hubbub_agent.filling import check, form_of
 from hubbub_agent.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules import Answer, Rule, Rulebook
+from hubbub_client.data.records import PendingRequest, Record
 from hubbub_client.legible import clean
 from hubbub_client.payload import as_list
-from hubbub_client.records import PendingRequest, Record
 
 Result = Literal["pass", "fail", "skipped"]
 MAX_GOT_CHARS = 200

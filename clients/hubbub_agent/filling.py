@@ -8,9 +8,9 @@ from typing import Any, cast
 from hubbub_agent.endpoints import Chat
 from hubbub_agent.problems import AnswerProblem
 from hubbub_agent.rules import Answer
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.legible import clean
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest
 from hubbub_frontend.forms import EXAMPLES, Field, fields
 
 MAX_PROBLEMS = 10

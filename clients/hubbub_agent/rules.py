@@ -15,8 +15,8 @@ from hubbub_agent.conditions import Value, found, host, pattern, properties, pro
 from hubbub_agent.endpoints import Chat, Text
 from hubbub_agent.limits import Limits
 from hubbub_agent.problems import ConfigProblem, problem, rule_name
+from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest, RequestKind
 
 Answer = dict[str, Any]
 """An answer: one argument of `hub.inbox.answer`, by its name."""

@@ -15,11 +15,11 @@ from hubbub_agent.problems import AnswerProblem
 from hubbub_agent.purse import Purse
 from hubbub_agent.rules import Answer, Rule, Rulebook
 from hubbub_client import payload
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Removed, Synced, Upsert
 from hubbub_client.errors import DeadlineExceeded, HubbubError, Unavailable
 from hubbub_client.hub import Hub
-from hubbub_client.records import PendingRequest
-from hubbub_client.watch_events import Removed, Synced, Upsert
-from hubbub_client.work import SETTLED
+from hubbub_client.worker import SETTLED
 
 GRACE_S = 30.0
 """Grace for work under way after a signal, seconds."""

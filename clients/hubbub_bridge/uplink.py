@@ -9,9 +9,9 @@ from hubbub.v1 import mcp_pb2 as pb
 from hubbub_bridge.conversation import Conversation
 from hubbub_bridge.endpoint import Endpoint
 from hubbub_bridge.starting import StartedHub
-from hubbub_client.discovery import Where
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented
-from hubbub_client.link import Link
+from hubbub_client.transport.connection import Link
+from hubbub_client.transport.discovery import Where
 from hubbub_client.waits import within
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0

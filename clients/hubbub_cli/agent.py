@@ -150,7 +150,7 @@ def _keeps(book: "Rulebook") -> bool:
 def _ledger(file: Path | None, settings: Settings) -> Generator["Ledger"]:
     """Hold the file of the usage, by default one in the data directory, by the agent's name."""
     from hubbub_agent.ledger import Ledger, LedgerProblem, file_of
-    from hubbub_client.discovery import Where, client_file
+    from hubbub_client.transport.discovery import Where, client_file
 
     directory = client_file(Where(data_dir=settings.data_dir)).parent
     path = file if file is not None else file_of(directory, settings.name or "agent")

@@ -11,10 +11,10 @@ from hubbub_cli.browser import browse
 from hubbub_cli.output import note
 from hubbub_cli.terminal import choose, edit, read_line, show
 from hubbub_cli.waiting import settled
+from hubbub_client.data.records import How, PendingRequest
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import How, PendingRequest
 from hubbub_frontend.content import content as spoken
 from hubbub_frontend.forms import Field, fields, parse, shown
 from hubbub_frontend.wording import question

@@ -13,8 +13,8 @@ from hubbub_frontend import arguments
 from hubbub_frontend.forms import fields
 
 if TYPE_CHECKING:
+    from hubbub_client.data.records import CatalogKind
     from hubbub_client.hub import Hub
-    from hubbub_client.records import CatalogKind
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """The longest value that is read from a file: as much as a message of the API may have."""

@@ -46,7 +46,7 @@ def list_(
 
     async def work(hub: "Hub") -> None:
         found = await hub.audit.list(principal=principal, action=action, target=target, since=since, limit=limit)
-        from hubbub_client.audit import AuditEntry
+        from hubbub_client.services.audit import AuditEntry
 
         print_records(AuditEntry, found, settings_of(context).json)
 

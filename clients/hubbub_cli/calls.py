@@ -25,14 +25,14 @@ from hubbub_cli.params import (
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
 from hubbub_cli.watching import Lines
-from hubbub_client.records import Call
+from hubbub_client.data.records import Call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from hubbub_client.data.watch_events import Upsert
     from hubbub_client.hub import Hub
     from hubbub_client.options import CallOptions
-    from hubbub_client.watch_events import Upsert
 
 app = Commands("Calls to servers, and their outcomes.")
 
@@ -118,7 +118,7 @@ def _send(
             print_record(handle.started or await handle.get(), settings.json)
             return True
         from hubbub_cli.live import LiveCall
-        from hubbub_client.results import ToolResult
+        from hubbub_client.data.results import ToolResult
 
         result = await LiveCall(hub, settings).run(server, method, params, **options)
         print_result(method, result, settings.json)
@@ -218,8 +218,8 @@ def watch(
 
 async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
     """Show one call until it ends; return whether it is completed. Raises NotFound."""
+    from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
     from hubbub_client.errors import NotFound
-    from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 
     lines = Lines(as_json=as_json)
     last = await hub.calls.get(id_)

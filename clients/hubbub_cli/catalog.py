@@ -13,8 +13,8 @@ from hubbub_cli.output import console, note, print_json, print_records, say
 from hubbub_cli.params import CATALOG_KINDS, CatalogKinds, OfServer, Resume, Server, example, known
 from hubbub_cli.session import run, settings_of
 from hubbub_cli.watching import Lines
+from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.payload import as_object
-from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_frontend import samples
 from hubbub_frontend.wording import relative, why
 

@@ -10,7 +10,7 @@ from subprocess import PIPE
 import anyio
 
 from hubbub_cli.output import note
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 
 class Command:

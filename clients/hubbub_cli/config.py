@@ -19,7 +19,7 @@ from hubbub_cli.session import Settings, Usage, settings_of
 from hubbub_local.places import Surroundings, config_file
 
 if TYPE_CHECKING:
-    from hubbub_client.admin import ConfigStatus
+    from hubbub_client.services.admin import ConfigStatus
 
 app = Commands("The configuration file of the hub on this machine.")
 

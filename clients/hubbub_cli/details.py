@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
+from hubbub_client.data.records import Call, PendingRequest, Record, Server, Task
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, PendingRequest, Record, Server, Task
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import (
@@ -159,7 +159,7 @@ def _print_facts(facts: Mapping[str, Callable[[R], str | None]], it: R) -> None:
 
 def _configured(server: Server) -> str | None:
     """Print the given options of a server, one per line."""
-    from hubbub_client.specs import ConfiguredServer  # imported late, since it imports gRPC
+    from hubbub_client.data.specs import ConfiguredServer  # imported late, since it imports gRPC
 
     if not isinstance(server, ConfiguredServer) or server.spec is None:
         return None

@@ -14,17 +14,17 @@ import typer
 
 from hubbub_cli.output import ADD_A_SERVER, coloured, note, print_json, say, trouble
 from hubbub_cli.session import Settings, Usage, in_loop, settings_of
+from hubbub_client.data.records import CatalogList, PendingRequest, Server
 from hubbub_client.payload import as_object
-from hubbub_client.records import CatalogList, PendingRequest, Server
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import place, relative, why
 
 if TYPE_CHECKING:
     from hubbub_cli.machine import Checked, Repair
-    from hubbub_client.admin import Finding, HubStatus, Verdict
     from hubbub_client.errors import HubbubError
     from hubbub_client.hub import Hub
+    from hubbub_client.services.admin import Finding, HubStatus, Verdict
 
 # A pending request that expires this soon is worth a warning, seconds.
 SOON = timedelta(minutes=1)
@@ -145,7 +145,7 @@ def _directory(settings: Settings) -> Path | None:
     """Return the data directory, if the hub is one of this machine."""
     if settings.address or os.environ.get("HUBBUB_ADDRESS"):
         return None
-    from hubbub_client.discovery import default_data_dir
+    from hubbub_client.transport.discovery import default_data_dir
 
     return Path(settings.data_dir or os.environ.get("HUBBUB_DATA_DIR") or default_data_dir())
 
@@ -201,7 +201,7 @@ def _agreeing(found: Sequence[Checked]) -> list[Checked]:
 
 
 def _finding(about: str, verdict: Verdict, message: str, advice: str | None = None) -> Finding:
-    from hubbub_client.admin import Finding
+    from hubbub_client.services.admin import Finding
 
     return Finding(about=about, verdict=verdict, message=message, advice=advice)
 

@@ -10,7 +10,7 @@ from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
 from hubbub_cli.session import run, settings_of
 from hubbub_cli.watching import ENDS, Rows
-from hubbub_client.records import ServerEvent
+from hubbub_client.data.records import ServerEvent
 from hubbub_frontend.wording import HUB, clock, event_news
 
 if TYPE_CHECKING:

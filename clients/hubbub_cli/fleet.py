@@ -15,8 +15,8 @@ from hubbub_cli.session import run, settings_of
 from hubbub_cli.usage import Failed
 
 if TYPE_CHECKING:
-    from hubbub_client.fleet import FleetStatus
     from hubbub_client.hub import Hub
+    from hubbub_client.services.fleet import FleetStatus
 
 app = Commands("A hub of several members: who takes part, and who has which server.")
 
@@ -49,7 +49,7 @@ def status(context: typer.Context) -> None:
         if settings_of(context).json:
             print_json(it.to_json())
             return
-        from hubbub_client.fleet import FleetMember, UnownedServer
+        from hubbub_client.services.fleet import FleetMember, UnownedServer
 
         print_records(FleetMember, it.members, as_json=False)
         if it.unowned:

@@ -11,11 +11,11 @@ from hubbub_cli.output import note, print_json, say
 from hubbub_cli.session import Settings
 from hubbub_cli.terminal import read_line
 from hubbub_cli.waiting import settled
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Removed, Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_client.records import PendingRequest
-from hubbub_client.watch_events import Removed, Upsert
 from hubbub_frontend.wording import outcome, question, request_news, story
 
 MAX_OFFERED = 20

@@ -26,8 +26,8 @@ from hubbub_cli.params import (
 )
 from hubbub_cli.session import Usage, json_object, run, settings_of
 from hubbub_cli.watching import Lines
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest
 from hubbub_frontend import samples
 from hubbub_frontend.arguments import is_typed
 from hubbub_frontend.wording import host_of, imitates

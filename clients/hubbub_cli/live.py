@@ -11,11 +11,11 @@ from hubbub_cli.meter import Meter
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings
 from hubbub_cli.waiting import settled
+from hubbub_client.data.records import PendingRequest, Progress
+from hubbub_client.data.watch_events import Upsert
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks, CallOptions
-from hubbub_client.records import PendingRequest, Progress
-from hubbub_client.watch_events import Upsert
 from hubbub_frontend import samples
 from hubbub_frontend.wording import away, describe, outcome, question, why
 

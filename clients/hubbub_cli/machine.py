@@ -21,11 +21,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hubbub_client.discovery import content_of
 from hubbub_client.numbers import LAST_PORT, whole_text
+from hubbub_client.transport.discovery import content_of
 
 if TYPE_CHECKING:
-    from hubbub_client.admin import Finding, Verdict
+    from hubbub_client.services.admin import Finding, Verdict
 
 STORE = "hubbub.db"
 CHECK_LIMIT_S = 60.0
@@ -53,7 +53,7 @@ class Repair:
 
 def checked(about: str, verdict: Verdict, message: str, advice: str | None = None, do: Any = None) -> Checked:
     """Return what was found. With `do`, which is called to repair it, the advice says what that does."""
-    from hubbub_client.admin import Finding  # imported late, since it imports gRPC
+    from hubbub_client.services.admin import Finding  # imported late, since it imports gRPC
 
     finding = Finding(about=about, verdict=verdict, message=message, advice=advice)
     return Checked(finding=finding, repair=Repair(what=advice, do=do) if do and advice else None)

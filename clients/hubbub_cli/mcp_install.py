@@ -91,7 +91,7 @@ def show_questions(asked: dict[str, str]) -> None:
 
 def http_url(settings: Settings, given: str | None, profile: str | None, server: str | None) -> str:
     """Return the URL of an endpoint. Raises Usage if the hub has none that is known."""
-    from hubbub_client.discovery import Where, mcp_url
+    from hubbub_client.transport.discovery import Where, mcp_url
 
     base = given or mcp_url(Where(data_dir=settings.data_dir))
     if base is None:

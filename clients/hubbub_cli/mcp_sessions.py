@@ -18,7 +18,7 @@ def sessions(
     """List the hosts that are connected, a row for each process, and what each waits for."""
 
     async def work(hub: "Hub") -> None:
-        from hubbub_client.records import ConnectedHost
+        from hubbub_client.data.records import ConnectedHost
         from hubbub_frontend.hosts import present
 
         known = await hub.hosts.list()

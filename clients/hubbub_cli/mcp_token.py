@@ -11,7 +11,7 @@ import typer
 
 from hubbub_cli.output import note
 from hubbub_client.errors import HubbubError, Unavailable, Unimplemented
-from hubbub_client.tokens import Grant
+from hubbub_client.services.tokens import Grant
 from hubbub_local.host_kinds import NAME
 from hubbub_local.host_servers import Unreadable, content
 

@@ -17,9 +17,9 @@ from hubbub_client.payload import as_list, as_object, as_objects
 
 if TYPE_CHECKING:
     from hubbub_cli.session import Settings
-    from hubbub_client.catalog import CatalogEntry
+    from hubbub_client.data.records import CatalogKind, Record
     from hubbub_client.hub import Hub
-    from hubbub_client.records import CatalogKind, Record
+    from hubbub_client.services.catalog import CatalogEntry
 
 T = TypeVar("T")
 

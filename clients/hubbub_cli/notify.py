@@ -8,8 +8,8 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from hubbub_cli.output import note
-from hubbub_client.records import PendingRequest
-from hubbub_client.watch_events import Event, Removed, Upsert
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Event, Removed, Upsert
 
 # Concurrent and waiting deliveries of each way; more than that are dropped and reported.
 WORKERS = 16

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 from hubbub_local.places import Surroundings, config_file
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ CONFIG = "HUBBUBD_CONFIG"
 
 def data_directory(settings: Settings) -> Path:
     """Return the data directory of this machine's hub. Raises Unavailable if there is no home directory."""
-    from hubbub_client.discovery import Where, client_file  # imported late: the help does without the library
+    from hubbub_client.transport.discovery import Where, client_file  # imported late: the help does without the library
 
     return client_file(Where(data_dir=settings.data_dir)).parent
 

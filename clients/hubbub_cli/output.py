@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
+from hubbub_client.data.records import PendingRequest, Record, Server
 from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest, Record, Server
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.hosts import stream
@@ -35,9 +35,9 @@ if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes
     from rich.table import Table
     from rich.text import Text
 
+    from hubbub_client.data.records import Call
     from hubbub_client.errors import HubbubError
-    from hubbub_client.records import Call
-    from hubbub_client.tokens import Caller, Token
+    from hubbub_client.services.tokens import Caller, Token
 
 R = TypeVar("R", bound=Record)
 

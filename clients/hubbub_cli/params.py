@@ -7,7 +7,15 @@ import typer
 from hubbub_cli import suggest
 from hubbub_cli.bounds import MOST, finite
 from hubbub_cli.session import Usage
-from hubbub_client.records import CallState, CatalogKind, EventKind, RequestKind, RequestState, TaskRole, TaskStatus
+from hubbub_client.data.records import (
+    CallState,
+    CatalogKind,
+    EventKind,
+    RequestKind,
+    RequestState,
+    TaskRole,
+    TaskStatus,
+)
 
 
 def example(words: str) -> str:

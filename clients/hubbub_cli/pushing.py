@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from hubbub_cli.notify_rules import data_directory, given_rules
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings, Usage
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 if TYPE_CHECKING:
     import anyio

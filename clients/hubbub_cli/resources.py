@@ -9,8 +9,8 @@ from hubbub_cli import arguments, suggest
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import Server, Timeout
 from hubbub_cli.session import Usage, json_object, json_value, run, settings_of
+from hubbub_client.data.records import LogLevel
 from hubbub_client.payload import as_objects
-from hubbub_client.records import LogLevel
 from hubbub_frontend.content import describe_result
 from hubbub_frontend.wording import why
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from hubbub_client.hub import Hub
-    from hubbub_client.servers import Roots
+    from hubbub_client.services.servers import Roots
 
     Params = Callable[[Hub], Awaitable[dict[str, Any]]]
 

@@ -10,15 +10,15 @@ from anyio import to_thread
 from hubbub_cli.config import chosen_file
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings, Usage
-from hubbub_client.discovery import Where, discover_all
 from hubbub_client.errors import AlreadyExists
+from hubbub_client.transport.discovery import Where, discover_all
 from hubbub_local import config_file
 from hubbub_local.config_file import Unchangeable
 
 if TYPE_CHECKING:
+    from hubbub_client.data.records import Server
+    from hubbub_client.data.specs import ServerSpec
     from hubbub_client.hub import Hub
-    from hubbub_client.records import Server
-    from hubbub_client.specs import ServerSpec
 
 
 def offered_to_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":

@@ -13,11 +13,11 @@ from hubbub_cli.output import note, print_json, print_records
 from hubbub_cli.params import Resume, ServerName, example
 from hubbub_cli.session import Usage, json_value, run, settings_of
 from hubbub_cli.watching import Lines
-from hubbub_client.records import Server, Transport
+from hubbub_client.data.records import Server, Transport
 
 if TYPE_CHECKING:
+    from hubbub_client.data.specs import ServerSpec
     from hubbub_client.hub import Hub
-    from hubbub_client.specs import ServerSpec
 
 app = Commands("The configured MCP servers and their connections.")
 
@@ -36,7 +36,7 @@ TEXTS = ("protocol", "timeout_message")
 
 
 def _settable(incomplete: str = "") -> list[str]:
-    from hubbub_client.specs import KEYS
+    from hubbub_client.data.specs import KEYS
 
     return [f"{key}=" for key in KEYS if key not in OWN and key.startswith(incomplete)]
 
@@ -200,7 +200,7 @@ def _spec(
     cwd: str | None,
     option: list[str] | None,
 ) -> "ServerSpec":
-    from hubbub_client.specs import ServerSpec, to_message  # imported late, since it imports gRPC
+    from hubbub_client.data.specs import ServerSpec, to_message  # imported late, since it imports gRPC
 
     if bool(command) == bool(url):
         raise Usage("give either --url URL or -- COMMAND ARGS...")

@@ -145,15 +145,15 @@ def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]",
 
         offer(settings.data_dir, settings.command("down"), settings.command(*BESIDE))
     if not endless and settings.connect_timeout_s is None:
-        from hubbub_client.discovery import Where, discover
+        from hubbub_client.transport.discovery import Where, discover
 
         # Fails at once where there is no hub, without the imports that only a connection needs.
         discover(Where(settings.address, settings.token, settings.data_dir, settings.ca, settings.cert, settings.key))
 
-    from hubbub_client import tracing
+    from hubbub_client.transport import trace_context
 
     async def session() -> bool | None:
-        tracing.from_environment()
+        trace_context.from_environment()
         async with settings.connect(patient=endless) as hub:
             return await work(hub)
 

@@ -8,8 +8,8 @@ import typer
 
 from hubbub_cli.output import console, print_json, trouble
 from hubbub_cli.session import Settings, run, settings_of
+from hubbub_client.data.records import Server, StateCount
 from hubbub_client.legible import clean
-from hubbub_client.records import Server, StateCount
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.wording import duration, in_queue, place, relative, size
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.table import Table
 
-    from hubbub_client.admin import HubStatus
     from hubbub_client.hub import Hub
+    from hubbub_client.services.admin import HubStatus
 
 EVERY_S = 2.0
 

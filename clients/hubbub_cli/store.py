@@ -11,7 +11,7 @@ from hubbub_cli.output import print_counts, print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import in_loop, run, settings_of
 from hubbub_cli.usage import Failed
-from hubbub_client.records import StoreStatus
+from hubbub_client.data.records import StoreStatus
 from hubbub_frontend.typed import whole
 from hubbub_frontend.wording import duration, size
 

@@ -12,7 +12,7 @@ import typer
 from hubbub_client.payload import as_object
 
 if TYPE_CHECKING:
-    from hubbub_client.discovery import Endpoint
+    from hubbub_client.transport.discovery import Endpoint
 
 LIMIT_S = 2.0
 """Time limit of a completion, seconds."""
@@ -99,7 +99,7 @@ def _of_catalog(context: typer.Context, incomplete: str, kind: str, key: str) ->
     rpc = "CatalogService/ListCatalogEntries"
 
     def names(response: Any) -> list[str]:
-        from hubbub_client.reading import document  # imported late, with gRPC
+        from hubbub_client.data.conversion import document  # imported late, with gRPC
 
         return [str(as_object(document(each.object)).get(key) or "") for each in response.entries]
 
@@ -124,7 +124,7 @@ def _listed(
     most_pages: int = 1,
 ) -> list[str]:
     """Return what fits of the names in a list; `module` has its messages. Whatever goes wrong, nothing fits."""
-    from hubbub_client.discovery import Where, discover_all
+    from hubbub_client.transport.discovery import Where, discover_all
 
     given: dict[str, Any] = context.find_root().params
     messages = import_module(f"hubbub.v1.{module}_pb2")

@@ -21,7 +21,7 @@ from hubbub_cli.params import (
 )
 from hubbub_cli.session import run, settings_of
 from hubbub_cli.watching import Lines
-from hubbub_client.records import Task
+from hubbub_client.data.records import Task
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub

@@ -9,8 +9,8 @@ from hubbub_cli.output import note, say
 from hubbub_frontend.wording import why
 
 if TYPE_CHECKING:
+    from hubbub_client.data.records import Server
     from hubbub_client.hub import Hub
-    from hubbub_client.records import Server
 
 
 BEAT_S = 3.0
@@ -35,7 +35,7 @@ async def tell(hub: "Hub") -> None:
     """
     import asyncio
 
-    from hubbub_client.watch_events import Removed, Upsert  # imported late, since it imports gRPC
+    from hubbub_client.data.watch_events import Removed, Upsert  # imported late, since it imports gRPC
 
     began = time.monotonic()
     told: dict[str, str] = {}
@@ -72,7 +72,7 @@ async def _connected(hub: "Hub", server: "Server", took_s: float | None) -> None
 
 async def _about(hub: "Hub", server: "Server") -> str:
     """Return how a server is reached, and how many tools it has, as soon as the hub has their list."""
-    from hubbub_client.watch_events import Upsert
+    from hubbub_client.data.watch_events import Upsert
 
     if "tools" not in (server.capabilities or {}):
         return f"{server.transport}, no tools"

@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from hubbub_cli.output import console
-from hubbub_client.records import Call
+from hubbub_client.data.records import Call
 from hubbub_frontend import text
 from hubbub_frontend.timeline import Asked, PartKind, Timeline
 from hubbub_frontend.wording import call_state, duration

@@ -11,8 +11,8 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, print_records, say
 from hubbub_cli.params import example, known
 from hubbub_cli.session import Usage, run, settings_of
+from hubbub_client.data.records import Role
 from hubbub_client.numbers import whole_text
-from hubbub_client.records import Role
 from hubbub_frontend.wording import SPANS
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def create(
 ) -> None:
     """Make a token, and print it, only this once."""
     roles: list[Any] = known(role, "--role", ROLES)
-    from hubbub_client.tokens import Grant
+    from hubbub_client.services.tokens import Grant
 
     grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
     ttl_s = _seconds("--expires", expires) if expires is not None else None
@@ -84,7 +84,7 @@ def list_(context: typer.Context) -> None:
     """List the tokens, without their secrets."""
 
     async def work(hub: "Hub") -> None:
-        from hubbub_client.tokens import Token
+        from hubbub_client.services.tokens import Token
 
         print_records(Token, await hub.tokens.list(), settings_of(context).json)
 
@@ -105,7 +105,7 @@ def whoami(context: typer.Context) -> None:
     """Show who you are to the hub, and what you may do."""
 
     async def work(hub: "Hub") -> None:
-        from hubbub_client.tokens import Caller
+        from hubbub_client.services.tokens import Caller
 
         print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
 

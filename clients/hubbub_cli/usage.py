@@ -133,7 +133,7 @@ def _meant(error: Any, context: Any) -> Sequence[str]:
     if (word := getattr(error, "command_word", None)) is not None:
         return _commands(word, context)
     if unknown := NO_OPTION.search(error.message):
-        from hubbub_client.specs import KEYS  # imported late, since it imports gRPC
+        from hubbub_client.data.specs import KEYS  # imported late, since it imports gRPC
 
         return close(unknown[1], KEYS)
     of_several = NOT_ONE_OF.search(error.format_message())

@@ -7,10 +7,10 @@ from typing import get_args
 import anyio
 
 from hubbub_cli.output import note
+from hubbub_client.data.records import PendingRequest, RequestKind, Server
+from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_client.errors import Unavailable
 from hubbub_client.hub import Hub
-from hubbub_client.records import PendingRequest, RequestKind, Server
-from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_frontend.wording import away, why
 
 FIRST_LOOK_S = 30.0

@@ -22,8 +22,8 @@ from hubbub_frontend.wording import (
 )
 
 if TYPE_CHECKING:
-    from hubbub_client.records import Call, Record
-    from hubbub_client.watch_events import Event
+    from hubbub_client.data.records import Call, Record
+    from hubbub_client.data.watch_events import Event
 
 ENDS = "Ctrl-C ends this watch"
 
@@ -109,7 +109,7 @@ class Lines:
         if self._as_json:
             print_json(event.to_json())
             return
-        from hubbub_client.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
+        from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
 
         match event:
             case Upsert(record=record):

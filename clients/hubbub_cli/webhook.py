@@ -16,7 +16,7 @@ import anyio
 
 from hubbub_cli.output import note
 from hubbub_cli.session import Usage
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 ERRNO = re.compile(r"\[Errno -?\d+\] ")
 """What Python writes before the words of an error of the system."""

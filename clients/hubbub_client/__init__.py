@@ -10,9 +10,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hubbub_client.admin import Finding, HubStatus, Reload
-    from hubbub_client.audit import AuditEntry
-    from hubbub_client.calls import CallHandle
+    from hubbub_client.data.params import FormParams, PageParams, SamplingParams
+    from hubbub_client.data.records import (
+        Call,
+        CallLog,
+        CatalogEntry,
+        CatalogList,
+        Claim,
+        ConnectedHost,
+        Fault,
+        HostRequest,
+        PendingRequest,
+        Progress,
+        QueueCounts,
+        ResourceUpdate,
+        Server,
+        ServerEvent,
+        Task,
+    )
+    from hubbub_client.data.results import ToolResult
+    from hubbub_client.data.specs import ConfiguredServer, RevisionConflict, ServerSpec
+    from hubbub_client.data.watch_events import (
+        Bookmark,
+        Logged,
+        Progressed,
+        Removed,
+        Reset,
+        Synced,
+        Upsert,
+        WatchEvent,
+    )
     from hubbub_client.errors import (
         Aborted,
         AlreadyExists,
@@ -30,32 +57,14 @@ if TYPE_CHECKING:
         Unimplemented,
         UpstreamError,
     )
-    from hubbub_client.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
     from hubbub_client.hub import Hub, connect
     from hubbub_client.options import CallCallbacks, CallOptions
-    from hubbub_client.params import FormParams, PageParams, SamplingParams
-    from hubbub_client.records import (
-        Call,
-        CallLog,
-        CatalogEntry,
-        CatalogList,
-        Claim,
-        ConnectedHost,
-        Fault,
-        HostRequest,
-        PendingRequest,
-        Progress,
-        QueueCounts,
-        ResourceUpdate,
-        Server,
-        ServerEvent,
-        Task,
-    )
-    from hubbub_client.results import ToolResult
-    from hubbub_client.specs import ConfiguredServer, RevisionConflict, ServerSpec
-    from hubbub_client.store import Backup, Compaction, StoreStatus
-    from hubbub_client.tokens import Caller, Grant, NewToken, Token
-    from hubbub_client.watch_events import Bookmark, Logged, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
+    from hubbub_client.services.admin import Finding, HubStatus, Reload
+    from hubbub_client.services.audit import AuditEntry
+    from hubbub_client.services.calls import CallHandle
+    from hubbub_client.services.fleet import FleetMember, FleetStatus, Moved, Rotation, UnownedServer
+    from hubbub_client.services.store import Backup, Compaction, StoreStatus
+    from hubbub_client.services.tokens import Caller, Grant, NewToken, Token
 
 __all__ = [
     "Aborted",

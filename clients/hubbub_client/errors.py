@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 from grpc import StatusCode, aio
 
 from hubbub_client import numbers, payload
-from hubbub_client.records import Fault
+from hubbub_client.data.records import Fault
 
 DETAILS_KEY = "grpc-status-details-bin"
 DOMAIN = "hubbub"

@@ -7,14 +7,14 @@ from inspect import isawaitable
 from typing import Any, Literal, TypeVar, cast
 
 from hubbub.v1 import inbox_pb2
-from hubbub_client.call_stream import CallStream, Kinds, Step
+from hubbub_client.data.conversion import enum_numbers
+from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.errors import Unavailable
-from hubbub_client.inbox import Inbox
-from hubbub_client.link import Link
 from hubbub_client.options import Answer, CallCallbacks, OnRequest
-from hubbub_client.reading import enum_numbers
-from hubbub_client.records import PendingRequest, RequestKind
-from hubbub_client.work import Assignments, OnError, in_tasks, log_error
+from hubbub_client.services.inbox import Inbox
+from hubbub_client.transport.call_stream import CallStream, Kinds, Step
+from hubbub_client.transport.connection import Link
+from hubbub_client.worker import Assignments, OnError, in_tasks, log_error
 
 H = TypeVar("H", bound=OnRequest)
 

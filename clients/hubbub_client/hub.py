@@ -6,27 +6,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from hubbub_client.calls import TOOL_CALL, CallHandle, Calls
-from hubbub_client.discovery import Where
+from hubbub_client.data.records import LogLevel, ResourceUpdate
+from hubbub_client.data.results import ToolResult
 from hubbub_client.handlers import H, Handlers
-from hubbub_client.inbox import Inbox
-from hubbub_client.link import Link
 from hubbub_client.options import CallOptions
-from hubbub_client.records import LogLevel, ResourceUpdate
-from hubbub_client.results import ToolResult
-from hubbub_client.work import OnError
+from hubbub_client.services.calls import TOOL_CALL, CallHandle, Calls
+from hubbub_client.services.inbox import Inbox
+from hubbub_client.transport.connection import Link
+from hubbub_client.transport.discovery import Where
+from hubbub_client.worker import OnError
 
 if TYPE_CHECKING:
-    from hubbub_client.admin import Admin
-    from hubbub_client.audit import AuditLog
-    from hubbub_client.catalog import Catalog
-    from hubbub_client.events import Events
-    from hubbub_client.fleet import Fleet
-    from hubbub_client.hosts import Hosts
-    from hubbub_client.servers import Servers
-    from hubbub_client.store import Store
-    from hubbub_client.tasks import Tasks
-    from hubbub_client.tokens import Tokens
+    from hubbub_client.services.admin import Admin
+    from hubbub_client.services.audit import AuditLog
+    from hubbub_client.services.catalog import Catalog
+    from hubbub_client.services.events import Events
+    from hubbub_client.services.fleet import Fleet
+    from hubbub_client.services.hosts import Hosts
+    from hubbub_client.services.servers import Servers
+    from hubbub_client.services.store import Store
+    from hubbub_client.services.tasks import Tasks
+    from hubbub_client.services.tokens import Tokens
 
 
 class Hub:
@@ -56,70 +56,70 @@ class Hub:
     @cached_property
     def servers(self) -> "Servers":
         """The configured servers."""
-        from hubbub_client.servers import Servers
+        from hubbub_client.services.servers import Servers
 
         return Servers(self._link)
 
     @cached_property
     def tasks(self) -> "Tasks":
         """Tasks of the hub and of its servers."""
-        from hubbub_client.tasks import Tasks
+        from hubbub_client.services.tasks import Tasks
 
         return Tasks(self._link)
 
     @cached_property
     def catalog(self) -> "Catalog":
         """What the servers offer."""
-        from hubbub_client.catalog import Catalog
+        from hubbub_client.services.catalog import Catalog
 
         return Catalog(self._link)
 
     @cached_property
     def events(self) -> "Events":
         """What servers tell."""
-        from hubbub_client.events import Events
+        from hubbub_client.services.events import Events
 
         return Events(self._link)
 
     @cached_property
     def store(self) -> "Store":
         """What the hub keeps on disk."""
-        from hubbub_client.store import Store
+        from hubbub_client.services.store import Store
 
         return Store(self._link)
 
     @cached_property
     def tokens(self) -> "Tokens":
         """Who may use the hub, by API tokens."""
-        from hubbub_client.tokens import Tokens
+        from hubbub_client.services.tokens import Tokens
 
         return Tokens(self._link)
 
     @cached_property
     def hosts(self) -> "Hosts":
         """Who uses the hub as an MCP server."""
-        from hubbub_client.hosts import Hosts
+        from hubbub_client.services.hosts import Hosts
 
         return Hosts(self._link)
 
     @cached_property
     def admin(self) -> "Admin":
         """The hub itself."""
-        from hubbub_client.admin import Admin
+        from hubbub_client.services.admin import Admin
 
         return Admin(self._link)
 
     @cached_property
     def fleet(self) -> "Fleet":
         """The members, if the hub is several."""
-        from hubbub_client.fleet import Fleet
+        from hubbub_client.services.fleet import Fleet
 
         return Fleet(self._link)
 
     @cached_property
     def audit(self) -> "AuditLog":
         """Who changed what, and who was refused."""
-        from hubbub_client.audit import AuditLog
+        from hubbub_client.services.audit import AuditLog
 
         return AuditLog(self._link)
 

@@ -7,8 +7,8 @@ from typing import Any, TypedDict, TypeVar
 
 from hubbub.v1 import call_pb2
 from hubbub_client import numbers, payload
-from hubbub_client.records import Call, LogLevel, PendingRequest, Progress
-from hubbub_client.watch_events import CallEvent, Progressed, Upsert
+from hubbub_client.data.records import Call, LogLevel, PendingRequest, Progress
+from hubbub_client.data.watch_events import CallEvent, Progressed, Upsert
 
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 

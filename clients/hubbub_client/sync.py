@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
 
 import hubbub_client
-from hubbub_client.admin import Admin
-from hubbub_client.audit import AuditLog
-from hubbub_client.blocking import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
-from hubbub_client.calls import CallHandle, Calls
-from hubbub_client.catalog import Catalog
-from hubbub_client.events import Events
-from hubbub_client.fleet import Fleet
-from hubbub_client.hosts import Hosts
+from hubbub_client.data.records import Call
+from hubbub_client.data.results import ToolResult
 from hubbub_client.hub import Hub
-from hubbub_client.inbox import Inbox
 from hubbub_client.options import CallCallbacks
-from hubbub_client.portal import opened
-from hubbub_client.records import Call
-from hubbub_client.results import ToolResult
-from hubbub_client.servers import Servers
-from hubbub_client.store import Store
-from hubbub_client.tasks import Tasks
-from hubbub_client.tokens import Tokens
+from hubbub_client.services.admin import Admin
+from hubbub_client.services.audit import AuditLog
+from hubbub_client.services.calls import CallHandle, Calls
+from hubbub_client.services.catalog import Catalog
+from hubbub_client.services.events import Events
+from hubbub_client.services.fleet import Fleet
+from hubbub_client.services.hosts import Hosts
+from hubbub_client.services.inbox import Inbox
+from hubbub_client.services.servers import Servers
+from hubbub_client.services.store import Store
+from hubbub_client.services.tasks import Tasks
+from hubbub_client.services.tokens import Tokens
+from hubbub_client.threads.portal import opened
+from hubbub_client.threads.wrappers import Facade, Home, SyncPendingRequest, asking, asking_all, blocking, iterating
 
 __all__ = ["SyncCallHandle", "SyncHub", "SyncPendingRequest", "connect"]
 

@@ -8,9 +8,9 @@ from typing import Protocol, Self, TypeVar
 
 from grpc import StatusCode, aio
 
-from hubbub_client.channel import Stubs
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, UpstreamError
-from hubbub_client.link import Link
+from hubbub_client.transport.channel import Stubs
+from hubbub_client.transport.connection import Link
 
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 2.0

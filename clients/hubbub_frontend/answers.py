@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import PendingRequest
 from hubbub_frontend import content
 from hubbub_frontend.forms import Field, fields, label
 from hubbub_frontend.text import line

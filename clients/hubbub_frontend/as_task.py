@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hubbub_client.data.records import Server
 from hubbub_client.payload import as_object
-from hubbub_client.records import Server
 
 STATELESS = "2026-07-28"
 EXTENSION = "io.modelcontextprotocol/tasks"

@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
+from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import Call, ConnectedHost, PendingRequest
 from hubbub_frontend import content, text
 from hubbub_frontend.forms import Field, fields, shown
 from hubbub_frontend.hosts import named

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import PendingRequest
 from hubbub_frontend.forms import Field, example, fields, shown, with_parts
 
 

@@ -2,10 +2,10 @@
 
 import json
 
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, PendingRequest
 from hubbub_frontend import text
 from hubbub_frontend.text import Page
 

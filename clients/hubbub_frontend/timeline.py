@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from hubbub_client.records import Call, PendingRequest
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_frontend.wording import duration
 
 PartKind = Literal["queued", "server", "person"]

@@ -6,10 +6,19 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from hubbub_client.data.records import (
+    Call,
+    Claim,
+    Fault,
+    PendingRequest,
+    Progress,
+    QueueCounts,
+    Server,
+    ServerEvent,
+)
 from hubbub_client.legible import clean
 from hubbub_client.numbers import is_finite
 from hubbub_client.payload import as_list, as_object, as_objects
-from hubbub_client.records import Call, Claim, Fault, PendingRequest, Progress, QueueCounts, Server, ServerEvent
 
 HUB = "the hub"
 """Shown instead of a server's name in events of the hub itself."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubbub_client.discovery import content_of
+from hubbub_client.transport.discovery import content_of
 from hubbub_local.daemon import LOCK, holder
 
 PROCESSES = Path("/proc")

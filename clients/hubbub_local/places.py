@@ -43,7 +43,7 @@ def data_dir(given: str | None) -> Path:
 
     Raises Unavailable if this user has no home directory.
     """
-    from hubbub_client.discovery import Where, client_file  # imported late, since it imports gRPC
+    from hubbub_client.transport.discovery import Where, client_file  # imported late, since it imports gRPC
 
     return client_file(Where(data_dir=given)).parent
 

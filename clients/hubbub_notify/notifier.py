@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
-from hubbub_client.records import PendingRequest
-from hubbub_client.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_notify.plan import GATHER_S, Plan, remembered_s
 from hubbub_notify.rules import Rules
 from hubbub_notify.state import State

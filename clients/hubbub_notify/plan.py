@@ -8,7 +8,7 @@ Then all of it goes into one notification.
 from collections import deque
 from collections.abc import Iterable
 
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 from hubbub_notify.rules import Rules
 
 GATHER_S = 1.0

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from hubbub_client.discovery import is_loopback
+from hubbub_client.transport.discovery import is_loopback
 from hubbub_frontend.private_files import make_folder, write
 from hubbub_notify.target import Said
 from hubbub_notify.words import Notice

@@ -20,8 +20,8 @@ from pydantic import (
     field_validator,
 )
 
-from hubbub_client.discovery import is_loopback
-from hubbub_client.records import PendingRequest, RequestKind
+from hubbub_client.data.records import PendingRequest, RequestKind
+from hubbub_client.transport.discovery import is_loopback
 from hubbub_notify.quiet import Quiet, hours
 
 Text = Annotated[str, StringConstraints(min_length=1)]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.legible import clean
-from hubbub_client.records import PendingRequest, RequestKind
 from hubbub_frontend.wording import question
 
 LONGEST = 300

@@ -10,8 +10,8 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static, TextArea
 
+from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import HubbubError, InvalidArgument
-from hubbub_client.specs import ServerSpec
 from hubbub_frontend.text import safe
 from hubbub_frontend.typed import whole
 from hubbub_tui.part import Part

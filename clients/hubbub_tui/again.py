@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from hubbub_client.data.records import Call, CatalogEntry, CatalogKind
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, CatalogEntry, CatalogKind
 from hubbub_frontend.text import line
 
 # What each method uses, and the param that names it.

@@ -12,9 +12,9 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest
 from hubbub_frontend.answers import in_line
 from hubbub_frontend.questions import call_over, cause, headline
 from hubbub_frontend.sent import call_of, sent_with

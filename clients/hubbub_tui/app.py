@@ -17,9 +17,9 @@ from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widgets import Footer, TabbedContent, TabPane
 
+from hubbub_client.data.records import Call, CatalogEntry, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, CatalogEntry, PendingRequest
 from hubbub_frontend.text import line
 from hubbub_frontend.wording import outcome
 from hubbub_tui.again import NotAgain, made_again

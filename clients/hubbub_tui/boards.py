@@ -8,10 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-from hubbub_client.errors import HubbubError, PermissionDenied
-from hubbub_client.hub import Hub
-from hubbub_client.payload import as_object
-from hubbub_client.records import (
+from hubbub_client.data.records import (
     Call,
     CatalogList,
     ConnectedHost,
@@ -22,7 +19,10 @@ from hubbub_client.records import (
     ServerEvent,
     Task,
 )
-from hubbub_client.watch_events import Progressed, Removed, Reset, Synced, Upsert
+from hubbub_client.data.watch_events import Progressed, Removed, Reset, Synced, Upsert
+from hubbub_client.errors import HubbubError, PermissionDenied
+from hubbub_client.hub import Hub
+from hubbub_client.payload import as_object
 from hubbub_frontend.text import line
 from hubbub_frontend.wording import of_config, question, what
 

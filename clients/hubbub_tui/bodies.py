@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Button, Input, Static, TextArea
 
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
-from hubbub_client.records import PendingRequest
 from hubbub_frontend import text
 from hubbub_frontend.forms import fields
 from hubbub_frontend.questions import sampling

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from hubbub_client.data.records import CALL_ENDED, Call, ConnectedHost, PendingRequest, Progress
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import CALL_ENDED, Call, ConnectedHost, PendingRequest, Progress
 from hubbub_frontend import content, text
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.hosts import host_of, named

@@ -14,9 +14,9 @@ from textual.widget import Widget
 from textual.widgets import Input, Static, Tree
 from textual.widgets.tree import TreeNode
 
+from hubbub_client.data.records import CatalogEntry, CatalogList
 from hubbub_client.errors import HubbubError
 from hubbub_client.payload import as_object
-from hubbub_client.records import CatalogEntry, CatalogList
 from hubbub_frontend import text
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import moment

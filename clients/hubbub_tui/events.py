@@ -6,7 +6,7 @@ from typing import Any, ClassVar, get_args
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.records import EventKind, ServerEvent
+from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_frontend import text
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import HUB, moment

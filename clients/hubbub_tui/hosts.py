@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.records import ConnectedHost, HostRequest
+from hubbub_client.data.records import ConnectedHost, HostRequest
 from hubbub_frontend import hosts, text
 from hubbub_frontend.text import Page
 from hubbub_frontend.typed import whole

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 from hubbub_frontend import text
 from hubbub_frontend.hosts import host_of
 from hubbub_frontend.sent import call_of

@@ -13,9 +13,9 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Button, Footer, Static
 
+from hubbub_client.data.records import CatalogEntry
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.payload import as_object, as_objects
-from hubbub_client.records import CatalogEntry
 from hubbub_frontend import text
 from hubbub_frontend.as_task import Ways, ways
 from hubbub_frontend.forms import Field, fields

@@ -3,8 +3,8 @@
 from rich.text import Text
 from textual.widgets import Static
 
+from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
-from hubbub_client.records import Call, PendingRequest
 from hubbub_frontend.answers import in_line
 from hubbub_frontend.text import STYLES, line
 from hubbub_frontend.wording import outcome

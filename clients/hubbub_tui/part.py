@@ -9,9 +9,9 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widget import Widget
 
+from hubbub_client.data.records import Call, CatalogEntry, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, CatalogEntry, PendingRequest
 from hubbub_tui.boards import Boards
 
 R = TypeVar("R")

@@ -2,8 +2,8 @@
 
 from rich.text import Text
 
+from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
 from hubbub_client.payload import as_object
-from hubbub_client.records import Call, ConnectedHost, PendingRequest
 from hubbub_frontend import text, wording
 from hubbub_frontend.answers import in_words
 from hubbub_frontend.content import describe_result

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from hubbub_client.records import Server
+from hubbub_client.data.records import Server
 from hubbub_frontend import text
 from hubbub_frontend.explained import more_about
 from hubbub_frontend.text import Page

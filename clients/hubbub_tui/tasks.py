@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
+from hubbub_client.data.records import Task
 from hubbub_client.errors import HubbubError
-from hubbub_client.records import Task
 from hubbub_frontend import text
 from hubbub_frontend.text import Page
 from hubbub_frontend.wording import moment, relative

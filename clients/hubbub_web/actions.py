@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, validate_call
 
+from hubbub_client.data.records import Call, PendingRequest
+from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
-from hubbub_client.records import Call, PendingRequest
-from hubbub_client.specs import ServerSpec
 from hubbub_frontend.as_task import ways
 from hubbub_frontend.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
 from hubbub_frontend.hosts import name as host_name

@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from hubbub_client.data.records import EventKind
 from hubbub_client.errors import (
     FailedPrecondition,
     HubbubError,
@@ -27,7 +28,6 @@ from hubbub_client.errors import (
     Unauthenticated,
 )
 from hubbub_client.legible import is_text
-from hubbub_client.records import EventKind
 from hubbub_http import LET_IN
 from hubbub_web.actions import ACTIONS
 from hubbub_web.entrance import Entrance

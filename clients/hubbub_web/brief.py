@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from hubbub_client.records import Call, CatalogList, ConnectedHost, Fault, PendingRequest, Record, Server, Task
+from hubbub_client.data.records import (
+    Call,
+    CatalogList,
+    ConnectedHost,
+    Fault,
+    PendingRequest,
+    Record,
+    Server,
+    Task,
+)
 from hubbub_frontend import hosts
 from hubbub_frontend.wording import call_state, outcome
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 
+from hubbub_client.data.records import EventKind, ServerEvent
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_client.records import EventKind, ServerEvent
 from hubbub_web.feed import BEAT_S, PAUSE_S
 
 MAX_WAITING = 500

@@ -14,11 +14,11 @@ from typing import Any
 
 import anyio
 
+from hubbub_client.data.records import Record
+from hubbub_client.data.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_client.records import Record
-from hubbub_client.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, WatchEvent
 from hubbub_web.brief import brief
 
 Key = tuple[str, str]

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hubbub_client.discovery import is_loopback
+from hubbub_client.transport.discovery import is_loopback
 
 TOKEN_HEADER = "x-hubbub-token"  # noqa: S105 - a header's name
 MAX_BODY_BYTES = 6 * 1024 * 1024

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from hubbub_client.discovery import is_loopback
 from hubbub_client.errors import InvalidArgument
 from hubbub_client.hub import Hub
+from hubbub_client.transport.discovery import is_loopback
 
 HOSTS = (
     "fcm.googleapis.com",

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hubbub_client.data.records import CatalogEntry
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_client.records import CatalogEntry
 from hubbub_web.brief import clip
 
 MAX_FOUND = 200

@@ -13,9 +13,9 @@ import anyio
 import anyio.to_thread
 import uvicorn
 
-from hubbub_client.discovery import is_loopback
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import LAST_PORT, whole_text
+from hubbub_client.transport.discovery import is_loopback
 from hubbub_frontend.links import Links
 from hubbub_http import connection_class
 from hubbub_web.app import Bridge

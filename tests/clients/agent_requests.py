@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from hubbub_client.records import PendingRequest, RequestKind
+from hubbub_client.data.records import PendingRequest, RequestKind
 
 SCHEMA = {
     "type": "object",

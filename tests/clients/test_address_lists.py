@@ -13,12 +13,13 @@ from grpc import ChannelConnectivity
 
 from hubbub.v1 import admin_pb2, catalog_pb2, inbox_pb2, server_pb2
 from hubbub_cli import suggest
-from hubbub_client import connect, discovery, repeats
-from hubbub_client.channel import MAX_RETIRED, Channels
-from hubbub_client.discovery import MAX_ADDRESSES, Where, discover_all
+from hubbub_client import connect
 from hubbub_client.errors import InvalidArgument, Unavailable
-from hubbub_client.seen import Seen
-from hubbub_client.walk import following
+from hubbub_client.transport import discovery, retries
+from hubbub_client.transport.addresses import following
+from hubbub_client.transport.channel import MAX_RETIRED, Channels
+from hubbub_client.transport.discovery import MAX_ADDRESSES, Where, discover_all
+from hubbub_client.transport.revisions import Seen
 
 from .conftest import Ran, Refusal, ScriptedHub
 
@@ -182,9 +183,9 @@ async def test_a_command_goes_on_where_the_first_address_is_dead(
         assert each in done.error["message"]
 
 
-@pytest.mark.parametrize(("asked", "pause"), [(0.5, 0.5), (None, 0.0), (3600.0, repeats.LONGEST_PAUSE_S)])
+@pytest.mark.parametrize(("asked", "pause"), [(0.5, 0.5), (None, 0.0), (3600.0, retries.LONGEST_PAUSE_S)])
 def test_a_member_cannot_have_its_caller_wait_for_long(asked: float | None, pause: float) -> None:
-    assert repeats.pause_s(Unavailable("x", reason="OWNER_CHANGING", retry_after_s=asked)) == pause
+    assert retries.pause_s(Unavailable("x", reason="OWNER_CHANGING", retry_after_s=asked)) == pause
 
 
 async def test_whoever_hears_late_that_an_address_has_failed_does_not_leave_the_next_one(

@@ -11,7 +11,7 @@ from hubbub_agent.endpoints import Chat
 from hubbub_agent.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
 from hubbub_agent.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules import answer_of, load, rulebook
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 from .agent_requests import request
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 from hubbub_frontend import samples
 from hubbub_frontend.arguments import Mistyped, arguments, is_typed, missing
 from hubbub_frontend.forms import MOST_PARTS, example, fields, with_parts

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_client.records import Server
+from hubbub_client.data.records import Server
 from hubbub_frontend.as_task import Ways, ways
 
 BOTH, TASK, PLAIN = (True, True), (False, True), (True, False)

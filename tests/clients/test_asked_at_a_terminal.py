@@ -17,8 +17,8 @@ from hubbub_cli.answering import Left, ask, fill
 from hubbub_cli.session import Settings
 from hubbub_cli.terminal import choose
 from hubbub_client import connect
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition
-from hubbub_client.records import PendingRequest
 from hubbub_frontend.forms import fields
 
 LIMIT_S = 60

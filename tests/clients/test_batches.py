@@ -8,7 +8,7 @@ import anyio
 
 from hubbub.v1 import server_pb2
 from hubbub_client import connect
-from hubbub_client.watch_events import Upsert
+from hubbub_client.data.watch_events import Upsert
 
 LIMIT_S = 60
 

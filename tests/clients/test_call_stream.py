@@ -9,18 +9,10 @@ import pytest
 from grpc import StatusCode
 
 from hubbub.v1 import call_pb2, server_pb2
-from hubbub_client import (
-    Cancelled,
-    HubbubError,
-    NotFound,
-    Unavailable,
-    call_stream,
-    connect,
-    sync,
-    tracing,
-)
-from hubbub_client.call_stream import CallStream, NotSent
-from hubbub_client.channel import MAX_MESSAGE_BYTES
+from hubbub_client import Cancelled, HubbubError, NotFound, Unavailable, connect, sync
+from hubbub_client.transport import call_stream, trace_context
+from hubbub_client.transport.call_stream import CallStream, NotSent
+from hubbub_client.transport.channel import MAX_MESSAGE_BYTES
 
 from .call_stream import LIMIT_S, LIMITS, carried, done, said
 
@@ -264,7 +256,7 @@ async def test_each_call_has_its_own_place_in_a_trace(hub: Any, came: list[Any])
     async with connect(data_dir=hub.data_dir) as client:
         await carried(client, came)
         for place in places:
-            tracing.AROUND.set(place)
+            trace_context.AROUND.set(place)
             await client.call("s", "m")
     assert [[("traceparent", s.start.traceparent), ("tracestate", s.start.tracestate)] for s in came] == places
     _, _, metadata = next(each for each in hub.seen if each[0] == "StreamCalls")

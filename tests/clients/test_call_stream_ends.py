@@ -7,7 +7,8 @@ import anyio
 import pytest
 
 from hubbub.v1 import call_pb2
-from hubbub_client import HubbubError, Unauthenticated, Unavailable, connect, discovery
+from hubbub_client import HubbubError, Unauthenticated, Unavailable, connect
+from hubbub_client.transport import discovery
 
 from .call_stream import LIMIT_S, LIMITS, carried, done, said
 from .conftest import ScriptedHub

@@ -8,7 +8,7 @@ import pytest
 
 import hubbub_client
 from hubbub.v1 import call_pb2, event_pb2, server_pb2
-from hubbub_client.specs import roots_message
+from hubbub_client.data.specs import roots_message
 
 LIMIT_S = 60
 

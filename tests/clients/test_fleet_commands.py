@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 import hubbub_client
 from hubbub.v1 import admin_pb2
 from hubbub.v1 import fleet_pb2 as pb
-from hubbub_client.admin import Admin
+from hubbub_client.services.admin import Admin
 
 A = {"name": "a", "state": pb.MEMBER_STATE_LIVE, "address": "a.example:7878", "version": "1.0", "life": 1}
 B = {**A, "name": "b", "address": "b.example:7878", "life": 2}

@@ -2,7 +2,7 @@
 
 from hubbub_cli.output import COLUMNS, trouble
 from hubbub_client import Fault
-from hubbub_client.records import Server
+from hubbub_client.data.records import Server
 
 REFUSED = Fault(
     code="CONNECTION_REFUSED",

@@ -12,7 +12,7 @@ import pytest
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
 from hubbub_client import CallOptions, HubbubError, NotFound, ToolResult, connect, errors, sync
-from hubbub_client.calls import Calls
+from hubbub_client.services.calls import Calls
 from hubbubd.rpc import status
 
 LIMIT_S = 60

@@ -25,12 +25,18 @@ def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal
 @pytest.mark.parametrize(
     ("statement", "unneeded"),
     [
-        ("import hubbub_client", ("asyncio", "google", "grpc", "hubbub", "hubbub_client.records")),
+        ("import hubbub_client", ("asyncio", "google", "grpc", "hubbub", "hubbub_client.data.records")),
         ("from hubbub_client import PendingRequest, legible", ("asyncio", "google", "grpc", "hubbub")),
-        ("import hubbub_client; hubbub_client.errors.NotFound", ("hubbub_client.hub", "hubbub_client.link")),
+        (
+            "import hubbub_client; hubbub_client.errors.NotFound",
+            ("hubbub_client.hub", "hubbub_client.transport.connection"),
+        ),
         ("import hubbub_cli.mcp, hubbub_bridge.bridge", ("google", "grpc", "hubbub", "pydantic", "rich")),
-        ("from hubbub_client import connect", ("hubbub_client.admin", "hubbub_client.specs", "hubbub_client.sync")),
-        ("import hubbub_cli.suggest, hubbub_client.discovery", ("asyncio", "grpc", "google")),
+        (
+            "from hubbub_client import connect",
+            ("hubbub_client.services.admin", "hubbub_client.data.specs", "hubbub_client.sync"),
+        ),
+        ("import hubbub_cli.suggest, hubbub_client.transport.discovery", ("asyncio", "grpc", "google")),
     ],
 )
 def test_a_module_is_imported_with_the_first_use_of_its_names(statement: str, unneeded: tuple[str, ...]) -> None:

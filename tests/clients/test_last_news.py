@@ -8,7 +8,8 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
-from hubbub_client import calls, connect
+from hubbub_client import connect
+from hubbub_client.services import calls
 
 LIMIT_S = 60
 STEP = call_pb2.WatchCallsResponse

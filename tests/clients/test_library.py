@@ -26,9 +26,9 @@ from hubbub_client import (
     connect,
     sync,
 )
-from hubbub_client.discovery import Where
 from hubbub_client.hub import Hub
-from hubbub_client.link import Link
+from hubbub_client.transport.connection import Link
+from hubbub_client.transport.discovery import Where
 
 LIMIT_S = 60
 

@@ -9,9 +9,9 @@ import pytest
 
 from hubbub.v1 import server_pb2
 from hubbub_client import Unavailable
-from hubbub_client.channel import Stubs, open_channel
-from hubbub_client.discovery import Where, discover
-from hubbub_client.link import Link
+from hubbub_client.transport.channel import Stubs, open_channel
+from hubbub_client.transport.connection import Link
+from hubbub_client.transport.discovery import Where, discover
 
 LIMIT_S = 60
 

@@ -7,7 +7,8 @@ import pytest
 from grpc import StatusCode, aio
 
 from hubbub.v1 import server_pb2
-from hubbub_client import Grant, RevisionConflict, ServerSpec, connect, errors, specs
+from hubbub_client import Grant, RevisionConflict, ServerSpec, connect, errors
+from hubbub_client.data import specs
 from hubbub_client.errors import Aborted, ConnectionLost, HubbubError
 
 

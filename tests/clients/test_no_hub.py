@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 import hubbub_client
-from hubbub_client import discovery, link
-from hubbub_client.discovery import Where
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
+from hubbub_client.transport import connection, discovery
+from hubbub_client.transport.discovery import Where
 
 
 @pytest.mark.parametrize("address", [None, "127.0.0.1:1"])
@@ -18,7 +18,9 @@ async def test_who_is_not_patient_looks_for_a_hub_once(
 ) -> None:
     looks: list[Where] = []
     monkeypatch.delenv("HUBBUB_ADDRESS", raising=False)
-    monkeypatch.setattr(link, "discover_all", lambda where: (looks.append(where), discovery.discover_all(where))[1])
+    monkeypatch.setattr(
+        connection, "discover_all", lambda where: (looks.append(where), discovery.discover_all(where))[1]
+    )
     with anyio.fail_after(60), pytest.raises(Unavailable, match="hub"):
         async with hubbub_client.connect(address, data_dir=tmp_path, connect_timeout_s=600, patient=False):
             pass
@@ -29,7 +31,7 @@ async def test_metadata_that_grpc_refuses_is_an_error_and_never_waited_for(
     hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with hubbub_client.connect(data_dir=hub.data_dir) as client:
-        monkeypatch.setattr(link.tracing, "metadata", lambda: [("traceparent", "a\nb")])
+        monkeypatch.setattr(connection.tracing, "metadata", lambda: [("traceparent", "a\nb")])
         with anyio.fail_after(60), pytest.raises(HubbubError):
             await client.admin.status()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 from hubbub_notify.plan import GATHER_S, HOUR_S, Plan, remembered_s
 from hubbub_notify.rules import rules
 

@@ -13,9 +13,10 @@ import pytest
 
 from hubbub_cli import ends
 from hubbub_cli.output import print_json
-from hubbub_client import discovery, hub
-from hubbub_client.discovery import Where
+from hubbub_client import hub
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
+from hubbub_client.transport import discovery
+from hubbub_client.transport.discovery import Where
 
 from .test_at_a_terminal import COMMANDS, ROOT, Nobody
 

@@ -26,11 +26,13 @@ from hubbub.v1 import (
     server_pb2,
     task_pb2,
 )
-from hubbub_client import admin, audit, numbers, reading, records, tokens
-from hubbub_client.admin import HubStatus
+from hubbub_client import numbers
+from hubbub_client.data import conversion, records
+from hubbub_client.data.conversion import enum_number, read, result
+from hubbub_client.data.records import Call, PendingRequest, Server, Task
 from hubbub_client.errors import DETAILS_KEY, Cancelled, ConnectionLost, HubbubError, NotFound, Unavailable, from_rpc
-from hubbub_client.reading import enum_number, read, result
-from hubbub_client.records import Call, PendingRequest, Server, Task
+from hubbub_client.services import admin, audit, tokens
+from hubbub_client.services.admin import HubStatus
 
 from ..syntax import tree
 
@@ -110,7 +112,7 @@ MOMENT = Timestamp(seconds=1_767_225_600, nanos=123_000_000)
 def test_a_record_has_exactly_the_fields_of_its_message_in_its_order(name: str) -> None:
     message = MESSAGES[name]()
     shape = read(records.RECORDS[name], message).to_json()
-    names = reading.NAMES.get(message.DESCRIPTOR.name, {})
+    names = conversion.NAMES.get(message.DESCRIPTOR.name, {})
     assert list(shape) == [names.get(field.name, field.name) for field in message.DESCRIPTOR.fields]
 
 
@@ -151,7 +153,7 @@ def test_what_a_server_offers_has_a_name_whatever_it_is(thing: Any) -> None:
 def test_payloads_of_the_hub_are_read_in_one_place() -> None:
     """`reading` alone reads what the hub sent; the others read what a person, a file or a program of theirs wrote."""
     own = {
-        "hubbub_client/reading.py",
+        "hubbub_client/data/conversion.py",
         "hubbub_frontend/forms.py",
         "hubbub_tui/forms.py",
         "hubbub_cli/session.py",
@@ -345,7 +347,7 @@ def test_a_state_that_only_a_newer_hub_knows_is_shown_by_its_number() -> None:
 
 def test_an_entry_of_the_audit_log_has_exactly_the_fields_of_its_message() -> None:
     shape = read(audit.AuditEntry, admin_pb2.AuditEntry(count=1)).to_json()
-    names = reading.NAMES["AuditEntry"]
+    names = conversion.NAMES["AuditEntry"]
     assert list(shape) == [names.get(field.name, field.name) for field in admin_pb2.AuditEntry.DESCRIPTOR.fields]
 
 

@@ -16,10 +16,12 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
-from hubbub_client import blocking, records, sync
+from hubbub_client import sync
+from hubbub_client.data import records
+from hubbub_client.data.watch_events import Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
-from hubbub_client.portal import Portal, opened
-from hubbub_client.watch_events import Upsert
+from hubbub_client.threads import wrappers
+from hubbub_client.threads.portal import Portal, opened
 
 LIMIT_S = 60
 POLL_S = 0.02
@@ -45,7 +47,7 @@ def late(of: type) -> set[str]:
 PARTS = [(hubbub_client.Hub, sync.SyncHub)] + [
     (getattr(inspect.getmodule(it), it.__name__.removeprefix("Sync"), None) or _of, it)
     for it in vars(sync).values()
-    if inspect.isclass(it) and issubclass(it, blocking.Facade) and it not in (blocking.Facade, sync.SyncHub)
+    if inspect.isclass(it) and issubclass(it, wrappers.Facade) and it not in (wrappers.Facade, sync.SyncHub)
     for _of in [getattr(sync, it.__name__.removeprefix("Sync"))]
 ]
 
@@ -73,7 +75,7 @@ def test_no_method_of_a_record_has_to_be_awaited(record: type) -> None:
     waiting = {name for name, it in vars(record).items() if inspect.iscoroutinefunction(it)}
     if not waiting:
         return
-    ours = next(it for it in vars(blocking).values() if inspect.isclass(it) and issubclass(it, record) and it != record)
+    ours = next(it for it in vars(wrappers).values() if inspect.isclass(it) and issubclass(it, record) and it != record)
     for name in waiting:
         assert name in vars(ours), f"{record.__name__}.{name}"
         assert not inspect.iscoroutinefunction(vars(ours)[name])

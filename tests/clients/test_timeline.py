@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hubbub_client.records import Call, Moment, PendingRequest
+from hubbub_client.data.records import Call, Moment, PendingRequest
 from hubbub_frontend.questions import asked
 from hubbub_frontend.timeline import timeline
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 import hubbub_client
 from hubbub_cli.app import app
-from hubbub_client import handshake
-from hubbub_client.discovery import Tls, Where, discover
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
+from hubbub_client.transport import handshake
+from hubbub_client.transport.discovery import Tls, Where, discover
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings

@@ -14,8 +14,17 @@ import pytest
 
 from hubbub.v1 import common_pb2, event_pb2, inbox_pb2
 from hubbub_cli.watching import Lines, Rows
-from hubbub_client.records import CallLog, CatalogList, Claim, PendingRequest, Progress, Server, ServerEvent, Task
-from hubbub_client.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
+from hubbub_client.data.records import (
+    CallLog,
+    CatalogList,
+    Claim,
+    PendingRequest,
+    Progress,
+    Server,
+    ServerEvent,
+    Task,
+)
+from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
 from hubbub_frontend.wording import clock, event_news, request_news
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

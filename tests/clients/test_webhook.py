@@ -10,7 +10,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from hubbub_cli import webhook
-from hubbub_client.records import PendingRequest
+from hubbub_client.data.records import PendingRequest
 
 LIMIT_S = 60
 ATTEMPTS = 1 + len(webhook.PAUSES_S)

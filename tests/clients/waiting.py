@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hubbub_client.records import Claim, PendingRequest
+from hubbub_client.data.records import Claim, PendingRequest
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

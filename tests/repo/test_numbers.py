@@ -46,7 +46,7 @@ EXCEPTIONS = {
     "clients/hubbub_agent/limits.py": {"int": "of constants"},
     "clients/hubbub_agent/asking.py": {"parsedate_to_datetime": "raises ValueError for what is no date"},
     "clients/hubbub_agent/chat.py": {"int": "the rule's limit on what a server asks for"},
-    "clients/hubbub_client/handshake.py": {"int": "the port of an address that was checked"},
+    "clients/hubbub_client/transport/handshake.py": {"int": "the port of an address that was checked"},
     "clients/hubbub_frontend/text.py": {"int": "the difference of two dates"},
     "clients/hubbub_frontend/wording.py": {"int": "the difference of two dates"},
     "clients/hubbub_cli/machine.py": {"int": "hexadecimal digits of the kernel, in /proc"},
@@ -58,7 +58,7 @@ EXCEPTIONS = {
     "clients/hubbub_cli/webhook.py": {"int": "of the time of this machine"},
     "clients/hubbub_cli/doctor.py": {"timedelta": "constants"},
     "clients/hubbub_frontend/certs.py": {"timedelta": "days that the command line has bounded"},
-    "clients/hubbub_client/audit.py": {"FromDatetime": "of a date, which a timestamp can hold"},
+    "clients/hubbub_client/services/audit.py": {"FromDatetime": "of a date, which a timestamp can hold"},
 }
 
 

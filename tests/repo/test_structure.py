@@ -135,7 +135,9 @@ def test_the_library_needs_grpc_and_protobuf_and_nothing_else() -> None:
         for each in named(node)
         if not any(each == known or each.startswith(f"{known}.") for known in allowed)
     }
-    assert found == {("hubbub_client.tracing", f"opentelemetry.{part}") for part in ("trace", "propagate")}
+    assert found == {
+        ("hubbub_client.transport.trace_context", f"opentelemetry.{part}") for part in ("trace", "propagate")
+    }
 
 
 def test_a_frontend_imports_no_other_but_the_command_that_starts_it() -> None:

@@ -19,7 +19,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from hubbub.v1 import server_pb2
-from hubbub_client.specs import ServerSpec, to_message
+from hubbub_client.data.specs import ServerSpec, to_message
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.policy.commands import REST, AllowedCommand
 from hubbubd.rpc.auth import Gate

@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import hubbub_client
 from hubbub.v1 import event_pb2, event_pb2_grpc
-from hubbub_client import discovery
+from hubbub_client.transport import discovery
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.rpc import call_stream, server

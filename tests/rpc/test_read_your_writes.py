@@ -14,8 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import hubbub_client
 from hubbub.v1 import admin_pb2, call_pb2
-from hubbub_client import discovery
-from hubbub_client.seen import Seen
+from hubbub_client.transport import discovery
+from hubbub_client.transport.revisions import Seen
 from hubbubd.config import HubSettings
 from hubbubd.rpc import revision
 from hubbubd.rpc.context import amend

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub.v1 import options_pb2, server_pb2
-from hubbub_client import specs as library
+from hubbub_client.data import specs as library
 from hubbubd.config import ServerConfig
 from hubbubd.config.servers.server import REVISIONS, WITHHELD
 from hubbubd.errors import InvalidArgument

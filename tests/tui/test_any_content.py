@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_client.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
+from hubbub_client.data.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
 from hubbub_frontend import text
 from hubbub_frontend.forms import fields, parse
 from hubbub_frontend.questions import asked

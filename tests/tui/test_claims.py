@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, inbox_pb2
-from hubbub_client import reading
-from hubbub_client.records import PendingRequest
+from hubbub_client.data import conversion
+from hubbub_client.data.records import PendingRequest
 from hubbub_tui import answer, app
 from hubbub_tui.boards import Boards, Row
 from hubbub_tui.events import EventsPane
@@ -70,7 +70,7 @@ def test_the_open_request_that_ends_first_comes_first_and_then_the_oldest(monkey
         asks("later", "?", age_s=5, left_s=90),
         asks("soon", "?", age_s=0, left_s=30),
     ):
-        boards._request(reading.read(PendingRequest, each))
+        boards._request(conversion.read(PendingRequest, each))
     monkeypatch.setattr(InboxPane, "boards", boards)
     assert [row.key for row in InboxPane().rows()] == ["soon", "later", "old", "young"]
 
@@ -109,7 +109,7 @@ async def test_what_json_does_not_have_is_said_and_kept_to_be_mended(hub: Script
 def test_each_news_of_a_record_is_another_row() -> None:
     """Also when the one before is gone, whose place in memory the next one may take."""
     pane = EventsPane()
-    record = reading.read(PendingRequest, asks("r1", "?"))
+    record = conversion.read(PendingRequest, asks("r1", "?"))
     seen = pane.aspect(Row("r1", record))
     assert all(pane.aspect(Row("r1", record)) != seen for _ in range(100))
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import hubbub_client
-from hubbub_client.tokens import Grant
+from hubbub_client.services.tokens import Grant
 from hubbub_frontend import typed
 from hubbub_tui.app import HubbubApp
 

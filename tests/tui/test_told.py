@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
-from hubbub_client import reading
-from hubbub_client.records import Call, Moment, PendingRequest, Server
+from hubbub_client.data import conversion
+from hubbub_client.data.records import Call, Moment, PendingRequest, Server
 from hubbub_frontend.questions import asked
 from hubbub_tui.boards import Boards
 from hubbub_tui.calls import call_text, standing
@@ -27,14 +27,14 @@ def question(**given: Any) -> PendingRequest:
         **given,
     )
     message.created_at.FromDatetime(datetime.now(UTC))
-    return reading.read(PendingRequest, message)
+    return conversion.read(PendingRequest, message)
 
 
 def called(**given: Any) -> Call:
     """A call at work."""
     message = call_pb2.Call(id="c1", server="one", method="tools/call", **({"state": 2} | given))
     message.created_at.FromDatetime(datetime.now(UTC))
-    return reading.read(Call, message)
+    return conversion.read(Call, message)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_what_cannot_be_shown_whole_is_marked(boards: Boards) -> None:
 
 
 async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Boards) -> None:
-    server = reading.read(Server, server_pb2.Server(name="ext", gave_up=True, defect="no such port"))
+    server = conversion.read(Server, server_pb2.Server(name="ext", gave_up=True, defect="no such port"))
     boards._server(server)
     row = boards.servers.rows["ext"]
     shown = [column.cell(row) for column in ServersPane.COLUMNS]
@@ -106,6 +106,6 @@ async def test_a_server_that_was_given_up_says_what_brings_it_back(boards: Board
 
 
 async def test_what_was_noted_about_a_server_stands_in_its_detail(boards: Boards) -> None:
-    boards._server(reading.read(Server, server_pb2.Server(name="ext", notes=["a list leads in circles"])))
+    boards._server(conversion.read(Server, server_pb2.Server(name="ext", notes=["a list leads in circles"])))
     detail = (await ServersPane().detail(boards.servers.rows["ext"])).plain
     assert "Noted\na list leads in circles" in detail

@@ -10,8 +10,8 @@ import anyio
 import pytest
 from playwright.async_api import expect
 
+from hubbub_client.data.records import ServerEvent
 from hubbub_client.hub import Hub
-from hubbub_client.records import ServerEvent
 from hubbub_web import event_stream
 from hubbub_web.event_stream import EventStream
 

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from hubbub.v1 import call_pb2, inbox_pb2
-from hubbub_client import reading
-from hubbub_client.records import Call, PendingRequest, Progress
-from hubbub_client.watch_events import Progressed, Reset, Synced, Upsert
+from hubbub_client.data import conversion
+from hubbub_client.data.records import Call, PendingRequest, Progress
+from hubbub_client.data.watch_events import Progressed, Reset, Synced, Upsert
 from hubbub_web import feed as feeds
 from hubbub_web.brief import LONGEST, MOST_IDS, brief
 from hubbub_web.feed import Feed
@@ -84,7 +84,7 @@ async def test_nothing_is_told_before_everything_is_known() -> None:
 
 
 def upsert(id_: str, state: Any = call_pb2.CALL_STATE_IN_PROGRESS, **fields: Any) -> Any:
-    return Upsert("t", reading.read(Call, call_pb2.Call(id=id_, state=state, **fields)))
+    return Upsert("t", conversion.read(Call, call_pb2.Call(id=id_, state=state, **fields)))
 
 
 async def calls_after(*steps: Any) -> dict[str, Any]:
@@ -140,11 +140,11 @@ async def test_of_what_has_ended_only_the_newest_is_kept(monkeypatch: pytest.Mon
 
 def test_a_short_form_is_bounded_whatever_a_server_wrote() -> None:
     ids = [f"r{number}" for number in range(MOST_IDS + 1)]
-    call = reading.read(Call, call_pb2.Call(id="c", pending_request_ids=ids, perhaps_pending_request_ids=ids))
+    call = conversion.read(Call, call_pb2.Call(id="c", pending_request_ids=ids, perhaps_pending_request_ids=ids))
     assert brief(call)["pending_ids"] == brief(call)["perhaps_pending_ids"] == ids[1:]
     message = json.dumps({"message": "x" * 1000}).encode()
     asked = inbox_pb2.PendingRequest(id="r", kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM, request=message)
-    assert len(brief(reading.read(PendingRequest, asked))["question"]) == LONGEST
+    assert len(brief(conversion.read(PendingRequest, asked))["question"]) == LONGEST
 
 
 def test_the_oldest_session_is_over_when_there_are_too_many() -> None:
@@ -171,7 +171,7 @@ def test_the_oldest_session_is_over_when_there_are_too_many() -> None:
 def test_a_short_form_says_whether_yes_or_no_is_all_that_is_asked(properties: Any, expected: Any) -> None:
     params = json.dumps({"message": "?", "requestedSchema": {"properties": properties}}).encode()
     asked = inbox_pb2.PendingRequest(id="r", kind=inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM, request=params)
-    assert brief(reading.read(PendingRequest, asked))["yes_or_no"] == expected
+    assert brief(conversion.read(PendingRequest, asked))["yes_or_no"] == expected
 
 
 def test_a_question_that_a_list_cuts_off_is_not_answered_in_its_row() -> None:
@@ -179,7 +179,7 @@ def test_a_question_that_a_list_cuts_off_is_not_answered_in_its_row() -> None:
         params = json.dumps({"message": message, "requestedSchema": {"properties": {"ok": {"type": "boolean"}}}})
         kind = inbox_pb2.PENDING_REQUEST_KIND_ELICITATION_FORM
         asked = inbox_pb2.PendingRequest(id="r", kind=kind, request=params.encode())
-        return brief(reading.read(PendingRequest, asked))["yes_or_no"]
+        return brief(conversion.read(PendingRequest, asked))["yes_or_no"]
 
     assert of("x" * LONGEST) == {"name": "ok", "title": "ok"}
     assert of("x" * (LONGEST + 1)) is None

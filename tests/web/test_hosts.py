@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from hubbub_client.tokens import Grant
+from hubbub_client.services.tokens import Grant
 
 from ..e2e import hosts
 from ..e2e.conftest import RunningHub

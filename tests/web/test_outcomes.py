@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
-from hubbub_client.records import Call
+from hubbub_client.data.records import Call
 
 from ..e2e.conftest import RunningHub
 from .conftest import Bridge, Person, ask, dictated, form

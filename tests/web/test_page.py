@@ -8,7 +8,7 @@ import anyio
 import pytest
 from playwright.async_api import expect
 
-from hubbub_client.tokens import Grant
+from hubbub_client.services.tokens import Grant
 
 from ..e2e.conftest import LIMIT_S, RunningHub
 from .conftest import Bridge, ask, asking, dictated, form

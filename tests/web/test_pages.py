@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
-from hubbub_client.tokens import Grant
+from hubbub_client.services.tokens import Grant
 
 from ..e2e.conftest import RunningHub
 from .conftest import PEERS, Bridge, Person, dictated, form

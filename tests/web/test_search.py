@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
+from hubbub_client.data.records import CatalogEntry
 from hubbub_client.hub import Hub
-from hubbub_client.records import CatalogEntry
 from hubbub_web.brief import LONGEST
 from hubbub_web.search import MAX_FOUND, search
 

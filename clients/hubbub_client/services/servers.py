@@ -6,13 +6,13 @@ from dataclasses import replace
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from hubbub.v1 import server_pb2
-from hubbub_client import specs, watch_events
-from hubbub_client.link import Link, Page, pages
-from hubbub_client.reading import read
-from hubbub_client.records import Server
-from hubbub_client.specs import ConfiguredServer, Roots, ServerSpec
+from hubbub_client.data import specs, watch_events
+from hubbub_client.data.conversion import read
+from hubbub_client.data.records import Server
+from hubbub_client.data.specs import ConfiguredServer, Roots, ServerSpec
+from hubbub_client.data.watch_events import WatchEvent
+from hubbub_client.transport.connection import Link, Page, pages
 from hubbub_client.watch import follow
-from hubbub_client.watch_events import WatchEvent
 
 
 class Servers:

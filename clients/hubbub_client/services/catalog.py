@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 
 from hubbub.v1 import catalog_pb2
-from hubbub_client import watch_events
-from hubbub_client.link import Link, Page, pages
-from hubbub_client.reading import enum_numbers, read
-from hubbub_client.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_client.data import watch_events
+from hubbub_client.data.conversion import enum_numbers, read
+from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
+from hubbub_client.data.watch_events import WatchEvent
+from hubbub_client.transport.connection import Link, Page, pages
 from hubbub_client.watch import follow
-from hubbub_client.watch_events import WatchEvent
 
 
 class Catalog:

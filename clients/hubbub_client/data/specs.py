@@ -11,9 +11,10 @@ from typing import Any, Literal, cast, get_args
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from hubbub.v1 import options_pb2, server_pb2
-from hubbub_client import numbers, payload, reading
+from hubbub_client import numbers, payload
+from hubbub_client.data import conversion
+from hubbub_client.data.records import Record, Server, Transport
 from hubbub_client.errors import Aborted
-from hubbub_client.records import Record, Server, Transport
 
 Roots = Sequence[Mapping[str, Any]] | Literal["ask"]
 TRANSPORTS: tuple[str, ...] = get_args(Transport)
@@ -166,7 +167,7 @@ def roots(message: server_pb2.Roots) -> Roots:
     """Return the roots of a message: a list of MCP roots, or `ask`."""
     if message.WhichOneof("choice") == "ask":
         return "ask"
-    return [payload.as_object(reading.document(each)) for each in message.fixed.roots]
+    return [payload.as_object(conversion.document(each)) for each in message.fixed.roots]
 
 
 def roots_message(given: Roots) -> server_pb2.Roots:

@@ -17,7 +17,6 @@ from grpc import StatusCode, aio
 
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import inbox_pb2
-from hubbub_client import tracing
 from hubbub_client.errors import (
     HubbubError,
     PermissionDenied,
@@ -26,6 +25,7 @@ from hubbub_client.errors import (
     from_rpc,
     from_status,
 )
+from hubbub_client.transport import trace_context
 
 if TYPE_CHECKING:
     Rpc = aio.StreamStreamCall[pb.StreamCallsRequest, pb.StreamCallsResponse]
@@ -350,7 +350,7 @@ def _well(end: Step) -> Step:
 
 def _place() -> Place:
     """Return the caller's place in a trace."""
-    place = dict(tracing.metadata())
+    place = dict(trace_context.metadata())
     return {"traceparent": place.get("traceparent", ""), "tracestate": place.get("tracestate", "")}
 
 

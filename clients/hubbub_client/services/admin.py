@@ -7,10 +7,10 @@ from typing import Literal
 from google.protobuf.wrappers_pb2 import StringValue
 
 from hubbub.v1 import admin_pb2
-from hubbub_client.link import Link
-from hubbub_client.reading import read
-from hubbub_client.records import RECORDS, Record, StateCount, StoreStatus
-from hubbub_client.tokens import Caller
+from hubbub_client.data.conversion import read
+from hubbub_client.data.records import RECORDS, Record, StateCount, StoreStatus
+from hubbub_client.services.tokens import Caller
+from hubbub_client.transport.connection import Link
 
 # grpc.health.v1.HealthCheckResponse.ServingStatus
 SERVING = 1

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from hubbub_client import numbers, payload
-from hubbub_client.params import Asked, RequestKind
+from hubbub_client.data.params import Asked, RequestKind
 
 Transport = Literal["stdio", "http", "sse"]
 ServerState = Literal["disconnected", "connecting", "connected", "disconnecting", "error"]

@@ -19,7 +19,7 @@ from hubbub.v1 import (
     server_pb2_grpc,
     task_pb2_grpc,
 )
-from hubbub_client.discovery import Endpoint
+from hubbub_client.transport.discovery import Endpoint
 
 if TYPE_CHECKING:
     from hubbub.v1.admin_pb2_grpc import AdminServiceAsyncStub

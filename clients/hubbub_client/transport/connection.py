@@ -14,10 +14,6 @@ from grpc import aio
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType] - not in its stubs
 
 from hubbub.v1 import call_pb2, inbox_pb2
-from hubbub_client import tracing
-from hubbub_client.call_stream import CallStream, CallStreams, Hear, Kinds, NotSent
-from hubbub_client.channel import MAX_MESSAGE_BYTES, Channels, Stubs, is_ready, is_refused, response_to
-from hubbub_client.discovery import DNS, Endpoint, Where, discover_all
 from hubbub_client.errors import (
     Cancelled,
     FailedPrecondition,
@@ -27,12 +23,16 @@ from hubbub_client.errors import (
     Unavailable,
     from_rpc,
 )
+from hubbub_client.transport import trace_context
+from hubbub_client.transport.call_stream import CallStream, CallStreams, Hear, Kinds, NotSent
+from hubbub_client.transport.channel import MAX_MESSAGE_BYTES, Channels, Stubs, is_ready, is_refused, response_to
+from hubbub_client.transport.discovery import DNS, Endpoint, Where, discover_all
 from hubbub_client.waits import within
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from hubbub_client.seen import Seen
+    from hubbub_client.transport.revisions import Seen
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -103,7 +103,7 @@ class Link:
 
     @cached_property
     def _seen(self) -> "Seen":
-        from hubbub_client.seen import Seen  # imported late, as all that only several addresses need
+        from hubbub_client.transport.revisions import Seen  # imported late, as all that only several addresses need
 
         return Seen()
 
@@ -136,7 +136,7 @@ class Link:
         self._channels.several = len(found) > 1 or found[0].target.startswith(DNS)
         self._endpoints = found
         if len(found) > 1:
-            from hubbub_client.walk import following
+            from hubbub_client.transport.addresses import following
 
             self._endpoints = following(found, before and before.address, self._left)
         endpoint = self._endpoints[0]
@@ -187,7 +187,7 @@ class Link:
     ) -> inbox_pb2.AnswerPendingRequestResponse:
         """Answer on the stream that asked, else by an RPC, under the same `answer_id`. Raises HubbubError."""
         try:
-            with tracing.rpc(request, self.address):
+            with trace_context.rpc(request, self.address):
                 return await stream.answer(request)
         except (NotSent, Unavailable, Unauthenticated):  # the last one, since the token may have been renewed
             return await self.call(lambda hub: hub.inbox.AnswerPendingRequest, request)
@@ -197,22 +197,22 @@ class Link:
             stubs = await self.ready()
             may_repeat = tried < max(MAX_RETRIES, len(self._endpoints))
             try:
-                with tracing.rpc(cast("Message", request), self.address):
+                with trace_context.rpc(cast("Message", request), self.address):
                     return await send(stubs)
             except Unauthenticated as error:
-                from hubbub_client import repeats  # imported late, since few programs see an error
+                from hubbub_client.transport import retries  # imported late, since few programs see an error
 
-                again = may_repeat and repeats.may_show_another_token(cast("Message", request), error)
+                again = may_repeat and retries.may_show_another_token(cast("Message", request), error)
                 if not (again and await self.moved()):
                     raise
             except HubbubError as error:
-                from hubbub_client import repeats
+                from hubbub_client.transport import retries
 
-                if repeats.is_away(error):
+                if retries.is_away(error):
                     self._leave(stubs)
-                if not may_repeat or not repeats.may_repeat(cast("Message", request), error, several=self._several):
+                if not may_repeat or not retries.may_repeat(cast("Message", request), error, several=self._several):
                     raise
-                await asyncio.sleep(repeats.pause_s(error))
+                await asyncio.sleep(retries.pause_s(error))
         raise AssertionError("the last attempt returns or raises")
 
     def _leave(self, stubs: Stubs) -> None:
@@ -294,9 +294,9 @@ class Link:
                 yield cast("A", response)
         except aio.AioRpcError as failure:
             error = from_rpc(failure)
-            from hubbub_client import repeats
+            from hubbub_client.transport import retries
 
-            if repeats.is_away(error):
+            if retries.is_away(error):
                 self._leave(stubs)
             raise error from None
         except aio.BaseError as failure:
@@ -351,7 +351,7 @@ class Link:
 
     async def _walked(self, patient: bool) -> tuple[bool, bool]:
         """Use the first of several addresses that answers; return whether one does, and whether all refuse."""
-        from hubbub_client.walk import Walk
+        from hubbub_client.transport.addresses import Walk
 
         walk = Walk(self._endpoints, self._channels.to)
         found = await walk.run(lambda: not self._closed, patient=patient)
@@ -375,12 +375,12 @@ class Link:
             endpoints = discover_all(self._where)
         except Unavailable as nowhere:
             return nowhere
-        from hubbub_client.handshake import unreachable  # imported late, since few programs need it
+        from hubbub_client.transport.handshake import unreachable  # imported late, since few programs need it
 
         return await unreachable(endpoints, self._connect_timeout_s / 4)
 
     def _metadata(self) -> list[tuple[str, str | bytes]]:
-        return [*self._untraced(), *tracing.metadata()]
+        return [*self._untraced(), *trace_context.metadata()]
 
     def _untraced(self) -> list[tuple[str, str | bytes]]:
         found = self._credentials()

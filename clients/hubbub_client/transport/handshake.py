@@ -6,8 +6,8 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from hubbub_client.discovery import DNS, UNIX, Endpoint, Tls
 from hubbub_client.errors import Unavailable
+from hubbub_client.transport.discovery import DNS, UNIX, Endpoint, Tls
 from hubbub_client.waits import within
 
 # https://docs.openssl.org/3.0/man3/X509_STORE_CTX_get_error

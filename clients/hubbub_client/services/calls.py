@@ -7,18 +7,18 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 
 from hubbub.v1 import call_pb2
 from hubbub_client import errors
-from hubbub_client.call_stream import CallStream, NotSent, Step
+from hubbub_client.data.conversion import enum_numbers, read
+from hubbub_client.data.records import Call, CallState, PendingRequest, Progress, QueueCounts
+from hubbub_client.data.results import ToolResult
+from hubbub_client.data.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 from hubbub_client.errors import FailedPrecondition, HubbubError, NotFound
 from hubbub_client.handlers import CallAnswers, StreamedAnswers
-from hubbub_client.inbox import Inbox
-from hubbub_client.link import Link, Page, pages
 from hubbub_client.options import CallCallbacks, CallOptions, Reporter, call_spec
-from hubbub_client.reading import enum_numbers, read
-from hubbub_client.records import Call, CallState, PendingRequest, Progress, QueueCounts
-from hubbub_client.results import ToolResult
+from hubbub_client.services.inbox import Inbox
+from hubbub_client.transport.call_stream import CallStream, NotSent, Step
+from hubbub_client.transport.connection import Link, Page, pages
 from hubbub_client.waits import beside, within
 from hubbub_client.watch import follow
-from hubbub_client.watch_events import CallEvent, Progressed, Removed, Reset, Synced, Upsert, read_call
 
 # How long to wait for the last progress of a call that has ended.
 LAST_NEWS_S = 1.0

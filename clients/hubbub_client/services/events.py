@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from functools import partial
 
 from hubbub.v1 import event_pb2
-from hubbub_client.link import Link
-from hubbub_client.reading import enum_numbers, read
-from hubbub_client.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
+from hubbub_client.data.conversion import enum_numbers, read
+from hubbub_client.data.records import EPOCH, EventKind, ResourceUpdate, ServerEvent
+from hubbub_client.transport.connection import Link
 from hubbub_client.watch import listen
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hubbub.v1 import admin_pb2
 from hubbub_client import numbers
-from hubbub_client.link import Link, Page, pages
-from hubbub_client.reading import enum_number, read
-from hubbub_client.records import RECORDS, Record, Role
+from hubbub_client.data.conversion import enum_number, read
+from hubbub_client.data.records import RECORDS, Record, Role
+from hubbub_client.transport.connection import Link, Page, pages
 
 _ROLES: Any = admin_pb2.AccessRole.DESCRIPTOR
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from hubbub.v1 import call_pb2
-from hubbub_client import reading, records
-from hubbub_client.records import CallLog, Progress, Record
+from hubbub_client.data import conversion, records
+from hubbub_client.data.records import CallLog, Progress, Record
 
 R = TypeVar("R", bound=Record)
 
@@ -103,13 +103,13 @@ def read(kind: type[R], message: Any) -> WatchEvent[R] | None:
     token: str = message.resume_token
     match message.WhichOneof("event"):
         case "upsert":
-            return Upsert(token, reading.read(kind, message.upsert))
+            return Upsert(token, conversion.read(kind, message.upsert))
         case "removed":
             return Removed(token, message.removed.id)
         case "synced":
             return Synced(token)
         case "reset":
-            return Reset(token, reading.enum_name(message.reset, "reason").upper())
+            return Reset(token, conversion.enum_name(message.reset, "reason").upper())
         case "bookmark":
             return Bookmark(token)
         case _:
@@ -120,8 +120,8 @@ def read_call(message: call_pb2.WatchCallsResponse) -> CallEvent | None:
     """As `read`, with progress and log messages of calls."""
     match message.WhichOneof("event"):
         case "progress":
-            return Progressed(message.resume_token, reading.read(Progress, message.progress))
+            return Progressed(message.resume_token, conversion.read(Progress, message.progress))
         case "log":
-            return Logged(message.resume_token, reading.read(CallLog, message.log))
+            return Logged(message.resume_token, conversion.read(CallLog, message.log))
         case _:
             return read(records.Call, message)

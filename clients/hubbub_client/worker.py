@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from hubbub.v1 import inbox_pb2
+from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import HubbubError
-from hubbub_client.link import Link
-from hubbub_client.records import PendingRequest
+from hubbub_client.transport.connection import Link
 from hubbub_client.watch import listen
 
 OnError = Callable[[PendingRequest, Exception], None]

@@ -17,12 +17,12 @@ from queue import Empty, SimpleQueue
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 from hubbub_client import options
+from hubbub_client.data.records import PendingRequest, Record
+from hubbub_client.data.watch_events import Event
 from hubbub_client.errors import FailedPrecondition, HubbubError
-from hubbub_client.link import closed, closed_meanwhile
-from hubbub_client.portal import Portal
-from hubbub_client.records import PendingRequest, Record
+from hubbub_client.threads.portal import Portal
+from hubbub_client.transport.connection import closed, closed_meanwhile
 from hubbub_client.waits import in_thread
-from hubbub_client.watch_events import Event
 
 S = TypeVar("S")
 R = TypeVar("R")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hubbub.v1 import admin_pb2
+from hubbub_client.data.conversion import read
+from hubbub_client.data.records import RECORDS, Record, StoreStatus
 from hubbub_client.errors import AlreadyExists, Unavailable
-from hubbub_client.link import Link
-from hubbub_client.reading import read
-from hubbub_client.records import RECORDS, Record, StoreStatus
+from hubbub_client.transport.connection import Link
 from hubbub_client.waits import in_thread
 
 OnCopied = Callable[[int, int], Awaitable[None] | None]

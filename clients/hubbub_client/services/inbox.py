@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from hubbub.v1 import inbox_pb2
-from hubbub_client import numbers, payload, reading, watch_events
-from hubbub_client.link import Link, Page, pages
-from hubbub_client.reading import enum_numbers
-from hubbub_client.records import Answering, PendingRequest, RequestKind, RequestState
+from hubbub_client import numbers, payload
+from hubbub_client.data import conversion, watch_events
+from hubbub_client.data.conversion import enum_numbers
+from hubbub_client.data.records import Answering, PendingRequest, RequestKind, RequestState
+from hubbub_client.data.watch_events import Upsert, WatchEvent
+from hubbub_client.transport.connection import Link, Page, pages
 from hubbub_client.watch import follow
-from hubbub_client.watch_events import Upsert, WatchEvent
-from hubbub_client.work import OnError, Worker
+from hubbub_client.worker import OnError, Worker
 
 
 class Inbox:
@@ -181,7 +182,7 @@ class Inbox:
         return replace(event, record=self._own(event.record)) if isinstance(event, Upsert) else event
 
     def _read(self, message: inbox_pb2.PendingRequest) -> PendingRequest:
-        return self._own(reading.read(PendingRequest, message))
+        return self._own(conversion.read(PendingRequest, message))
 
     def _own(self, request: PendingRequest) -> PendingRequest:
         """Return the record with this inbox as the one that its methods use."""

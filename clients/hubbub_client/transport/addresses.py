@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from grpc import aio
 
-from hubbub_client.channel import is_ready, is_refused
-from hubbub_client.discovery import Endpoint
+from hubbub_client.transport.channel import is_ready, is_refused
+from hubbub_client.transport.discovery import Endpoint
 
 # After this time without an answer the next address is tried as well.
 STAGGER_S = 0.25

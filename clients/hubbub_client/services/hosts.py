@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from hubbub.v1 import mcp_pb2
-from hubbub_client.link import Link, Page, pages
-from hubbub_client.reading import read
-from hubbub_client.records import ConnectedHost
+from hubbub_client.data.conversion import read
+from hubbub_client.data.records import ConnectedHost
+from hubbub_client.transport.connection import Link, Page, pages
 
 
 class Hosts:

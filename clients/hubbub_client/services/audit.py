@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Literal
 
 from hubbub.v1 import admin_pb2
-from hubbub_client.link import Link, Page, pages
-from hubbub_client.reading import read
-from hubbub_client.records import Record
+from hubbub_client.data.conversion import read
+from hubbub_client.data.records import Record
+from hubbub_client.transport.connection import Link, Page, pages
 
 AuditSort = Literal["change", "answer", "refusal"]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hubbub.v1 import fleet_pb2
-from hubbub_client.link import Link
-from hubbub_client.reading import read
-from hubbub_client.records import RECORDS, Record
+from hubbub_client.data.conversion import read
+from hubbub_client.data.records import RECORDS, Record
+from hubbub_client.transport.connection import Link
 
 MemberState = Literal["live", "draining", "gone"]
 

@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from hubbub_client import numbers, payload
+from hubbub_client.data.records import RECORDS, Record
 from hubbub_client.errors import HubbubError
-from hubbub_client.records import RECORDS, Record
 
 R = TypeVar("R", bound=Record)
 UNKNOWN = "unknown"

@@ -1,0 +1,1 @@
+"""The services of the API, one module for each, which is why they are more than nine."""

@@ -1,0 +1,1 @@
+"""The library in a thread of its own, for programs without async."""
