@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from hubbub_bridge.messages import REVISION, Message, dumps, member, text, within
 from hubbub_bridge.schemas import SCHEMAS, is_recursive
-from hubbub_local.host_kinds import NAME
+from hubbub_local.hosts.kinds import NAME
 
 LIMIT_S: Final = 30.0
 """Seconds for a response: longer than the bridge waits for a hub."""

@@ -16,7 +16,7 @@ from hubbub_cli.output import note, print_json, print_records, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, Usage, run, settings_of
 from hubbub_cli.signals import until_signal
-from hubbub_frontend.typed import whole
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
     from hubbub_agent.cases import Case

@@ -15,9 +15,9 @@ from hubbub_client.data.records import How, PendingRequest
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend.content import content as spoken
+from hubbub_frontend.display.content import content as spoken
+from hubbub_frontend.display.records import question
 from hubbub_frontend.forms import Field, fields, parse, shown
-from hubbub_frontend.wording import question
 
 # Pending requests of the hub itself, to be let in at a server; the browser answers them when it comes back.
 AUTHORIZATION = "auth_"
@@ -139,7 +139,7 @@ async def _value(field: Field, default: Any) -> Any:
 
 
 async def _visit(hub: Hub, request: PendingRequest, how: How) -> PendingRequest | None:
-    from hubbub_frontend.text import location
+    from hubbub_frontend.display.text import location
 
     note(_short(str(as_object(request.request).get("message", ""))))
     url = str(as_object(request.request).get("url", ""))

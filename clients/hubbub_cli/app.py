@@ -86,7 +86,7 @@ def options(
     from dataclasses import replace
 
     from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
-    from hubbub_frontend.typed import reach_with
+    from hubbub_frontend.shell_commands import reach_with
 
     gc.freeze()
     gc.enable()

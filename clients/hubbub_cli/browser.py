@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from anyio import to_thread
 
 from hubbub_cli.output import note
-from hubbub_frontend.wording import host_of
+from hubbub_frontend.display.records import host_of
 
 
 async def browse(url: str) -> bool:

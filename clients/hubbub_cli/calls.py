@@ -170,7 +170,7 @@ def show(
         if not picture:
             print_record(call, as_json)
             return
-        from hubbub_frontend.timeline import timeline
+        from hubbub_frontend.display.timeline import timeline
 
         line = timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
         if as_json:

@@ -16,7 +16,7 @@ from hubbub_cli.watching import Lines
 from hubbub_client.data.records import CatalogEntry, CatalogKind, CatalogList
 from hubbub_client.payload import as_object
 from hubbub_frontend import samples
-from hubbub_frontend.wording import relative, why
+from hubbub_frontend.display.records import relative, why
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub
@@ -57,7 +57,7 @@ def show(
         if settings.json:
             print_json({"server": server, which: shape})
             return
-        from hubbub_frontend.offers import offer  # imported here, since it imports rich
+        from hubbub_frontend.display.offers import offer  # imported here, since it imports rich
 
         console().print(offer(server, which, shape), end="")
         words = samples.use(which, server, shape)

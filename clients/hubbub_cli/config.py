@@ -16,7 +16,7 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, Usage, settings_of
-from hubbub_local.places import Surroundings, config_file
+from hubbub_local.platform_dirs import Surroundings, config_file
 
 if TYPE_CHECKING:
     from hubbub_client.services.admin import ConfigStatus
@@ -146,8 +146,8 @@ def import_(
 ) -> None:
     """Take servers of a host, or of a file of one, into the configuration file."""
     from hubbub_cli import taking
-    from hubbub_local.host_servers import TITLES, Trouble, places, servers
-    from hubbub_local.offers import of_file
+    from hubbub_local.hosts.offers import of_file
+    from hubbub_local.hosts.servers import TITLES, Trouble, places, servers
 
     settings = settings_of(context)
     if source in TITLES:

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hubbub_cli.output import cell_of, coloured, print_json, say, show_result, style_of, trouble
 from hubbub_client.data.records import Call, PendingRequest, Record, Server, Task
 from hubbub_client.payload import as_object
-from hubbub_frontend.explained import more_about
-from hubbub_frontend.typed import whole
-from hubbub_frontend.wording import (
+from hubbub_frontend.display.records import (
     call_state,
     clock,
     duration,
@@ -25,6 +23,8 @@ from hubbub_frontend.wording import (
     story,
     why,
 )
+from hubbub_frontend.error_help import more_about
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
     from hubbub_cli.session import Settings

@@ -16,9 +16,9 @@ from hubbub_cli.output import ADD_A_SERVER, coloured, note, print_json, say, tro
 from hubbub_cli.session import Settings, Usage, in_loop, settings_of
 from hubbub_client.data.records import CatalogList, PendingRequest, Server
 from hubbub_client.payload import as_object
-from hubbub_frontend.explained import more_about
-from hubbub_frontend.typed import whole
-from hubbub_frontend.wording import place, relative, why
+from hubbub_frontend.display.records import place, relative, why
+from hubbub_frontend.error_help import more_about
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
     from hubbub_cli.machine import Checked, Repair

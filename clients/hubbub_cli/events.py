@@ -11,7 +11,7 @@ from hubbub_cli.params import EVENT_KINDS, EventKinds, OfServer, Server, example
 from hubbub_cli.session import run, settings_of
 from hubbub_cli.watching import ENDS, Rows
 from hubbub_client.data.records import ServerEvent
-from hubbub_frontend.wording import HUB, clock, event_news
+from hubbub_frontend.display.records import HUB, clock, event_news
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub

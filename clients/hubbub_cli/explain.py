@@ -7,7 +7,7 @@ import typer
 from hubbub_cli.output import print_json, print_page, say
 from hubbub_cli.session import Usage, settings_of
 from hubbub_cli.usage import close, did_you_mean
-from hubbub_frontend.explained import codes, normal, text_about
+from hubbub_frontend.error_help import codes, normal, text_about
 
 
 def _complete(incomplete: str) -> list[str]:

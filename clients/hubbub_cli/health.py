@@ -6,7 +6,7 @@ import typer
 
 from hubbub_cli.output import print_json, say
 from hubbub_cli.session import run, settings_of
-from hubbub_frontend.typed import whole
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub

@@ -16,7 +16,7 @@ from hubbub_client.data.watch_events import Removed, Upsert
 from hubbub_client.errors import FailedPrecondition, HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.numbers import whole_text
-from hubbub_frontend.wording import outcome, question, request_news, story
+from hubbub_frontend.display.records import outcome, question, request_news, story
 
 MAX_OFFERED = 20
 CLAIM_S = 60.0

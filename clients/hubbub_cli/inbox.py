@@ -30,7 +30,7 @@ from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
 from hubbub_frontend import samples
 from hubbub_frontend.arguments import is_typed
-from hubbub_frontend.wording import host_of, imitates
+from hubbub_frontend.display.records import host_of, imitates
 
 if TYPE_CHECKING:
     from hubbub_cli.webhook import Webhook
@@ -65,7 +65,7 @@ def list_(
 @app.command(epilog=example("inbox show REQUEST"))
 def show(context: typer.Context, id_: RequestId) -> None:
     """Show one pending request, with what is asked, and how to answer it."""
-    from hubbub_frontend.sent import call_of  # imported here, since it imports rich
+    from hubbub_frontend.display.call_details import call_of  # imported here, since it imports rich
 
     settings = settings_of(context)
 

@@ -20,8 +20,8 @@ def init(
     """
     from hubbub_cli import taking  # imported late: the help needs none of it
     from hubbub_cli.config import chosen_file, told
-    from hubbub_local.offers import everywhere
-    from hubbub_local.places import Surroundings
+    from hubbub_local.hosts.offers import everywhere
+    from hubbub_local.platform_dirs import Surroundings
 
     settings = settings_of(context)
     how = taking.Taking(settings=settings, file=chosen_file(None), everything=yes)
@@ -43,6 +43,6 @@ def init(
 
 
 def _installable() -> frozenset[str]:
-    from hubbub_local.host_kinds import HOSTS
+    from hubbub_local.hosts.kinds import HOSTS
 
     return frozenset(HOSTS)

@@ -17,7 +17,7 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.options import CallCallbacks, CallOptions
 from hubbub_frontend import samples
-from hubbub_frontend.wording import away, describe, outcome, question, why
+from hubbub_frontend.display.records import away, describe, outcome, question, why
 
 # Show progress only of calls that take longer than this, seconds.
 SHOWN_AFTER_S = 0.5

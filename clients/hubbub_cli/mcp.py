@@ -13,8 +13,8 @@ from hubbub_cli.mcp_sessions import sessions, show_hosts
 from hubbub_cli.output import note, print_json
 from hubbub_cli.params import example
 from hubbub_cli.session import Usage, run, settings_of
-from hubbub_local.host_kinds import HOSTS
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts.kinds import HOSTS
+from hubbub_local.platform_dirs import Surroundings
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub

@@ -9,10 +9,10 @@ import typer
 
 from hubbub_cli.config import chosen_file
 from hubbub_local import config_file
-from hubbub_local.host_servers import places, servers
-from hubbub_local.host_texts import Surround
-from hubbub_local.offers import offers, variables
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts.offers import offers, variables
+from hubbub_local.hosts.servers import places, servers
+from hubbub_local.hosts.texts import Surround
+from hubbub_local.platform_dirs import Surroundings
 
 if TYPE_CHECKING:
     from hubbub_cli.mcp_wanted import Wanted

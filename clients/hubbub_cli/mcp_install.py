@@ -15,9 +15,9 @@ from hubbub_cli.mcp_token import check_endpoint, token_for
 from hubbub_cli.mcp_wanted import Wanted
 from hubbub_cli.output import note, print_json, say
 from hubbub_cli.session import Settings, Usage, in_loop, run, settings_of
-from hubbub_local import host_files
-from hubbub_local.host_files import Unchangeable
-from hubbub_local.host_kinds import NAME, Bridge, Url
+from hubbub_local.hosts import files
+from hubbub_local.hosts.files import Unchangeable
+from hubbub_local.hosts.kinds import NAME, Bridge, Url
 
 if TYPE_CHECKING:
     from hubbub_bridge.checking import Trial
@@ -34,7 +34,7 @@ def install(context: typer.Context, wanted: Wanted, *, replace: bool) -> None:
     entry = _bridge_entry(settings, wanted) if wanted.url is None else _http_entry(wanted, NO_TOKEN)
     try:
         # Before a token is made for it: can the file be changed?
-        host_files.preview(wanted.file, wanted.host.section, wanted.entries(entry))
+        files.preview(wanted.file, wanted.host.section, wanted.entries(entry))
     except (Unchangeable, OSError) as error:
         raise _refused(wanted, error) from None
     if wanted.url is None:
@@ -55,7 +55,7 @@ def show(context: typer.Context, wanted: Wanted) -> None:
     """Print the entry, with links that install it where the host knows such. Raises Usage."""
     settings, host = settings_of(context), wanted.host
     entry = _bridge_entry(settings, wanted) if wanted.url is None else _http_entry(wanted, NO_TOKEN)
-    text = host_files.snippet(wanted.file.suffix, host.section, NAME, entry)
+    text = files.snippet(wanted.file.suffix, host.section, NAME, entry)
     links = [host.link(entry)] if host.link else []
     if settings.json:
         print_json({"host": host.name, "file": str(wanted.file), "snippet": text, "links": links})
@@ -145,9 +145,9 @@ def _http_entry(wanted: Wanted, token: str) -> dict[str, Any]:
 def _put(settings: Settings, wanted: Wanted, entry: dict[str, Any]) -> None:
     host, file = wanted.host, wanted.file
     private = wanted.url is not None or "HUBBUB_TOKEN" in str(entry)
-    opened = private and host_files.is_open(file)
+    opened = private and files.is_open(file)
     try:
-        changed, backup = host_files.change(file, host.section, wanted.entries(entry), private=private)
+        changed, backup = files.change(file, host.section, wanted.entries(entry), private=private)
     except (Unchangeable, OSError) as error:
         raise _refused(wanted, error) from None
     if settings.json:

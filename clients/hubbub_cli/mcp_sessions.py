@@ -19,7 +19,7 @@ def sessions(
 
     async def work(hub: "Hub") -> None:
         from hubbub_client.data.records import ConnectedHost
-        from hubbub_frontend.hosts import present
+        from hubbub_frontend.display.hosts import present
 
         known = await hub.hosts.list()
         print_records(ConnectedHost, known if all_ else present(known), settings_of(context).json)
@@ -30,7 +30,7 @@ def sessions(
 async def show_hosts(hub: "Hub") -> None:
     """Print for each host that is connected whether it is asked, and why not. Only operators see hosts."""
     from hubbub_client.errors import HubbubError
-    from hubbub_frontend.hosts import present
+    from hubbub_frontend.display.hosts import present
 
     try:
         known = await hub.hosts.list()

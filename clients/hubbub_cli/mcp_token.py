@@ -12,8 +12,8 @@ import typer
 from hubbub_cli.output import note
 from hubbub_client.errors import HubbubError, Unavailable, Unimplemented
 from hubbub_client.services.tokens import Grant
-from hubbub_local.host_kinds import NAME
-from hubbub_local.host_servers import Unreadable, content
+from hubbub_local.hosts.kinds import NAME
+from hubbub_local.hosts.servers import Unreadable, content
 
 if TYPE_CHECKING:
     from hubbub_bridge.endpoint import Endpoint

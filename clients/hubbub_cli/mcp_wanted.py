@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hubbub_local import host_files
-from hubbub_local.host_kinds import NAME, Host
+from hubbub_local.hosts import files
+from hubbub_local.hosts.kinds import NAME, Host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,6 @@ class Wanted:
         named = (("--profile", self.profile), ("--server", self.server))
         return tuple(word for option, value in named if value for word in (option, value))
 
-    def entries(self, entry: dict[str, Any]) -> host_files.Entries:
+    def entries(self, entry: dict[str, Any]) -> files.Entries:
         """Return what is changed in the file."""
         return {**dict.fromkeys(self.out), NAME: entry}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hubbub_cli.output import note
 from hubbub_cli.session import Settings
 from hubbub_client.data.records import PendingRequest
-from hubbub_local.places import Surroundings, config_file
+from hubbub_local.platform_dirs import Surroundings, config_file
 
 if TYPE_CHECKING:
     from hubbub_notify.notifier import AnswerAt

@@ -12,13 +12,13 @@ def offer(given: str | None, down: str, beside: str) -> None:
     command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be started, and
     Unavailable if its data turns out to be elsewhere.
     """
-    from hubbub_local import daemon, others
-    from hubbub_local.places import data_dir
+    from hubbub_local import daemon, other_hubs
+    from hubbub_local.platform_dirs import data_dir
 
     directory = data_dir(given)
     if not daemon.missing(directory):
         return
-    for other in others.hubs():
+    for other in other_hubs.hubs():
         to = shlex.join(("hubbub", "--data-dir", str(other.data_dir)))
         note(f"A Hubbub runs for {other.data_dir}, process {other.pid}; commands that begin with `{to}` reach it.")
     note(f"No hub runs for {directory}. Start one now? [Y/n] ", end="")
@@ -34,7 +34,7 @@ def offer(given: str | None, down: str, beside: str) -> None:
         started = daemon.start(given)
     except daemon.NotStarted as error:
         raise FailedPrecondition(
-            f"the hub was not started: {others.advised(str(error), beside)}", reason="HUB_NOT_STARTED"
+            f"the hub was not started: {other_hubs.advised(str(error), beside)}", reason="HUB_NOT_STARTED"
         ) from None
     there = started.data_dir.absolute()
     if there != directory.absolute():

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 from hubbub_client.data.records import PendingRequest, Record, Server
 from hubbub_client.legible import clean, escaped
 from hubbub_client.payload import as_object
-from hubbub_frontend.content import describe_result
-from hubbub_frontend.explained import more_about
-from hubbub_frontend.hosts import stream
-from hubbub_frontend.typed import whole
-from hubbub_frontend.wording import (
+from hubbub_frontend.display.content import describe_result
+from hubbub_frontend.display.hosts import stream
+from hubbub_frontend.display.records import (
     call_state,
     in_queue,
     last_words,
@@ -29,6 +27,8 @@ from hubbub_frontend.wording import (
     what,
     why,
 )
+from hubbub_frontend.error_help import more_about
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:  # at run time only what a command uses, since all of it takes time
     from rich.console import Console
@@ -337,7 +337,7 @@ def print_request(request: PendingRequest, as_json: bool, call: "Call | None" = 
     if as_json:
         print_json(request.to_json())
         return
-    from hubbub_frontend.questions import asked  # imported here, since it imports rich
+    from hubbub_frontend.display.questions import asked  # imported here, since it imports rich
 
     console().print(asked(request, call), end="")
 
@@ -410,7 +410,7 @@ def style_of(column: str, cell: str) -> str:
     """Return the colour of a state; empty for other columns."""
     if column not in STATES:
         return ""
-    from hubbub_frontend.text import STYLES
+    from hubbub_frontend.display.text import STYLES
 
     return STYLES.get(cell, "")
 

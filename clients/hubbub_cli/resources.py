@@ -11,8 +11,8 @@ from hubbub_cli.params import Server, Timeout
 from hubbub_cli.session import Usage, json_object, json_value, run, settings_of
 from hubbub_client.data.records import LogLevel
 from hubbub_client.payload import as_objects
-from hubbub_frontend.content import describe_result
-from hubbub_frontend.wording import why
+from hubbub_frontend.display.content import describe_result
+from hubbub_frontend.display.records import why
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

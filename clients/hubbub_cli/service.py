@@ -16,10 +16,10 @@ from hubbub_cli.group import Commands
 from hubbub_cli.output import print_json, say
 from hubbub_cli.params import example
 from hubbub_cli.session import Settings, settings_of
-from hubbub_frontend.typed import whole
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
-    from hubbub_local.places import Surroundings
+    from hubbub_local.platform_dirs import Surroundings
     from hubbub_local.services import Service
 
 SETTLE_S = 5.0
@@ -151,9 +151,9 @@ def _service(settings: Settings, config: list[str], at: "Surroundings") -> "Serv
 
 def _in_fleet(files: list[str], at: "Surroundings") -> bool:
     """Return whether one of the configuration files, by default the usual one, makes the hub a member of a fleet."""
-    from hubbub_local import config_file, places
+    from hubbub_local import config_file, platform_dirs
 
-    for path in map(Path, files or [str(places.config_file(at))]):
+    for path in map(Path, files or [str(platform_dirs.config_file(at))]):
         try:
             if "fleet" in config_file.loaded(config_file.read(path)):
                 return True
@@ -165,7 +165,7 @@ def _in_fleet(files: list[str], at: "Surroundings") -> bool:
 def _no_other(settings: Settings) -> None:
     """Refuse while a hub runs that the service would find its data taken by. Raises FailedPrecondition."""
     from hubbub_local import daemon, services
-    from hubbub_local.places import data_dir
+    from hubbub_local.platform_dirs import data_dir
 
     directory = data_dir(settings.data_dir)
     try:
@@ -179,7 +179,7 @@ def _no_other(settings: Settings) -> None:
 def _runs(settings: Settings) -> None:
     """Wait a little until the service has the data directory. Raises FailedPrecondition if it does not run then."""
     from hubbub_local import daemon, services
-    from hubbub_local.places import data_dir
+    from hubbub_local.platform_dirs import data_dir
 
     directory, at = data_dir(settings.data_dir), _here()
     give_up = time.monotonic() + SETTLE_S
@@ -197,7 +197,7 @@ def _runs(settings: Settings) -> None:
 
 
 def _here() -> "Surroundings":
-    from hubbub_local.places import Surroundings
+    from hubbub_local.platform_dirs import Surroundings
 
     return Surroundings.here()
 

@@ -10,8 +10,8 @@ from hubbub_cli.output import console, print_json, trouble
 from hubbub_cli.session import Settings, run, settings_of
 from hubbub_client.data.records import Server, StateCount
 from hubbub_client.legible import clean
-from hubbub_frontend.explained import more_about
-from hubbub_frontend.wording import duration, in_queue, place, relative, size
+from hubbub_frontend.display.records import duration, in_queue, place, relative, size
+from hubbub_frontend.error_help import more_about
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -119,7 +119,7 @@ def _servers(servers: Sequence[Server]) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from hubbub_frontend.text import STYLES
+    from hubbub_frontend.display.text import STYLES
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("server", "state", "protocol", "queue", "what is wrong"):

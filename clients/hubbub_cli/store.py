@@ -12,8 +12,8 @@ from hubbub_cli.params import example
 from hubbub_cli.session import in_loop, run, settings_of
 from hubbub_cli.usage import Failed
 from hubbub_client.data.records import StoreStatus
-from hubbub_frontend.typed import whole
-from hubbub_frontend.wording import duration, size
+from hubbub_frontend.display.records import duration, size
+from hubbub_frontend.shell_commands import whole
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub

@@ -15,14 +15,14 @@ from hubbub_cli.output import console, note, plain_table, print_json, say
 from hubbub_cli.session import Settings, Usage
 from hubbub_client.legible import clean
 from hubbub_client.numbers import whole_text
-from hubbub_local import config_file, saving, trial
+from hubbub_local import config_check, config_file, file_replacement
 from hubbub_local.config_file import Unchangeable
-from hubbub_local.host_servers import Found, Trouble
-from hubbub_local.host_texts import Ask, Surround, literal
-from hubbub_local.imports import Imported, answered, shown
+from hubbub_local.hosts.imports import Imported, answered, shown
+from hubbub_local.hosts.offers import Offer, offers, variables
+from hubbub_local.hosts.servers import Found, Trouble
+from hubbub_local.hosts.texts import Ask, Surround, literal
 from hubbub_local.keyring import Keyring, NoKeyring, system_keyring
-from hubbub_local.offers import Offer, offers, variables
-from hubbub_local.places import Surroundings
+from hubbub_local.platform_dirs import Surroundings
 from hubbub_local.secrecy import Secret, Way, asked_for, replaced, secret_at, secrets
 
 STATES: Mapping[str, str] = {
@@ -117,10 +117,10 @@ def put(file: Path, before: str, text: str) -> Path | None:
     return backup
 
 
-def problem_of(file: Path, text: str) -> trial.Problem | None:
+def problem_of(file: Path, text: str) -> config_check.Problem | None:
     """Return what the hub says of a text that is to be the content of a file. Raises TyperException."""
     try:
-        return trial.problem(text, file, os.environ)
+        return config_check.problem(text, file, os.environ)
     except OSError as exc:
         raise typer.TyperException(f"{file} cannot be written: {exc.strerror}") from None
 
@@ -133,7 +133,7 @@ def replace(file: Path, before: str, text: str) -> Path | None:
     if read(file) != before:
         raise typer.TyperException(f"{file} is left as it was: it has been changed meanwhile; try again")
     try:
-        return saving.put(file, text, private=True)
+        return file_replacement.put(file, text, private=True)
     except OSError as exc:
         raise typer.TyperException(f"{file} cannot be written: {exc.strerror}") from None
 

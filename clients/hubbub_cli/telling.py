@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from hubbub_cli.output import note, say
-from hubbub_frontend.wording import why
+from hubbub_frontend.display.records import why
 
 if TYPE_CHECKING:
     from hubbub_client.data.records import Server

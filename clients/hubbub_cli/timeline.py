@@ -4,9 +4,9 @@ from rich.text import Text
 
 from hubbub_cli.output import console
 from hubbub_client.data.records import Call
-from hubbub_frontend import text
-from hubbub_frontend.timeline import Asked, PartKind, Timeline
-from hubbub_frontend.wording import call_state, duration
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import call_state, duration
+from hubbub_frontend.display.timeline import Asked, PartKind, Timeline
 
 LABEL = 8
 STYLES: dict[PartKind, str] = {"queued": "yellow", "server": "blue", "person": "magenta"}

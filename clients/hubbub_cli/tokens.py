@@ -13,7 +13,7 @@ from hubbub_cli.params import example, known
 from hubbub_cli.session import Usage, run, settings_of
 from hubbub_client.data.records import Role
 from hubbub_client.numbers import whole_text
-from hubbub_frontend.wording import SPANS
+from hubbub_frontend.display.records import SPANS
 
 if TYPE_CHECKING:
     from hubbub_client.hub import Hub

@@ -41,7 +41,7 @@ def up(
     import asyncio
 
     from hubbub_cli.notified import supervised, table_of
-    from hubbub_local import daemon, others
+    from hubbub_local import daemon, other_hubs
 
     settings = settings_of(context)
     directory = _own_directory(settings)
@@ -63,14 +63,14 @@ def up(
         log = daemon.log_of(settings.data_dir) if sys.stderr.isatty() else None
         words = daemon.command(settings.data_dir, log=log, config=config or (), listen=listen)
     except daemon.NotStarted as error:
-        raise _failed(f"the hub was not started: {others.advised(str(error), beside)}", "HUB_NOT_STARTED") from None
+        raise _failed(f"the hub was not started: {other_hubs.advised(str(error), beside)}", "HUB_NOT_STARTED") from None
 
     notify = table_of(config or ())
     aloud = not settings.json
     work = foreground(words, lambda ready: _say_started(settings, ready, log), notify=notify, aloud=aloud)
     status = asyncio.run(work)
     if status == CANNOT_START and not settings.json:
-        running_too = [each for each in others.hubs() if each.data_dir != directory]
+        running_too = [each for each in other_hubs.hubs() if each.data_dir != directory]
         for other in running_too:
             note(f"another Hubbub runs: process {other.pid} at {other.address}, its data in {other.data_dir}")
         if running_too:
@@ -184,7 +184,7 @@ async def _tell(data_dir: str) -> None:
 def _own_directory(settings: Settings) -> Path:
     """Return the data directory on this machine. Raises Usage when the options name a hub by its address."""
     from hubbub_cli.session import Usage
-    from hubbub_local.places import data_dir
+    from hubbub_local.platform_dirs import data_dir
 
     if settings.address or os.environ.get("HUBBUB_ADDRESS"):
         raise Usage("a hub is started and ended by its data directory: leave out --address, and unset HUBBUB_ADDRESS")
@@ -264,7 +264,7 @@ def _say_next(settings: Settings, directory: Path, servers: int | None) -> None:
     """Say what to type next, if there are no servers, or if commands look for the hub somewhere else."""
     from dataclasses import replace
 
-    from hubbub_local.places import data_dir
+    from hubbub_local.platform_dirs import data_dir
 
     at = settings
     if directory.absolute() != data_dir(settings.data_dir).absolute():

@@ -11,7 +11,7 @@ from hubbub_client.data.records import PendingRequest, RequestKind, Server
 from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_client.errors import Unavailable
 from hubbub_client.hub import Hub
-from hubbub_frontend.wording import away, why
+from hubbub_frontend.display.records import away, why
 
 FIRST_LOOK_S = 30.0
 """Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""

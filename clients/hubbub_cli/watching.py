@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hubbub_cli.output import GAP, NOTHING, cell_of, coloured, note, print_json, say, style_of, trouble
 from hubbub_client.payload import as_object
-from hubbub_frontend.wording import (
+from hubbub_frontend.display.records import (
     call_state,
     clock,
     describe,

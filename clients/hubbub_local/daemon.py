@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Final, cast
 
 from hubbub_client import numbers
-from hubbub_local.places import data_dir, log_file
+from hubbub_local.platform_dirs import data_dir, log_file
 
 LOCK: Final = "hubbub.db.lock"
 """The file in the data directory that a running hub holds locked, with its process id in it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hubbub_client import numbers
-from hubbub_local.places import Surroundings
+from hubbub_local.platform_dirs import Surroundings
 
 UNIT: Final = "hubbub.service"
 LABEL: Final = "hubbub"

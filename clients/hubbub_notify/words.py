@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.legible import clean
-from hubbub_frontend.wording import question
+from hubbub_frontend.display.records import question
 
 LONGEST = 300
 """Characters of a question."""

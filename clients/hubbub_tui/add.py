@@ -12,8 +12,8 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import HubbubError, InvalidArgument
-from hubbub_frontend.text import safe
-from hubbub_frontend.typed import whole
+from hubbub_frontend.display.text import safe
+from hubbub_frontend.shell_commands import whole
 from hubbub_tui.part import Part
 
 URLS = ("http://", "https://")

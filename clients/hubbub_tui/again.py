@@ -6,7 +6,7 @@ from hubbub_client.data.records import Call, CatalogEntry, CatalogKind
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend.text import line
+from hubbub_frontend.display.text import line
 
 # What each method uses, and the param that names it.
 USED: dict[str, tuple[CatalogKind, str]] = {

@@ -15,11 +15,11 @@ from textual.widgets import Button, Footer, Static
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, NotFound
 from hubbub_client.payload import as_object
-from hubbub_frontend.answers import in_line
-from hubbub_frontend.questions import call_over, cause, headline
-from hubbub_frontend.sent import call_of, sent_with
-from hubbub_frontend.text import Page, line, remaining, safe
-from hubbub_frontend.wording import holder
+from hubbub_frontend.display.answers import in_line
+from hubbub_frontend.display.call_details import call_of, sent_with
+from hubbub_frontend.display.questions import call_over, cause, headline
+from hubbub_frontend.display.records import holder
+from hubbub_frontend.display.text import Page, line, remaining, safe
 from hubbub_tui.bodies import Body, body_for
 from hubbub_tui.dialogs import REFUSED, Ask
 from hubbub_tui.forms import Incomplete

@@ -20,8 +20,8 @@ from textual.widgets import Footer, TabbedContent, TabPane
 from hubbub_client.data.records import Call, CatalogEntry, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
-from hubbub_frontend.text import line
-from hubbub_frontend.wording import outcome
+from hubbub_frontend.display.records import outcome
+from hubbub_frontend.display.text import line
 from hubbub_tui.again import NotAgain, made_again
 from hubbub_tui.answer import AnswerScreen
 from hubbub_tui.boards import MAX_ROWS, Boards

@@ -23,8 +23,8 @@ from hubbub_client.data.watch_events import Progressed, Removed, Reset, Synced, 
 from hubbub_client.errors import HubbubError, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend.text import line
-from hubbub_frontend.wording import of_config, question, what
+from hubbub_frontend.display.records import of_config, question, what
+from hubbub_frontend.display.text import line
 
 MAX_ROWS = 1000
 # Pause after the hub refused a watch, seconds.

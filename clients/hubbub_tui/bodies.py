@@ -14,10 +14,10 @@ from textual.widgets import Button, Input, Static, TextArea
 
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object
-from hubbub_frontend import text
+from hubbub_frontend.display import text
+from hubbub_frontend.display.questions import sampling
+from hubbub_frontend.display.text import Page
 from hubbub_frontend.forms import fields
-from hubbub_frontend.questions import sampling
-from hubbub_frontend.text import Page
 from hubbub_tui.forms import Form, Incomplete
 from hubbub_tui.part import AbstractWidget, Part
 from hubbub_tui.question import fits_title

@@ -10,12 +10,12 @@ from textual.binding import Binding, BindingType
 from hubbub_client.data.records import CALL_ENDED, Call, ConnectedHost, PendingRequest, Progress
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend import content, text
-from hubbub_frontend.explained import more_about
-from hubbub_frontend.hosts import host_of, named
-from hubbub_frontend.text import Page
-from hubbub_frontend.timeline import timeline
-from hubbub_frontend.wording import call_state, describe, duration, moment, outcome, relative
+from hubbub_frontend.display import content, text
+from hubbub_frontend.display.hosts import host_of, named
+from hubbub_frontend.display.records import call_state, describe, duration, moment, outcome, relative
+from hubbub_frontend.display.text import Page
+from hubbub_frontend.display.timeline import timeline
+from hubbub_frontend.error_help import more_about
 from hubbub_tui.boards import Board, Boards, Row, called
 from hubbub_tui.pane import ListPane
 from hubbub_tui.table import Column

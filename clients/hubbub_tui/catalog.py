@@ -17,9 +17,9 @@ from textual.widgets.tree import TreeNode
 from hubbub_client.data.records import CatalogEntry, CatalogList
 from hubbub_client.errors import HubbubError
 from hubbub_client.payload import as_object
-from hubbub_frontend import text
-from hubbub_frontend.text import Page
-from hubbub_frontend.wording import moment
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import moment
+from hubbub_frontend.display.text import Page
 from hubbub_tui.boards import MAX_ROWS
 from hubbub_tui.pane import SETTLE_S, TICK_S, Filter
 from hubbub_tui.part import UP_DOWN, Part, Scroll

@@ -7,9 +7,9 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import EventKind, ServerEvent
-from hubbub_frontend import text
-from hubbub_frontend.text import Page
-from hubbub_frontend.wording import HUB, moment
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import HUB, moment
+from hubbub_frontend.display.text import Page
 from hubbub_tui.boards import Row
 from hubbub_tui.dialogs import Choose
 from hubbub_tui.pane import ListPane

@@ -15,8 +15,8 @@ from textual.widgets import Input, Select, SelectionList, Static, TextArea
 from hubbub_client import payload
 from hubbub_client.legible import is_clean
 from hubbub_client.payload import as_list
+from hubbub_frontend.display.text import editable, line, safe
 from hubbub_frontend.forms import Field, check, parse, shown
-from hubbub_frontend.text import editable, line, safe
 from hubbub_tui.part import UP_DOWN
 
 # A form with more fields is answered as JSON, and a field with more choices is typed.

@@ -3,7 +3,7 @@
 from rich.text import Text
 from textual.widgets import Static
 
-from hubbub_frontend.text import line
+from hubbub_frontend.display.text import line
 from hubbub_tui.part import Part
 
 LOOK_S = 0.3

@@ -8,10 +8,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import ConnectedHost, HostRequest
-from hubbub_frontend import hosts, text
-from hubbub_frontend.text import Page
-from hubbub_frontend.typed import whole
-from hubbub_frontend.wording import moment, relative
+from hubbub_frontend.display import hosts, text
+from hubbub_frontend.display.records import moment, relative
+from hubbub_frontend.display.text import Page
+from hubbub_frontend.shell_commands import whole
 from hubbub_tui.boards import Board, Boards, Row
 from hubbub_tui.pane import ListPane
 from hubbub_tui.table import Column

@@ -8,11 +8,11 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import PendingRequest
-from hubbub_frontend import text
-from hubbub_frontend.hosts import host_of
-from hubbub_frontend.sent import call_of
-from hubbub_frontend.text import Page
-from hubbub_frontend.wording import outcome, relative
+from hubbub_frontend.display import text
+from hubbub_frontend.display.call_details import call_of
+from hubbub_frontend.display.hosts import host_of
+from hubbub_frontend.display.records import outcome, relative
+from hubbub_frontend.display.text import Page
 from hubbub_tui.boards import Board, Row
 from hubbub_tui.dialogs import REFUSED
 from hubbub_tui.pane import ListPane

@@ -16,8 +16,8 @@ from textual.widgets import Button, Footer, Static
 from hubbub_client.data.records import CatalogEntry
 from hubbub_client.errors import HubbubError, InvalidArgument
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend import text
 from hubbub_frontend.as_task import Ways, ways
+from hubbub_frontend.display import text
 from hubbub_frontend.forms import Field, fields
 from hubbub_tui.boards import called
 from hubbub_tui.calls import call_in_full, waits_for

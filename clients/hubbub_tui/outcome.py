@@ -5,9 +5,9 @@ from textual.widgets import Static
 
 from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
-from hubbub_frontend.answers import in_line
-from hubbub_frontend.text import STYLES, line
-from hubbub_frontend.wording import outcome
+from hubbub_frontend.display.answers import in_line
+from hubbub_frontend.display.records import outcome
+from hubbub_frontend.display.text import STYLES, line
 from hubbub_tui.boards import Row, called
 from hubbub_tui.part import Part
 from hubbub_tui.question import returned, words, wrong

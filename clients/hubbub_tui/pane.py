@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Input, Static
 
 from hubbub_client.errors import HubbubError
-from hubbub_frontend.text import line
+from hubbub_frontend.display.text import line
 from hubbub_tui.boards import Board, Boards, Row
 from hubbub_tui.part import AbstractWidget, Part, Scroll
 from hubbub_tui.table import Column, RecordTable

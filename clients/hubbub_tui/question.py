@@ -4,13 +4,13 @@ from rich.text import Text
 
 from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
 from hubbub_client.payload import as_object
-from hubbub_frontend import text, wording
-from hubbub_frontend.answers import in_words
-from hubbub_frontend.content import describe_result
+from hubbub_frontend.display import records, text
+from hubbub_frontend.display.answers import in_words
+from hubbub_frontend.display.call_details import sent_with
+from hubbub_frontend.display.content import describe_result
+from hubbub_frontend.display.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
+from hubbub_frontend.display.text import Page
 from hubbub_frontend.forms import Field, fields, label
-from hubbub_frontend.questions import MAX_CHOICES, MAX_FIELDS, call_over, cause, sampling, story
-from hubbub_frontend.sent import sent_with
-from hubbub_frontend.text import Page
 from hubbub_tui.boards import called
 
 # A short word and a colour per kind.
@@ -32,7 +32,7 @@ def words(request: PendingRequest) -> str:
     asked = as_object(request.request).get("message") if request.kind.startswith("elicitation") else None
     if request.kind == "roots":
         return "Which directories may it use?"
-    said = str(asked or "") if asked is not None else wording.question(request)
+    said = str(asked or "") if asked is not None else records.question(request)
     return said if said.strip() else f"{request.server} asks without a word"
 
 
@@ -55,7 +55,7 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
     page.paragraph(Text.assemble(kind(request), (f" · {text.line(request.server)}{because}", "dim")))
     page.defect(request.defect).paragraph(call_over(request), "red")
     if request.state == "open" and request.claim:
-        page.paragraph(text.line(wording.holder(request.claim)), "magenta")
+        page.paragraph(text.line(records.holder(request.claim)), "magenta")
     if request.state == "open":
         page.paragraph("enter answers it", "dim")
     else:
@@ -70,7 +70,7 @@ def in_full(request: PendingRequest, about: str, call: Call | None, host: Connec
 
 def wrong(call: Call) -> bool:
     """Return whether an ended call failed, or its tool says so."""
-    return call.error is not None or wording.call_state(call) == wording.TOOL_ERROR
+    return call.error is not None or records.call_state(call) == records.TOOL_ERROR
 
 
 def returned(call: Call) -> str:
@@ -79,7 +79,7 @@ def returned(call: Call) -> str:
     if call.state == "cancelled" and call.error is not None:
         return f"{name} was cancelled: {text.line(call.error.message or '', MAX_RESULT_CHARS)}"
     if call.error is not None:
-        return f"{name} failed: {text.line(wording.why(call.error), MAX_RESULT_CHARS)}"
+        return f"{name} failed: {text.line(records.why(call.error), MAX_RESULT_CHARS)}"
     said = describe_result(call.method, call.result) if call.method in SPOKEN else ""
     failed = as_object(call.result).get("isError")
     verb = "says that it failed" if failed else "returned"
@@ -88,11 +88,11 @@ def returned(call: Call) -> str:
 
 def _end(page: Page, request: PendingRequest, call: Call | None) -> None:
     by = f" by {text.line(request.answered_by)}" if request.answered_by else ""
-    page.heading("Answer").fact("state", Text.assemble(text.state(wording.outcome(request)), by))
+    page.heading("Answer").fact("state", Text.assemble(text.state(records.outcome(request)), by))
     # What a server got when a question expired, nobody gave.
     for name, value in in_words(request) if request.state == "answered" else ():
         page.fact(name, value)
-    page.fact("when", wording.moment(request.answered_at)).fact("reason", request.reason)
+    page.fact("when", records.moment(request.answered_at)).fact("reason", request.reason)
     late = ": the call that asked was over already" if request.delivery == "late" else ""
     page.fact("delivery", text.state(request.delivery).append(late))
     if call is not None and call.ended and request.call_id:

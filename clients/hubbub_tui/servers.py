@@ -7,11 +7,11 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import Server
-from hubbub_frontend import text
-from hubbub_frontend.explained import more_about
-from hubbub_frontend.text import Page
-from hubbub_frontend.typed import whole
-from hubbub_frontend.wording import in_queue, moment, relative
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import in_queue, moment, relative
+from hubbub_frontend.display.text import Page
+from hubbub_frontend.error_help import more_about
+from hubbub_frontend.shell_commands import whole
 from hubbub_tui.add import AddServer
 from hubbub_tui.boards import Board, Row
 from hubbub_tui.pane import ListPane

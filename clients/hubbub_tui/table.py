@@ -9,7 +9,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable
 
-from hubbub_frontend.text import line
+from hubbub_frontend.display.text import line
 from hubbub_tui.boards import Row
 from hubbub_tui.part import UP_DOWN
 

@@ -8,9 +8,9 @@ from textual.binding import Binding, BindingType
 
 from hubbub_client.data.records import Task
 from hubbub_client.errors import HubbubError
-from hubbub_frontend import text
-from hubbub_frontend.text import Page
-from hubbub_frontend.wording import moment, relative
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import moment, relative
+from hubbub_frontend.display.text import Page
 from hubbub_tui.boards import Board, Row
 from hubbub_tui.pane import ListPane
 from hubbub_tui.table import Column

@@ -14,10 +14,10 @@ from hubbub_client.data.specs import ServerSpec
 from hubbub_client.errors import FailedPrecondition, HubbubError, InvalidArgument, PermissionDenied
 from hubbub_client.hub import Hub
 from hubbub_frontend.as_task import ways
-from hubbub_frontend.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
-from hubbub_frontend.hosts import name as host_name
-from hubbub_frontend.timeline import timeline
-from hubbub_frontend.wording import call_state, outcome
+from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUSED, host_of
+from hubbub_frontend.display.hosts import name as host_name
+from hubbub_frontend.display.records import call_state, outcome
+from hubbub_frontend.display.timeline import timeline
 from hubbub_web.brief import brief, question, whole_host
 from hubbub_web.search import search
 from hubbub_web.sessions import Session

@@ -13,8 +13,8 @@ from hubbub_client.data.records import (
     Server,
     Task,
 )
-from hubbub_frontend import hosts
-from hubbub_frontend.wording import call_state, outcome
+from hubbub_frontend.display import hosts
+from hubbub_frontend.display.records import call_state, outcome
 
 LONGEST = 300
 """Characters of a text in a list."""

@@ -20,7 +20,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from hubbub_http.gathered import Gathered
+from hubbub_http.write_buffer import Gathered
 
 MAX_STRANGERS = 200
 """The most connections of strangers; beyond that the oldest idle one is closed."""

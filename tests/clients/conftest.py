@@ -40,7 +40,7 @@ from hubbub.v1 import (
     task_pb2_grpc,
 )
 from hubbub_cli import outcome
-from hubbub_frontend.typed import reach_with
+from hubbub_frontend.shell_commands import reach_with
 
 from .. import forks
 from .call_stream import done

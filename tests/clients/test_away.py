@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import call_pb2, common_pb2, server_pb2
 from hubbub_cli import telling
-from hubbub_local import others
+from hubbub_local import other_hubs
 from hubbub_notify.rules import ConfigProblem
 from hubbub_notify.services import services
 
@@ -105,14 +105,16 @@ async def test_a_call_of_a_server_that_is_away_says_why_and_goes_on_waiting(hub:
 
 
 def test_a_hub_that_has_the_address_is_named_with_what_to_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    running = others.Running(pid=4711, data_dir=tmp_path / "its data", address="127.0.0.1:7878")
-    monkeypatch.setattr(others, "hubs", lambda: iter([running]))
-    said = others.advised("cannot listen on 127.0.0.1:7878: Address already in use", "hubbub --data-dir /mine up -d")
+    running = other_hubs.Running(pid=4711, data_dir=tmp_path / "its data", address="127.0.0.1:7878")
+    monkeypatch.setattr(other_hubs, "hubs", lambda: iter([running]))
+    said = other_hubs.advised(
+        "cannot listen on 127.0.0.1:7878: Address already in use", "hubbub --data-dir /mine up -d"
+    )
     assert f"process 4711, its data in {tmp_path}/its data" in said
     assert f"`hubbub --data-dir '{tmp_path}/its data' down` ends it" in said
     assert "`hubbub --data-dir /mine up -d` starts one beside it" in said
-    assert others.advised("cannot listen on 127.0.0.1:7879: Address already in use", "any").endswith("in use")
-    assert others.advised("there is no 7878", "any") == "there is no 7878"
+    assert other_hubs.advised("cannot listen on 127.0.0.1:7879: Address already in use", "any").endswith("in use")
+    assert other_hubs.advised("there is no 7878", "any") == "there is no 7878"
 
 
 @pytest.mark.usefixtures("processes")
@@ -120,12 +122,12 @@ def test_a_process_with_the_lock_of_a_data_directory_is_a_hub(tmp_path: Path) ->
     import fcntl
 
     (tmp_path / "client.json").write_text(json.dumps({"address": "127.0.0.1:1"}))
-    lock = os.open(tmp_path / others.LOCK, os.O_RDWR | os.O_CREAT)
+    lock = os.open(tmp_path / other_hubs.LOCK, os.O_RDWR | os.O_CREAT)
     try:
         os.write(lock, str(os.getpid()).encode())
         fcntl.flock(lock, fcntl.LOCK_EX)
-        mine = [each for each in others.hubs() if each.data_dir == tmp_path]
-        assert mine == [others.Running(os.getpid(), tmp_path, "127.0.0.1:1")]
+        mine = [each for each in other_hubs.hubs() if each.data_dir == tmp_path]
+        assert mine == [other_hubs.Running(os.getpid(), tmp_path, "127.0.0.1:1")]
     finally:
         os.close(lock)
 

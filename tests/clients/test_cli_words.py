@@ -13,7 +13,7 @@ import pytest
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
 from hubbub_cli.details import print_details
 from hubbub_client.data.records import Call, Fault, QueueCounts, Record, Server, Task
-from hubbub_frontend.wording import story
+from hubbub_frontend.display.records import story
 
 from ..syntax import tree
 
@@ -93,7 +93,7 @@ def faults_put_together(tree: ast.AST) -> list[int]:
 
 def test_only_one_function_of_the_command_line_says_why_something_failed() -> None:
     """So that none leaves out what a process said last."""
-    sources = [CLIENTS / "hubbub_frontend/wording.py", *sorted((CLIENTS / "hubbub_cli").glob("*.py"))]
+    sources = [CLIENTS / "hubbub_frontend/display/records.py", *sorted((CLIENTS / "hubbub_cli").glob("*.py"))]
     found = {path.name: lines for path in sources if (lines := faults_put_together(tree(path)))}
     assert {name: len(lines) for name, lines in found.items()} == {"wording.py": 1}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_local import config_file, saving
+from hubbub_local import config_file, file_replacement
 from hubbub_local.config_file import MASK, Unchangeable
 
 TEXT = """# mine
@@ -161,11 +161,11 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_is_replaced_whole_for_its_owner_alone_with_a_copy_of_the_old_one(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "hubbub.toml"
-    assert saving.put(file, "a = 1\r\n", private=True) is None
+    assert file_replacement.put(file, "a = 1\r\n", private=True) is None
     file.chmod(0o644)
     linked = tmp_path / "link.toml"
     linked.symlink_to(file)
-    backup = saving.put(linked, "a = 2\n", private=True)
+    backup = file_replacement.put(linked, "a = 2\n", private=True)
     assert (linked.is_symlink(), file.read_text(), file.stat().st_mode & 0o777) == (True, "a = 2\n", 0o600)
     assert backup == file.with_name("hubbub.toml.bak")
     assert (backup.read_bytes(), backup.stat().st_mode & 0o777) == (b"a = 1\r\n", 0o600)
@@ -184,9 +184,9 @@ def test_a_copy_of_a_file_can_be_read_by_its_owner_alone_while_it_is_made_and_is
         modes.append(copy.stat().st_mode & 0o777)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(saving.shutil, "copystat", failing)
+    monkeypatch.setattr(file_replacement.shutil, "copystat", failing)
     with pytest.raises(OSError, match="No space"):
-        saving.put(file, "a = 2\n", private=True)
+        file_replacement.put(file, "a = 2\n", private=True)
     assert (modes, file.read_text(), [*tmp_path.iterdir()]) == ([0o600], "a = 1\n", [file])
 
 
@@ -194,5 +194,5 @@ def test_a_text_that_no_file_can_have_leaves_nothing_behind(tmp_path: Path) -> N
     file = tmp_path / "hubbub.toml"
     file.write_text("a = 1\n")
     with pytest.raises(UnicodeEncodeError):
-        saving.put(file, "a = '\ud83d'")
+        file_replacement.put(file, "a = '\ud83d'")
     assert (file.read_text(), [*tmp_path.iterdir()]) == ("a = 1\n", [file])

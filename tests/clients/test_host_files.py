@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_local import jsonc
-from hubbub_local.host_files import change
+from hubbub_local.hosts import jsonc
+from hubbub_local.hosts.files import change
 
 ZED = """// Zed settings
 {

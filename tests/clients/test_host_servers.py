@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbub_local import host_servers
-from hubbub_local.host_servers import Found, Place, Trouble
-from hubbub_local.host_texts import Surround
-from hubbub_local.imports import MAX_SHOWN, Imported, answered, imported, is_hub, named_apart, shown
-from hubbub_local.offers import Offer, everywhere, of_file, offers, variables
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts import servers
+from hubbub_local.hosts.imports import MAX_SHOWN, Imported, answered, imported, is_hub, named_apart, shown
+from hubbub_local.hosts.offers import Offer, everywhere, of_file, offers, variables
+from hubbub_local.hosts.servers import Found, Place, Trouble
+from hubbub_local.hosts.texts import Surround
+from hubbub_local.platform_dirs import Surroundings
 
 from .host_homes import FILES, SECRET, planted
 
@@ -189,7 +189,7 @@ def test_a_file_that_cannot_be_opened_or_is_none_is_named(home: Path, monkeypatc
     (home / ".cursor/mcp.json").rmdir()
     (home / ".cursor/mcp.json").symlink_to(home / ".cursor/mcp.json")  # to itself
     assert [each.why[:17] for each in listed(home, home / "work")[1]] in ([], ["it cannot be read"])
-    monkeypatch.setattr(host_servers, "MAX_BYTES", 10)
+    monkeypatch.setattr(servers, "MAX_BYTES", 10)
     assert "MiB" in listed(home, home / "work")[1][0].why
 
 
@@ -416,9 +416,9 @@ def test_a_long_file_with_comments_is_read_and_its_texts_stay_as_they_are() -> N
         f'"s{n}": {{"url": "https://x/{n}//y", /* {n} */ "args": ["/* a */", ",]",],}},\n' for n in range(5000)
     )
     text = "// mine\n{" + servers + '"last": {"command": "a\\"//b"} /* no end'
-    with pytest.raises(host_servers.Unreadable):
-        host_servers.parsed(text, ".json")
-    root = host_servers.parsed(text.removesuffix("/* no end") + "}", ".json")
+    with pytest.raises(servers.Unreadable):
+        servers.parsed(text, ".json")
+    root = servers.parsed(text.removesuffix("/* no end") + "}", ".json")
     assert len(root) == 5001
     assert root["s7"] == {"url": "https://x/7//y", "args": ["/* a */", ",]"]}
     assert root["last"] == {"command": 'a"//b'}

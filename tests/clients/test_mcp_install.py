@@ -14,9 +14,9 @@ import yaml
 from hubbub_bridge import checking
 from hubbub_cli.mcp_install import show_trial
 from hubbub_client.legible import is_clean
-from hubbub_local.host_files import Unchangeable, change
-from hubbub_local.host_kinds import HOSTS, Bridge, Host, Url
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts.files import Unchangeable, change
+from hubbub_local.hosts.kinds import HOSTS, Bridge, Host, Url
+from hubbub_local.platform_dirs import Surroundings
 
 from .host_files_of import home, opens
 from .host_shapes import SHAPES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbub_frontend.wording import page
+from hubbub_frontend.display.records import page
 
 
 def test_the_whole_url_is_shown_and_its_host_by_itself() -> None:

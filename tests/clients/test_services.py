@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hubbub_local import services
-from hubbub_local.places import Surroundings
+from hubbub_local.platform_dirs import Surroundings
 from hubbub_local.services import NoServices, Service, ServiceFailed
 
 ODD = "a b%c$d\"e\\f'g"

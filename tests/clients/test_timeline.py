@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from hubbub_client.data.records import Call, Moment, PendingRequest
-from hubbub_frontend.questions import asked
-from hubbub_frontend.timeline import timeline
+from hubbub_frontend.display.questions import asked
+from hubbub_frontend.display.timeline import timeline
 
 BEGIN = datetime(2026, 7, 28, 12, 0, 0, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_frontend import typed
+from hubbub_frontend import shell_commands
 
 from .. import forks
 from ..command_tree import whole
@@ -13,12 +13,12 @@ from .conftest import HUBBUB
 
 
 def test_all_commands_are_known() -> None:
-    assert {*typed.LOCAL, *typed.ANY, *typed.NONE} == set(whole().commands)
+    assert {*shell_commands.LOCAL, *shell_commands.ANY, *shell_commands.NONE} == set(whole().commands)
 
 
 def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
-    typed.reach_with("hubbub --data-dir '/its data'")
-    assert typed.whole("start one: `hubbub up -d`; claude mcp add hubbub -- hubbub mcp") == (
+    shell_commands.reach_with("hubbub --data-dir '/its data'")
+    assert shell_commands.whole("start one: `hubbub up -d`; claude mcp add hubbub -- hubbub mcp") == (
         "start one: `hubbub --data-dir '/its data' up -d`; claude mcp add hubbub -- hubbub --data-dir '/its data' mcp"
     )
     for text in (
@@ -28,9 +28,9 @@ def test_each_command_in_a_text_names_the_hub_and_other_words_do_not() -> None:
         "hubbub upset",
         "hubbub explain X",
     ):
-        assert typed.whole(text) == text
-    typed.reach_with("hubbub --address elsewhere:1", here="hubbub")
-    assert typed.whole("hubbub up -d, hubbub status") == "hubbub up -d, hubbub --address elsewhere:1 status"
+        assert shell_commands.whole(text) == text
+    shell_commands.reach_with("hubbub --address elsewhere:1", here="hubbub")
+    assert shell_commands.whole("hubbub up -d, hubbub status") == "hubbub up -d, hubbub --address elsewhere:1 status"
 
 
 @pytest.mark.usefixtures("processes")

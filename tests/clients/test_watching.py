@@ -25,7 +25,7 @@ from hubbub_client.data.records import (
     Task,
 )
 from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
-from hubbub_frontend.wording import clock, event_news, request_news
+from hubbub_frontend.display.records import clock, event_news, request_news
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from hubbub_local.places import Surroundings, config_file
+from hubbub_local.platform_dirs import Surroundings, config_file
 from hubbubd.config import HubSettings, load_settings
 from hubbubd.config.hub import default_config_file
 from hubbubd.errors import ConfigError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_frontend.explained import entries
+from hubbub_frontend.error_help import entries
 
 ROOT = Path(__file__).parents[2]
 REASON = re.compile(r"""(?:reason=|code=|_fault\(|faults\.error\(|faults\.fault\(|fault\()\s*"([A-Z][A-Z_]+)\"""")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from hubbub_frontend.explained import entries
+from hubbub_frontend.error_help import entries
 from hubbubd.config import HubSettings, ServerConfig
 
 ROOT = Path(__file__).parents[2]

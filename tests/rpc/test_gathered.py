@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from hubbub_http.gathered import TOGETHER_BYTES, Gathered
+from hubbub_http.write_buffer import TOGETHER_BYTES, Gathered
 
 from .conftest import LIMIT_S
 

@@ -16,7 +16,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
-from hubbub_frontend import explained
+from hubbub_frontend import error_help
 from hubbubd.rpc import json_codec
 from hubbubd.rpc.server import SERVICES
 
@@ -116,7 +116,7 @@ def test_what_the_document_shows_fits() -> None:
 
 def test_every_reason_that_is_explained_is_named() -> None:
     known = DOCUMENT["components"]["schemas"]["ErrorInfo"]["properties"]["reason"]["anyOf"][0]["enum"]
-    assert set(known) == set(explained.entries())
+    assert set(known) == set(error_help.entries())
 
 
 def test_all_messages_of_the_api_have_a_schema() -> None:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbub_client.data.records import Call, CatalogEntry, PendingRequest, Progress, ServerEvent
-from hubbub_frontend import text
+from hubbub_frontend.display import text
+from hubbub_frontend.display.questions import asked
+from hubbub_frontend.display.records import question, what
 from hubbub_frontend.forms import fields, parse
-from hubbub_frontend.questions import asked
-from hubbub_frontend.wording import question, what
 from hubbub_tui.boards import Boards, told
 from hubbub_tui.calls import bar, call_text
 from hubbub_tui.invoke import questions_of, request_of

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, inbox_pb2
-from hubbub_frontend.text import location
+from hubbub_frontend.display.text import location
 
 from ..clients.conftest import ScriptedHub, hub
 from .conftest import RunningHub, at_terminal, peer

@@ -7,7 +7,7 @@ import pytest
 
 import hubbub_client
 from hubbub_client.services.tokens import Grant
-from hubbub_frontend import typed
+from hubbub_frontend import shell_commands
 from hubbub_tui.app import HubbubApp
 
 from ..e2e import hosts
@@ -29,9 +29,9 @@ async def hub(start_shared_hub: Any) -> RunningHub:
 @pytest.fixture
 def told_of_its_hub() -> Iterator[None]:
     """The program was started with the data directory of its hub."""
-    typed.reach_with("hubbub --data-dir /mine")
+    shell_commands.reach_with("hubbub --data-dir /mine")
     yield
-    typed.reach_with("hubbub")
+    shell_commands.reach_with("hubbub")
 
 
 @pytest.mark.usefixtures("told_of_its_hub")

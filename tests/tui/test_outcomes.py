@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from hubbub_frontend.answers import in_line, in_words
-from hubbub_frontend.questions import asked as asked_in_full
-from hubbub_frontend.sent import call_of
+from hubbub_frontend.display.answers import in_line, in_words
+from hubbub_frontend.display.call_details import call_of
+from hubbub_frontend.display.questions import asked as asked_in_full
 from hubbub_tui.forms import Question
 
 from ..clients.agent_requests import LUNCH, request

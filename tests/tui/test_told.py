@@ -9,7 +9,7 @@ import pytest
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from hubbub_client.data import conversion
 from hubbub_client.data.records import Call, Moment, PendingRequest, Server
-from hubbub_frontend.questions import asked
+from hubbub_frontend.display.questions import asked
 from hubbub_tui.boards import Boards
 from hubbub_tui.calls import call_text, standing
 from hubbub_tui.inbox import holder

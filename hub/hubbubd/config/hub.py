@@ -58,7 +58,7 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
 def default_config_file(platform: str, home: Path, environ: Mapping[str, str]) -> Path:
     """Return the file that a hub reads if none is named; `platform` as `sys.platform`.
 
-    The command line has the same rule in `hubbub_local.places`.
+    The command line has the same rule in `hubbub_local.platform_dirs`.
     """
     match platform:
         case "darwin":

@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
-from hubbub_local.host_servers import Found, Trouble, Unreadable, content, places, places_of, servers, servers_in
-from hubbub_local.host_texts import Surround
-from hubbub_local.imports import Imported, imported, is_hub, named_apart
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts.imports import Imported, imported, is_hub, named_apart
+from hubbub_local.hosts.servers import (
+    Found,
+    Trouble,
+    Unreadable,
+    content,
+    places,
+    places_of,
+    servers,
+    servers_in,
+)
+from hubbub_local.hosts.texts import Surround
+from hubbub_local.platform_dirs import Surroundings
 
 MAX_VARIABLES_BYTES: Final = 1024 * 1024
 """The largest file of variables that is read."""

@@ -5,10 +5,10 @@ from typing import Any
 
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend import content
+from hubbub_frontend.display import content
+from hubbub_frontend.display.records import ACTIONS
+from hubbub_frontend.display.text import line
 from hubbub_frontend.forms import Field, fields, label
-from hubbub_frontend.text import line
-from hubbub_frontend.wording import ACTIONS
 
 # Fields of an answer that are listed, and characters of a value.
 MAX_FIELDS = 60

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from hubbub_client.data.records import Call, PendingRequest
-from hubbub_frontend.wording import duration
+from hubbub_frontend.display.records import duration
 
 PartKind = Literal["queued", "server", "person"]
 KINDS: tuple[PartKind, ...] = ("queued", "server", "person")

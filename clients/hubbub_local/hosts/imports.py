@@ -11,9 +11,19 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from hubbub_local.host_kinds import NAME
-from hubbub_local.host_servers import Entry, Found
-from hubbub_local.host_texts import Ask, NotTaken, Surround, Texts, check_variable, literal, one, several, table
+from hubbub_local.hosts.kinds import NAME
+from hubbub_local.hosts.servers import Entry, Found
+from hubbub_local.hosts.texts import (
+    Ask,
+    NotTaken,
+    Surround,
+    Texts,
+    check_variable,
+    literal,
+    one,
+    several,
+    table,
+)
 from hubbub_local.secrecy import replaced, secrets
 
 MAX_NOTES: Final = 20

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from hubbub_local.places import Surroundings
+from hubbub_local.platform_dirs import Surroundings
 
 NAME: Final = "hubbub"
 """The hub's name at each host, which puts it before the names of tools."""

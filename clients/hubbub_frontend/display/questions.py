@@ -7,12 +7,12 @@ from rich.text import Text
 
 from hubbub_client.data.records import Call, ConnectedHost, PendingRequest
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend import content, text
+from hubbub_frontend.display import content, text
+from hubbub_frontend.display.call_details import sent_with
+from hubbub_frontend.display.hosts import named
+from hubbub_frontend.display.records import duration, holder, hosts, hung_up, moment, outcome
+from hubbub_frontend.display.text import Page
 from hubbub_frontend.forms import Field, fields, shown
-from hubbub_frontend.hosts import named
-from hubbub_frontend.sent import sent_with
-from hubbub_frontend.text import Page
-from hubbub_frontend.wording import duration, holder, hosts, hung_up, moment, outcome
 
 # Limits on the fields and choices of a form that are listed.
 MAX_FIELDS = 60

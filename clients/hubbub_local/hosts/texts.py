@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from hubbub_local.host_servers import Found, References
+from hubbub_local.hosts.servers import Found, References
 from hubbub_local.secrecy import why_secret
 
 MAX_ITEMS: Final = 1000

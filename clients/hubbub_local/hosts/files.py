@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from hubbub_local import jsonc, saving
-from hubbub_local.host_servers import Unreadable, parsed
+from hubbub_local import file_replacement
+from hubbub_local.hosts import jsonc
+from hubbub_local.hosts.servers import Unreadable, parsed
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest file that is changed."""
@@ -47,9 +48,9 @@ def change(file: Path, section: str, entries: Entries, *, private: bool = False)
     after = _CHANGES[file.suffix](before or "", section, entries)
     if after == (before or ""):
         if private and before is not None:
-            file.chmod(saving.OWNER_ONLY)
+            file.chmod(file_replacement.OWNER_ONLY)
         return False, None
-    return True, saving.put(file, after, private=private)
+    return True, file_replacement.put(file, after, private=private)
 
 
 def is_open(file: Path) -> bool:

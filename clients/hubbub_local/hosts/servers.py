@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from hubbub_local.host_kinds import HOSTS
-from hubbub_local.places import Surroundings
+from hubbub_local.hosts.kinds import HOSTS
+from hubbub_local.platform_dirs import Surroundings
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest file that is read."""

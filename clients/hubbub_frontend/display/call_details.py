@@ -6,8 +6,8 @@ from hubbub_client.data.records import Call, PendingRequest
 from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_client.payload import as_object
-from hubbub_frontend import text
-from hubbub_frontend.text import Page
+from hubbub_frontend.display import text
+from hubbub_frontend.display.text import Page
 
 MAX_ARGUMENTS = 60
 MAX_VALUE_CHARS = 2000

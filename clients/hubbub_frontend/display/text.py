@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from rich.text import Text
 
 from hubbub_client.legible import NOT_LEGIBLE, clean, is_clean
-from hubbub_frontend.wording import IMITATES, host_of, imitates
+from hubbub_frontend.display.records import IMITATES, host_of, imitates
 
 # Limits in characters: for a detail, and for a line of a list.
 MAX_CHARS = 20_000

@@ -6,9 +6,9 @@ from typing import Any
 from rich.text import Text
 
 from hubbub_client.payload import as_object, as_objects
-from hubbub_frontend import text
+from hubbub_frontend.display import text
+from hubbub_frontend.display.text import Page
 from hubbub_frontend.forms import Field, shown, with_parts
-from hubbub_frontend.text import Page
 
 MAX_FIELDS = 100
 MAX_CHOICES = 20

@@ -1,0 +1,1 @@
+"""Records, forms and texts of servers as people see them."""
