@@ -17,11 +17,11 @@ from typing import Any
 
 import anyio
 
-import hubbubd.app
+import hubbubd.program.app
 
 ROOMS = ("hubbubd.downstream", "hubbubd.rpc.mcp", "hubbubd.runtime.inbox.reserved")
 
-plain_serve = hubbubd.app.serve
+plain_serve = hubbubd.program.app.serve
 
 
 def counts() -> dict[str, int]:
@@ -54,5 +54,5 @@ async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
 
 
 if __name__ == "__main__":
-    hubbubd.app.serve = serve
-    sys.exit(hubbubd.app.run(sys.argv[1:]))
+    hubbubd.program.app.serve = serve
+    sys.exit(hubbubd.program.app.run(sys.argv[1:]))

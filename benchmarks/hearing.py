@@ -13,8 +13,8 @@ from time import perf_counter
 
 import anyio
 
-from hubbubd import console
 from hubbubd.core.access import EVERYTHING, Scope
+from hubbubd.program import console
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
 from hubbubd.store.postgres import PostgresStore
 from hubbubd.store.postgres_place import Entrant

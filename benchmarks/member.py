@@ -13,9 +13,9 @@ import anyio
 from processes import stdio_server
 
 from hubbub_frontend.certs import Authority
-from hubbubd import console
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.sections.fleet import FleetSettings
+from hubbubd.program import console
 from hubbubd.rpc.auth import Gate
 from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.server import serve

@@ -17,11 +17,11 @@ from typing import Any
 
 import anyio
 
-import hubbubd.app
+import hubbubd.program.app
 
 TICK_S = 0.001
 
-plain_serve = hubbubd.app.serve
+plain_serve = hubbubd.program.app.serve
 
 
 class Probe:
@@ -71,5 +71,5 @@ async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
 
 
 if __name__ == "__main__":
-    hubbubd.app.serve = serve
-    sys.exit(hubbubd.app.run(sys.argv[1:]))
+    hubbubd.program.app.serve = serve
+    sys.exit(hubbubd.program.app.run(sys.argv[1:]))

@@ -17,13 +17,13 @@ from typing import Any
 
 import anyio
 
-import hubbubd.app
+import hubbubd.program.app
 
-HUB = str(Path(hubbubd.app.__file__).parents[1])
+HUB = str(Path(hubbubd.program.app.__file__).parents[1])
 """The folder of the hub's own code."""
 LOCAL = "<locals>"
 
-plain_serve = hubbubd.app.serve
+plain_serve = hubbubd.program.app.serve
 
 
 class Trace:
@@ -81,5 +81,5 @@ async def serve(*args: Any, **options: Any) -> AsyncGenerator[str]:
 
 
 if __name__ == "__main__":
-    hubbubd.app.serve = serve
-    sys.exit(hubbubd.app.run(sys.argv[1:]))
+    hubbubd.program.app.serve = serve
+    sys.exit(hubbubd.program.app.run(sys.argv[1:]))

@@ -111,14 +111,14 @@ def own_args(settings: Settings, *words: str) -> tuple[str, ...]:
     """Return the arguments with which the command reaches the same hub, without a shell's environment."""
     environ = os.environ
     data_dir = settings.data_dir or environ.get("HUBBUB_DATA_DIR")
-    files = [
+    tls_files = [
         (option, given or environ.get(f"HUBBUB_{option.strip('-').upper()}"))
         for option, given in (("--ca", settings.ca), ("--cert", settings.cert), ("--key", settings.key))
     ]
     where = [
         ("--address", settings.address or environ.get("HUBBUB_ADDRESS")),
         ("--data-dir", data_dir and str(Path(data_dir).absolute())),
-        *((option, file and str(Path(file).absolute())) for option, file in files),
+        *((option, file and str(Path(file).absolute())) for option, file in tls_files),
         ("--as", settings.name),
     ]
     return (*(word for option, value in where if value for word in (option, value)), *words)

@@ -136,9 +136,9 @@ __all__ = [
 ]
 
 _NAMES = {
-    "admin": ("Finding", "HubStatus", "Reload"),
-    "audit": ("AuditEntry",),
-    "calls": ("CallHandle",),
+    "services.admin": ("Finding", "HubStatus", "Reload"),
+    "services.audit": ("AuditEntry",),
+    "services.calls": ("CallHandle",),
     "errors": (
         "Aborted",
         "AlreadyExists",
@@ -156,11 +156,11 @@ _NAMES = {
         "Unimplemented",
         "UpstreamError",
     ),
-    "fleet": ("FleetMember", "FleetStatus", "Moved", "Rotation", "UnownedServer"),
+    "services.fleet": ("FleetMember", "FleetStatus", "Moved", "Rotation", "UnownedServer"),
     "hub": ("Hub", "connect"),
     "options": ("CallCallbacks", "CallOptions"),
-    "params": ("FormParams", "PageParams", "SamplingParams"),
-    "records": (
+    "data.params": ("FormParams", "PageParams", "SamplingParams"),
+    "data.records": (
         "Call",
         "CallLog",
         "CatalogEntry",
@@ -177,11 +177,11 @@ _NAMES = {
         "ServerEvent",
         "Task",
     ),
-    "results": ("ToolResult",),
-    "specs": ("ConfiguredServer", "RevisionConflict", "ServerSpec"),
-    "store": ("Backup", "Compaction", "StoreStatus"),
-    "tokens": ("Caller", "Grant", "NewToken", "Token"),
-    "watch_events": ("Bookmark", "Logged", "Progressed", "Removed", "Reset", "Synced", "Upsert", "WatchEvent"),
+    "data.results": ("ToolResult",),
+    "data.specs": ("ConfiguredServer", "RevisionConflict", "ServerSpec"),
+    "services.store": ("Backup", "Compaction", "StoreStatus"),
+    "services.tokens": ("Caller", "Grant", "NewToken", "Token"),
+    "data.watch_events": ("Bookmark", "Logged", "Progressed", "Removed", "Reset", "Synced", "Upsert", "WatchEvent"),
 }
 """Each module with its public names."""
 
@@ -192,7 +192,7 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        if name in _NAMES:
+        if name in _NAMES:  # `hub`, `errors`, `options`
             return import_module(f"{__name__}.{name}")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,7 +26,7 @@ def main() -> None:
     import_module("structlog")
     for name in FORBIDDEN:
         del sys.modules[name]
-    from hubbubd.app import run
+    from hubbubd.program.app import run
 
     gc.freeze()
     gc.enable()

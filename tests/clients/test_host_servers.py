@@ -412,10 +412,10 @@ def test_a_host_that_replaces_nothing_means_every_text_as_it_is(text: str) -> No
 
 
 def test_a_long_file_with_comments_is_read_and_its_texts_stay_as_they_are() -> None:
-    servers = "".join(
+    many = "".join(
         f'"s{n}": {{"url": "https://x/{n}//y", /* {n} */ "args": ["/* a */", ",]",],}},\n' for n in range(5000)
     )
-    text = "// mine\n{" + servers + '"last": {"command": "a\\"//b"} /* no end'
+    text = "// mine\n{" + many + '"last": {"command": "a\\"//b"} /* no end'
     with pytest.raises(servers.Unreadable):
         servers.parsed(text, ".json")
     root = servers.parsed(text.removesuffix("/* no end") + "}", ".json")

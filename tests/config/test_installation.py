@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.installation import command_for, command_to_add
+from hubbubd.process.installation import command_for, command_to_add
 
 
 def test_pipx_adds_to_an_environment_of_pipx(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_pip_adds_to_any_other_environment_and_uv_to_one_without_pip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert command_to_add(["a"], tmp_path) == f"{tmp_path}/bin/python -m pip install a"
-    monkeypatch.setattr("hubbubd.installation.find_spec", lambda name: None)
+    monkeypatch.setattr("hubbubd.process.installation.find_spec", lambda name: None)
     assert command_to_add(["a"], tmp_path) == f"uv pip install --python {tmp_path}/bin/python a"
 
 

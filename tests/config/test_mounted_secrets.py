@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd import files
 from hubbubd.config.servers import references
+from hubbubd.process import files
 
 
 def test_one_s_own_file_is_closed_by_chmod(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd import files
+from hubbubd.process import files
 
 
 def test_a_file_and_its_name_are_on_the_disk_when_it_is_written(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.log_file import KEPT, RotatedLog
+from hubbubd.process.log_file import KEPT, RotatedLog
 
 STDERR_GOES_THERE = """
 import os, sys
 from pathlib import Path
-from hubbubd.log_file import RotatedLog
+from hubbubd.process.log_file import RotatedLog
 log = RotatedLog(Path(sys.argv[1]), 100)
 log.take_over_stderr()
 os.write(2, b"before\\n")

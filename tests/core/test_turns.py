@@ -9,8 +9,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hubbubd import turns
-from hubbubd.turns import BUSY_S, LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
+from hubbubd.timing import turns
+from hubbubd.timing.turns import BUSY_S, LONGEST_PAUSE_S, SHARE, SHORTEST_PAUSE_S, turn
 
 PIECE_S = 0.005
 LIMIT_S = 60

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd import files
-from hubbubd.clock import Clock
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import state_keys
 from hubbubd.downstream.handles import MAX_STATE, Bound, Handles, digest
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.rounds import MAX_ASKED
 from hubbubd.downstream.state_keys import NAME, ROTATE_S, KeyRing
+from hubbubd.process import files
 from hubbubd.store import StoreError
+from hubbubd.timing.clock import Clock
 
 PARAMS = {"name": "github__push", "arguments": {"a": 1, "b": [1.5, None]}}
 BOUND = Bound(principal="ada", profile="default", method="tools/call", name="github__push", params=digest(PARAMS))

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from hubbubd import turns
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.catalog import Kind
 from hubbubd.downstream import Endpoint, Merged, endpoint, merged
 from hubbubd.downstream.lists import Lists
 from hubbubd.runtime.hub import Hub
+from hubbubd.timing import turns
 
 from ..runtime.conftest import World, server, until
 from ..runtime.peer import Outcome, Sent

@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.clock import Clock
 from hubbubd.downstream.shared_keys import SETTLED_S, SHARED, SHARED_LOOK_S, SharedKeyRing
 from hubbubd.downstream.state_keys import ROTATE_S
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
+from hubbubd.timing.clock import Clock
 
 from ..runtime.conftest import EPOCH
 from ..runtime.conftest import anyio_backend as anyio_backend

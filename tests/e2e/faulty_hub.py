@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
 from faulty import Disk, Fault
 
-from hubbubd.app import run
+from hubbubd.program.app import run
 
 
 class FaultFile:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd import app
+from hubbubd.program import app
 
 from .conftest import BIN
 

@@ -78,7 +78,7 @@ def test_what_seals_states_is_imported_beside_the_loop() -> None:
 FIRST_STATE = """
 import sys, threading
 import anyio
-from hubbubd.clock import Clock
+from hubbubd.timing.clock import Clock
 from hubbubd.downstream.handles import Bound, Handles
 from hubbubd.downstream.state_keys import KeyRing
 

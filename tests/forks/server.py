@@ -34,7 +34,7 @@ import hubbub_cli.ends
 import hubbub_cli.holding
 import hubbub_cli.live
 import hubbub_cli.tree
-import hubbubd.app
+import hubbubd.program.app
 import hubbubd.rpc.certificates
 import hubbubd.rpc.jwt
 import hubbubd.upstream.http.over_http

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import anyio
 
 from hubbub_cli import bounds, ends, streams
-from hubbubd.app import run as run_daemon
+from hubbubd.program.app import run as run_daemon
 
 from ..command_tree import whole
 from .chance import Chance

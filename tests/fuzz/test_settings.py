@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from hubbubd.app import DONE, FAILED, USAGE, run
 from hubbubd.config import HubSettings
+from hubbubd.program.app import DONE, FAILED, USAGE, run
 
 MAGNITUDES = (
     "0", "-0", "-1", "0.5", str(2**31), str(-(2**31)), str(2**53), str(2**63), str(2**64), "1e308", "1e400", "-1e400",

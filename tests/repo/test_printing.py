@@ -14,7 +14,7 @@ PRINTERS = {
     "clients/hubbub_cli/screen.py": "the console of rich, clean",
     "clients/hubbub_cli/streams.py": "stands in for stdout and stderr",
     "clients/hubbub_cli/__init__.py": "flushes at the end",
-    "hub/hubbubd/console.py": "makes clean what it prints and logs",
+    "hub/hubbubd/program/console.py": "makes clean what it prints and logs",
     "docs/demo/run.py": "makes clean what it passes on",
     "docs/demo/run_fleet.py": "makes clean what it passes on",
     "docs/demo/installing.py": "shows of pip what it can be sure of; nothing is installed yet that could help it",

@@ -246,7 +246,7 @@ def test_what_connects_over_http_imports_neither_servers_of_the_sdk_nor_oauth() 
 @pytest.mark.usefixtures("processes")
 def test_the_daemon_starts_without_what_only_members_of_a_fleet_need() -> None:
     script = (
-        "import sys, hubbubd.app;"
+        "import sys, hubbubd.program.app;"
         "print([name for name in sys.modules if name.startswith(('hubbubd.rpc.fleet', 'hubbub.fleet', 'asyncpg'))])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)

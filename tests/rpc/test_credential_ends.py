@@ -16,7 +16,6 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from hubbub.v1 import inbox_pb2, server_pb2
 from hubbub_frontend.certs import Authority, Pair
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
@@ -31,6 +30,7 @@ from hubbubd.rpc.server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Until, explain, settled, spec_of

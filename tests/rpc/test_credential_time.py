@@ -7,11 +7,11 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from hubbubd.clock import TICK_S, Clock
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, Unauthenticated
 from hubbubd.rpc.auth import ENDED_CREDENTIALS, Gate
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.timing.clock import TICK_S, Clock
 
 from ..runtime.virtual_time import VirtualTimeLoop
 

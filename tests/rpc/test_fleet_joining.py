@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 import structlog.testing
 
-from hubbubd.joining import Joining
+from hubbubd.program.fleet_join import Joining
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled
 

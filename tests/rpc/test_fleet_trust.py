@@ -18,7 +18,7 @@ from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
-from hubbubd.joining import Joining
+from hubbubd.program.fleet_join import Joining
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet import FleetPort, forwarding
 from hubbubd.rpc.fleet.opening import enter, opening

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import anyio
 import pytest
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.policy.commands import REST, AllowedCommand
 from hubbubd.core.filters import RequestFilter
@@ -25,6 +24,7 @@ from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable,
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
 from hubbubd.telemetry.tracer import OFF as UNTRACED
+from hubbubd.timing.clock import Clock
 
 from .noted import Noted
 from .peer import Peer, Peers

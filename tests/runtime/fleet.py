@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 
-from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
 from hubbubd.runtime.fleet import Fleet
@@ -20,6 +19,7 @@ from hubbubd.store import Guard, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled, HistoryLost
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
+from hubbubd.timing.clock import Clock
 
 from . import foreign
 from .conftest import EPOCH, World

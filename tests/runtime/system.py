@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from hubbubd.clock import Clock
+from hubbubd.timing.clock import Clock
 
 from .conftest import EPOCH
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.clock import TICK_S
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, TaskFilter
 from hubbubd.core.forms import Accept
@@ -19,6 +18,7 @@ from hubbubd.runtime.oversight import ages
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.store import Write
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.timing.clock import TICK_S
 
 from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until
 from .fleet import Members, members

@@ -6,7 +6,7 @@ import math
 import anyio
 import pytest
 
-from hubbubd.deadline import Deadline
+from hubbubd.timing.deadline import Deadline
 
 
 def now() -> float:

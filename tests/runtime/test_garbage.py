@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from hubbubd import garbage
-from hubbubd.garbage import GROWTH, MOST, REST, Garbage
+from hubbubd.process import garbage
+from hubbubd.process.garbage import GROWTH, MOST, REST, Garbage
 
 FULL = 2
 COUNTED_PER_S = 100_000_000

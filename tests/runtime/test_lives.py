@@ -7,7 +7,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from hubbubd.app import lives
+from hubbubd.program.app import lives
 from hubbubd.store import StoreUnavailable
 
 Outcome = bool | Exception

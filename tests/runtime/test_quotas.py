@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hubbubd.bucket import Bucket
 from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.oversight.quotas import MAX_BUCKETS, Rate
+from hubbubd.timing.bucket import Bucket
 
 LIMIT = 3
 holders = st.sampled_from(["ada", "bob"])

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from hubbubd.slots import Slots
+from hubbubd.timing.slots import Slots
 
 from .conftest import settle
 

@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 import hubbubd
-from hubbubd.clock import STEP_S, TICK_S, Clock
 from hubbubd.core.connection import State
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import UpstreamError
 from hubbubd.runtime.hub import Hub
+from hubbubd.timing.clock import STEP_S, TICK_S, Clock
 
 from .conftest import EPOCH, FORM, World, question, server, spec, until
 from .peer import REFUSED, never
@@ -195,9 +195,9 @@ async def test_what_was_stamped_by_a_clock_that_was_ahead_does_not_keep_later_re
 
 
 ALLOWED = {
-    "clock.py": {"time.time", "time.clock_gettime"},
+    "timing/clock.py": {"time.time", "time.clock_gettime"},
     "downstream/instrumentation.py": {"time.perf_counter"},  # how long something took
-    "garbage.py": {"time.perf_counter"},
+    "process/garbage.py": {"time.perf_counter"},
     "config/sections/tls.py": {"datetime.now"},  # certificates are good by the system's clock
     "rpc/jwt.py": {"time.time"},  # and so are tokens of others
     "rpc/tls.py": {"datetime.now"},
@@ -206,7 +206,7 @@ ALLOWED = {
     "telemetry/sdk.py": {"time.monotonic"},
     "telemetry/sdk_logs.py": {"time.time_ns"},  # when a line was written
     "telemetry/tracer.py": {"time.time"},  # before there is a clock
-    "turns.py": {"perf_counter", "thread_time"},  # when, and how much, the loop was busy
+    "timing/turns.py": {"perf_counter", "thread_time"},  # when, and how much, the loop was busy
     "upstream/faults.py": {"time"},  # a date of `Retry-After`
     "upstream/http/oauth.py": {"time"},  # the SDK compares the end of a token with it
     "upstream/stdio/reaper.py": {"time.monotonic"},  # a process of its own

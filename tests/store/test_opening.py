@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd import files as own_files
+from hubbubd.process import files as own_files
 from hubbubd.store import StoreDamaged, StoreTooNew, StoreUnavailable, Write
 from hubbubd.store.schema import MIGRATIONS
 from hubbubd.store.sqlite import SqliteStore

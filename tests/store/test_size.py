@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.calls import Call, CallState
 from hubbubd.runtime.oversight import Ages, Audit, Retention
@@ -12,6 +11,7 @@ from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.tables import Tables
 from hubbubd.store.sqlite import SqliteStore
+from hubbubd.timing.clock import Clock
 
 KEPT = 500
 BATCHES, BATCH = 100, 200

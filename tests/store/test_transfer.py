@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hubbubd.config import HubSettings
 from hubbubd.config.store_addresses import CopyOrder, FilePlace, Place
-from hubbubd.copying import carry_out, held, progress
+from hubbubd.program.store_copy import carry_out, held, progress
 from hubbubd.store import (
     Compacted,
     Snapshot,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hubbubd.config.store_addresses import FilePlace, Place
-from hubbubd.copying import held
 from hubbubd.errors import ConfigError
+from hubbubd.program.store_copy import held
 from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write, copy
 from hubbubd.store.schema import APPLICATION_ID
 from hubbubd.store.transfer import SecretsLeft, TargetNotEmpty, transfer

@@ -14,8 +14,8 @@ import pytest
 from hubbubd.config import HubSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
-from hubbubd.copying import carry_out
 from hubbubd.errors import ConfigError
+from hubbubd.program.store_copy import carry_out
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write
 from hubbubd.store.postgres import PostgresStore
 

@@ -12,8 +12,8 @@ from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
-from hubbubd.copying import carry_out
 from hubbubd.errors import ConfigError
+from hubbubd.program.store_copy import carry_out
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.transfer import SecretsLeft, TargetNotEmpty
 from hubbubd.store.vault_keys import VaultKeys

@@ -134,7 +134,7 @@ def test_packages_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.usefixtures("processes")
 def test_a_hub_that_does_not_trace_does_not_load_the_sdk() -> None:
-    code = "import sys, hubbubd.app; sys.exit(any(n.startswith('opentelemetry.sdk') for n in sys.modules))"
+    code = "import sys, hubbubd.program.app; sys.exit(any(n.startswith('opentelemetry.sdk') for n in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from hubbubd.turns import at_once
+from hubbubd.timing.turns import at_once
 
 SEPARATOR: Final = "__"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from typing import Final
 
-from hubbubd.turns import at_once
+from hubbubd.timing.turns import at_once
 
 SATURATION: Final = 1.2
 """How soon a word that is repeated stops to count for more (k1)."""

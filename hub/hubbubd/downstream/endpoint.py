@@ -34,7 +34,7 @@ from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
 from hubbubd.telemetry.mcp import TOOL_ERROR
-from hubbubd.turns import in_turns
+from hubbubd.timing.turns import in_turns
 
 PAGE: Final = 5000
 """Entries of one page: many hosts read only the first."""

@@ -25,10 +25,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hubbubd import payload
 from hubbubd.bounds import Count, Moment
-from hubbubd.clock import Clock
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.state_keys import ROTATE_S, KeyRing
+from hubbubd.timing.clock import Clock
 
 NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Params that differ from round to round."""

@@ -27,7 +27,7 @@ from hubbubd.downstream.policy import ConfiguredPolicy, Policy
 from hubbubd.downstream.profiles import Introduction, Target
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
-from hubbubd.turns import at_once, in_turns
+from hubbubd.timing.turns import at_once, in_turns
 
 AT_ONCE: Final = 1000
 """Entries of changed lists that are read when they are needed; more are made ready in turns."""

@@ -14,7 +14,7 @@ from hubbubd.core.catalog import SOURCES, Kind, list_id
 from hubbubd.downstream.policy import ConfiguredPolicy, Policy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
-from hubbubd.turns import in_turns
+from hubbubd.timing.turns import in_turns
 
 PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "extensions", "experimental")
 """Capabilities of a server that a host may use through the hub."""

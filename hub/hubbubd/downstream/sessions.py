@@ -19,7 +19,6 @@ from functools import partial
 from typing import Final
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core.access import Principal
 from hubbubd.core.host_sessions import HostSession, record_id
 from hubbubd.downstream.endpoint import Endpoint
@@ -29,6 +28,7 @@ from hubbubd.downstream.limits import Limits
 from hubbubd.downstream.session import Session
 from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.hub import Hub
+from hubbubd.timing.clock import Clock
 
 LEAST_PAUSE_S: Final = 1.0
 """The least number of seconds between two looks for idle sessions."""

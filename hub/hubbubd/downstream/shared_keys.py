@@ -9,10 +9,10 @@ import structlog
 from pydantic import ValidationError
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.downstream.state_keys import KeyRing, StateKeys
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
+from hubbubd.timing.clock import Clock
 
 SHARED_LOOK_S: Final = 60.0
 """Seconds between looks at keys that a fleet shares."""

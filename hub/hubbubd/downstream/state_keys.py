@@ -13,10 +13,10 @@ import structlog
 from anyio import to_thread
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
-from hubbubd import files
 from hubbubd.bounds import Moment
-from hubbubd.clock import Clock
+from hubbubd.process import files
 from hubbubd.store import StoreError
+from hubbubd.timing.clock import Clock
 
 NAME: Final = "state_keys.json"
 

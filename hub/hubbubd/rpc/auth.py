@@ -23,7 +23,6 @@ from urllib.parse import unquote
 import anyio
 import grpc
 
-from hubbubd.clock import Clock
 from hubbubd.config.sections.network import is_loopback
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
@@ -34,6 +33,7 @@ from hubbubd.rpc.methods import only_request, with_streamed_request
 from hubbubd.rpc.permissions import RULES, Reach, denied
 from hubbubd.rpc.strangers import Around, Strangers
 from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
+from hubbubd.timing.clock import Clock
 
 NAME_METADATA = "hubbub-as"
 BINARY_NAME_METADATA = "hubbub-as-bin"

@@ -4,7 +4,8 @@ import secrets
 from pathlib import Path
 from typing import Any, cast
 
-from hubbubd import files, payload
+from hubbubd import payload
+from hubbubd.process import files
 
 NAME = "client.json"
 

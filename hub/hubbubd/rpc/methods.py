@@ -22,11 +22,11 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbubd.core.access import Principal
-from hubbubd.deadline import Deadline
 from hubbubd.errors import InvalidArgument, ResourceExhausted, first_cause
 from hubbubd.rpc import status
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.status import Context
+from hubbubd.timing.deadline import Deadline
 
 STALL_S = 30.0
 """Seconds a caller may take to read the next response of a stream, before the stream is ended."""

@@ -10,9 +10,9 @@ from enum import StrEnum
 
 import structlog
 
-from hubbubd.clock import Clock
 from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
+from hubbubd.timing.clock import Clock
 
 LONGEST_S = 86400.0
 """Longest timer given to the event loop, in seconds; a later alarm is set again after that."""

@@ -15,7 +15,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import catalog as core
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind, ListRefused, Pages
@@ -26,7 +25,8 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerEr
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
-from hubbubd.turns import turn
+from hubbubd.timing.clock import Clock
+from hubbubd.timing.turns import turn
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.ports import Era, Link

@@ -14,7 +14,6 @@ from functools import partial
 import anyio
 import structlog
 
-from hubbubd.clock import elapsed
 from hubbubd.core.ownership import View
 from hubbubd.core.server import NOBODY, Lease
 from hubbubd.errors import HubError
@@ -30,6 +29,7 @@ from hubbubd.store import Conflict, StoreUnavailable
 from hubbubd.store.membership import HistoryLost, Membership
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
+from hubbubd.timing.clock import elapsed
 
 BEATS = 4
 """Beats in the time of a lease."""

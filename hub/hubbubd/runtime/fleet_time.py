@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import anyio
 
-from hubbubd.clock import elapsed, synchronised, system_time
 from hubbubd.members import Reading
+from hubbubd.timing.clock import elapsed, synchronised, system_time
 
 AGREES_S = 60.0
 """Seconds by which the database's clock and one that a time service keeps right may differ: then it is right, too."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import anyio
 import structlog
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.call_faults import cancelled
 from hubbubd.core.calls import Call
@@ -42,6 +41,7 @@ from hubbubd.store import Commit, Store, StoreUnavailable
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.alarms import Alarms
@@ -40,6 +39,7 @@ from hubbubd.runtime.tables import Tables
 from hubbubd.store import Store
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
 
 

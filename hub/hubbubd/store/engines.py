@@ -8,10 +8,10 @@ from typing import Final
 
 from anyio import to_thread
 
-from hubbubd import installation
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.errors import ConfigError
+from hubbubd.process import installation
 from hubbubd.store import Store, StoreLocked
 from hubbubd.store.membership import Membership
 from hubbubd.store.opening import claim, look_at

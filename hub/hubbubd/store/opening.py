@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from hubbubd import files
+from hubbubd.process import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store.errors import damaged, explained
 from hubbubd.store.schema import MIGRATIONS, Migration, migrate, recognise

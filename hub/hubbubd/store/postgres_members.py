@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import anyio
 
-from hubbubd.clock import elapsed
 from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
 from hubbubd.store import StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled
 from hubbubd.store.postgres_link import CONNECT_S, ERRORS, Link, is_certain
 from hubbubd.store.postgres_place import Entrant, Place
+from hubbubd.timing.clock import elapsed
 
 MOST: Final = 256
 """Members of which is told; a fleet has far fewer."""

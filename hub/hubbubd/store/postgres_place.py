@@ -18,7 +18,8 @@ from typing import Final, cast
 
 from anyio import to_thread
 
-from hubbubd import __version__, files, payload
+from hubbubd import __version__, payload
+from hubbubd.process import files
 from hubbubd.store import StoreLocked, StoreUnavailable
 from hubbubd.store import postgres_sql as sql
 from hubbubd.store.membership import Expelled, HistoryLost

@@ -10,7 +10,7 @@ from typing import Final
 
 from anyio import to_thread
 
-from hubbubd import files
+from hubbubd.process import files
 from hubbubd.store import NoRoom, StoreError, StoreUnavailable, engines, opening
 from hubbubd.store import copy as copying
 from hubbubd.store.copy import Row

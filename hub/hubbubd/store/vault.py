@@ -12,7 +12,8 @@ import anyio
 from anyio import to_thread
 from pydantic import TypeAdapter, ValidationError
 
-from hubbubd import files, payload
+from hubbubd import payload
+from hubbubd.process import files
 from hubbubd.store import StoreError
 
 NAME = "tokens.json"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from hubbubd import files
 from hubbubd.errors import ConfigError
+from hubbubd.process import files
 from hubbubd.redaction import REDACTION
 from hubbubd.store.sealing import KEY_BYTES, VaultKey
 

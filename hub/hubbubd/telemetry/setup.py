@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from hubbubd import installation
 from hubbubd.errors import ConfigError
+from hubbubd.process import installation
 from hubbubd.telemetry import logs
 from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.logs import LogSink

@@ -45,7 +45,7 @@ from pydantic import BaseModel, ValidationError
 from hubbubd import __version__, bounds, payload
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault, FaultCode, InvalidArgument, PeerError, UpstreamError
-from hubbubd.turns import turn
+from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch, check, weight
 from hubbubd.upstream.mending import MENDABLE, Found, Mender, supply_caching, supply_introduction, wrong

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from hubbubd.config import ServerConfig
 from hubbubd.telemetry.trace import of_params
-from hubbubd.turns import turn
+from hubbubd.timing.turns import turn
 from hubbubd.upstream.checking import Mismatch, check, weight
 from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.era import TASKS_REVISION, Revision

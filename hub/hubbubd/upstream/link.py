@@ -13,7 +13,7 @@ from mcp_types import HEADER_MISMATCH, LOG_LEVEL_META_KEY
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, FaultCode, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
-from hubbubd.turns import turn
+from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.checking import Mismatch
 from hubbubd.upstream.deadlines import Patience

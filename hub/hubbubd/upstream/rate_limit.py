@@ -5,7 +5,7 @@ from typing import Final
 
 import anyio
 
-from hubbubd.bucket import Bucket
+from hubbubd.timing.bucket import Bucket
 
 BURST_S: Final = 10.0
 """The burst, in seconds' worth of the rate."""

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hubbubd import bounds, installation
+from hubbubd import bounds
+from hubbubd.process import installation
 
 UNIX = "unix:"
 LAST_PORT = 65535

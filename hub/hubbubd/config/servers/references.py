@@ -13,10 +13,10 @@ from typing import Any, Final, cast
 
 from pydantic import SecretStr, ValidationError
 
-from hubbubd import files
 from hubbubd.config.servers.server import RESOLVED, ServerConfig
 from hubbubd.config.validation import config_error
 from hubbubd.errors import ConfigError
+from hubbubd.process import files
 
 RESOLVED_FIELDS = ("command", "args", "env", "cwd", "url", "headers", "oauth", "ca")
 

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 
-from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call, CallClock, CallState
 from hubbubd.core.inbox import CauseSource
 from hubbubd.core.queue import CallQueue
 from hubbubd.core.server import QueueCounts
-from hubbubd.deadline import Deadline
 from hubbubd.errors import Category, Fault, HubError
 from hubbubd.frozen import replaced
 from hubbubd.runtime.calls.callers import Callers
 from hubbubd.telemetry.trace import Trace
 from hubbubd.telemetry.tracer import OFF, Tracer
+from hubbubd.timing.clock import Clock
+from hubbubd.timing.deadline import Deadline
 from hubbubd.upstream.ports import Link
 
 PENDING_IDS = 1000

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from hubbubd.clock import Clock
+from hubbubd.timing.clock import Clock
 
 ANSWERED_S: Final = 5.0
 """Seconds for which a server may still ask something about a call that it has answered."""

@@ -8,7 +8,6 @@ end; anything else follows here.
 from collections.abc import Iterable
 from typing import Any
 
-from hubbubd.clock import Clock
 from hubbubd.core import calls as core_calls
 from hubbubd.core import inbox as core
 from hubbubd.core.calls import Call
@@ -17,6 +16,7 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.timing.clock import Clock
 
 
 class Causes:

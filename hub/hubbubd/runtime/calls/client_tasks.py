@@ -12,7 +12,6 @@ from typing import Any
 
 import anyio
 
-from hubbubd.clock import Clock
 from hubbubd.core import calls as core_calls
 from hubbubd.core import tasks as core
 from hubbubd.core.calls import Call
@@ -27,6 +26,7 @@ from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table, gone
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era, Link
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core import calls as core
 from hubbubd.core.call_faults import of_hub, of_server, reused
 from hubbubd.core.calls import Call
@@ -31,6 +30,7 @@ from hubbubd.runtime.calls.url_elicitation import Consents
 from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry.trace import CURRENT_TRACE
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era, Link, ProgressUpdate
 
 log = structlog.get_logger(__name__)

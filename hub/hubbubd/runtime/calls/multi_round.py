@@ -13,7 +13,6 @@ from typing import Any, cast
 import anyio
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core import calls as core
 from hubbubd.core.calls import Call
 from hubbubd.core.capabilities import declared, needed, serves
@@ -26,6 +25,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Table
 from hubbubd.telemetry.trace import of_params
+from hubbubd.timing.clock import Clock
 
 Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
 """The inputRequests of a result: key to kind and params."""

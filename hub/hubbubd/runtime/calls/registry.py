@@ -12,7 +12,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import calls as core
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
@@ -33,6 +32,7 @@ from hubbubd.runtime.calls.task_support import TaskSupport
 from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.ownership import NOT_BEGUN, Taking, moved
 from hubbubd.runtime.records import Ledger, Place, Table, Watch
+from hubbubd.timing.clock import Clock
 
 CHANGE_S, LOOK_S = 2.0, 0.02
 """Seconds for which a call waits until it is clear who has its server, and between looks."""

@@ -13,7 +13,6 @@ from typing import Any
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core import backoff
 from hubbubd.core import tasks as core
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -22,6 +21,7 @@ from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
 from hubbubd.runtime.calls.followed import Followed
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Link
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core import tasks as core
 from hubbubd.core.inbox import Delivery, Origin, RequestState
 from hubbubd.core.tasks import Task
@@ -16,6 +15,7 @@ from hubbubd.runtime.calls.followed import TELL_S, Followed
 from hubbubd.runtime.calls.multi_round import asked_by, configured, input_refused, questions_of
 from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.records import Table
+from hubbubd.timing.clock import Clock
 
 log = structlog.get_logger(__name__)
 

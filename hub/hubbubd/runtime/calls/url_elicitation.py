@@ -12,13 +12,13 @@ from typing import Any, cast
 import anyio
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.core.jsonrpc import URL_ELICITATION_REQUIRED
 from hubbubd.core.questions import problem
 from hubbubd.errors import PeerError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.multi_round import Rounds, asked_by, next_round
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Hello
 
 REVISION = "2025-11-25"

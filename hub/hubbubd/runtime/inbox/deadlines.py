@@ -7,7 +7,6 @@ computer included.
 from collections.abc import Awaitable, Callable
 
 from hubbubd import bounds
-from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import PendingRequest, RequestState
@@ -15,6 +14,7 @@ from hubbubd.frozen import replaced
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import Ledger, Table
+from hubbubd.timing.clock import Clock
 
 Step = Callable[[PendingRequest], PendingRequest]
 

@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core import forms
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
@@ -31,6 +30,7 @@ from hubbubd.runtime.oversight import Quota
 from hubbubd.runtime.ownership import Ownership, Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.telemetry.trace import CURRENT_RPC
+from hubbubd.timing.clock import Clock
 
 Settler = Callable[[PendingRequest], Sequence[Change[Any]]]
 """Returns what else changes when a request is answered or expires, for the same commit. Must not have effects."""

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from hubbubd.clock import Clock
 from hubbubd.core import inbox as core
 from hubbubd.core.asked_hosts import AskedHost
 from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest
 from hubbubd.errors import FailedPrecondition
 from hubbubd.frozen import replaced
+from hubbubd.timing.clock import Clock
 
 PREFIX: Final = "reserved_"
 """What the ids of these claims begin with."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from hubbubd.clock import Clock
 from hubbubd.core import inbox as core
 from hubbubd.core.inbox import PendingRequest, RequestEventType
 from hubbubd.runtime.records import Ledger, Table
+from hubbubd.timing.clock import Clock
 
 KEPT = "open"
 """Id of the one record of who was shown what."""

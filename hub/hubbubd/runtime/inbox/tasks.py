@@ -12,7 +12,6 @@ from typing import Any, Protocol, cast
 import anyio
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
 from hubbubd.core.filters import TaskFilter
@@ -24,6 +23,7 @@ from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.ownership import Ownership, Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Reply, ReplyError
 
 PAGE = 50

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 
 import anyio
 
-from hubbubd.clock import Clock
 from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
@@ -24,6 +23,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.inbox.workers import Assigned, Over, Step, Worker, Workers
 from hubbubd.runtime.records import BOOKMARK_S, Table, WatcherLimit
+from hubbubd.timing.clock import Clock
 
 MAX_CAPACITY = 100
 """The most requests one worker may hold."""

@@ -13,11 +13,11 @@ import structlog
 
 from hubbubd import bounds
 from hubbubd.bounds import Moment, Whole
-from hubbubd.clock import Clock
 from hubbubd.core import eras as core
 from hubbubd.core.eras import LEAP_S, Era
 from hubbubd.runtime.ownership import UPKEEP, Ownership
 from hubbubd.runtime.records import Ledger, Table
+from hubbubd.timing.clock import Clock
 
 MARK_S = 600.0
 """Seconds between two notes of the time while something changes: a hub that is killed seems to have stopped by at most

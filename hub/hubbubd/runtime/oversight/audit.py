@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
 from hubbubd.errors import HubError
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table, gone
+from hubbubd.timing.clock import Clock
 
 MINUTE_S = 60.0
 """Seconds within which equal refusals share one entry."""

@@ -4,10 +4,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
-from hubbubd.bucket import Bucket
 from hubbubd.config import HubSettings
 from hubbubd.core.tally import Tally
 from hubbubd.errors import ResourceExhausted
+from hubbubd.timing.bucket import Bucket
 
 BURST_S = 10.0
 """The burst of a rate limit, in seconds' worth of it."""

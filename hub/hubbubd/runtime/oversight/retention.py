@@ -15,7 +15,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
@@ -28,6 +27,7 @@ from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TO
 from hubbubd.runtime.ownership import UPKEEP, Ownership
 from hubbubd.runtime.records import Ledger, Table, gone
 from hubbubd.store import StoreStats, StoreUnavailable
+from hubbubd.timing.clock import Clock
 
 T = TypeVar("T")
 

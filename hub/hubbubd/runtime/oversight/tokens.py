@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from hubbubd.bounds import Moment, Span
-from hubbubd.clock import Clock
 from hubbubd.core.access import Grant, Principal
 from hubbubd.errors import AlreadyExists, NotFound, ResourceExhausted, Unauthenticated
 from hubbubd.runtime.records import Change, Ledger, Table, gone
+from hubbubd.timing.clock import Clock
 
 PREFIX = "hbt_"
 CREDENTIAL = "token:"

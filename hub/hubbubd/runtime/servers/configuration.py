@@ -13,7 +13,6 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, Settings
 from hubbubd.config.hub import LIVE
 from hubbubd.core.audit import BY_FILE
@@ -24,6 +23,7 @@ from hubbubd.runtime.oversight import Attempt, Audit
 from hubbubd.runtime.servers.configured import ServerDiff
 from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.registry import Servers
+from hubbubd.timing.clock import Clock
 
 POLL_S = 1.0
 """Seconds between looks at the files' stat by name, which finds every way of replacing them."""

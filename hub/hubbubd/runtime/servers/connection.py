@@ -9,8 +9,6 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from hubbubd.bucket import Bucket
-from hubbubd.clock import Clock
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.core import connection as core
 from hubbubd.core.call_faults import cancelled
@@ -22,7 +20,9 @@ from hubbubd.runtime.servers.connection_log import tell
 from hubbubd.runtime.servers.measures import Measures
 from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.pings import Pings
-from hubbubd.slots import Slots
+from hubbubd.timing.bucket import Bucket
+from hubbubd.timing.clock import Clock
+from hubbubd.timing.slots import Slots
 from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
 
 RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 40.0, 5

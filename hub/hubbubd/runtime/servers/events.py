@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import NotFound
 from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
+from hubbubd.timing.clock import Clock
 
 
 class ServerEventKind(StrEnum):

@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core import tasks as core_tasks
 from hubbubd.core.capabilities import declared, serves
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
@@ -26,6 +25,7 @@ from hubbubd.runtime.oversight import Audit
 from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
 
 _SPEAKING: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 import anyio
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import ServerConfig
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.connection import Connection, Event, State
@@ -19,6 +18,7 @@ from hubbubd.errors import Fault
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.telemetry import mcp, metrics, process
 from hubbubd.telemetry.meter import Meter, Reading
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Hello
 
 PULSE_S = 0.25

@@ -8,7 +8,6 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.config import Confinement
 from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
@@ -25,6 +24,7 @@ from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import Measures
 from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
 
 NOT_ALLOWED = frozenset({"HOST_NOT_ALLOWED", "VARIABLE_NOT_ALLOWED"})

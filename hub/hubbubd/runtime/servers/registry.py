@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 
-from hubbubd.clock import Clock
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.servers.server import Roots
 from hubbubd.core.call_faults import cancelled
@@ -35,6 +34,7 @@ from hubbubd.runtime.servers.revisions import changed, exists, expect, following
 from hubbubd.runtime.servers.running import Running
 from hubbubd.runtime.servers.server_secrets import SpecSecrets
 from hubbubd.store import Conflict
+from hubbubd.timing.clock import Clock
 
 T = TypeVar("T")
 R = TypeVar("R")

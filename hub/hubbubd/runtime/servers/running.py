@@ -7,7 +7,6 @@ from typing import Any
 
 import anyio
 
-from hubbubd.clock import Clock
 from hubbubd.config import Confinement
 from hubbubd.config.servers.options import needs_connection
 from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled
@@ -21,6 +20,7 @@ from hubbubd.runtime.calls import End, ServerQueue
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era
 
 CONNECTED = ("connection", "protocol_version", "server_info", "capabilities", "instructions", "pid", "notes")

@@ -13,12 +13,12 @@ from typing import Any
 import anyio
 
 from hubbubd import payload
-from hubbubd.clock import Clock
 from hubbubd.core.calls import Call
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, CallSpec
 from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era, Link
 
 PRINCIPAL = "hub"

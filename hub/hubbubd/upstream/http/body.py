@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Final
 
-from hubbubd.turns import turn
+from hubbubd.timing.turns import turn
 
 TURN_COST: Final = 128 * 1024
 """What of a body is passed on per turn of the event loop: its bytes, plus LINE_COST per line."""

@@ -13,7 +13,7 @@ from yarl import URL
 
 from hubbubd.config import ServerConfig
 from hubbubd.config.policy.hosts import Hosts
-from hubbubd.slots import Slots
+from hubbubd.timing.slots import Slots
 from hubbubd.upstream import faults
 from hubbubd.upstream.deadlines import Patience
 from hubbubd.upstream.http.access import Access

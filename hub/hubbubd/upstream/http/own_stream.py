@@ -10,8 +10,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from hubbubd.errors import UpstreamError
-from hubbubd.slots import Slots
-from hubbubd.turns import turn
+from hubbubd.timing.slots import Slots
+from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.again import Pace
 from hubbubd.upstream.deviations import Deviation, words

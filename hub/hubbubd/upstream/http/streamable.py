@@ -27,8 +27,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from hubbubd.errors import Fault, FaultCode, UpstreamError
-from hubbubd.slots import Slots
-from hubbubd.turns import turn
+from hubbubd.timing.slots import Slots
+from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.deviations import Deviation, words
 from hubbubd.upstream.exchange import EXCHANGE, Exchange

@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
-from hubbubd.turns import turn
+from hubbubd.timing.turns import turn
 from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
 from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read, too_long

@@ -15,14 +15,15 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd import __version__, console, garbage, offered
-from hubbubd.clock import Clock
+from hubbubd import __version__
 from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.sections.network import UNIX, check_unix
 from hubbubd.config.store_addresses import CopyOrder
 from hubbubd.core.audit import BY_SIGNAL
 from hubbubd.downstream import Handles, KeyRing
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
+from hubbubd.process import garbage
+from hubbubd.program import console, listeners
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc import client_file
 from hubbubd.rpc.auth import Authenticator, Gate
@@ -37,11 +38,12 @@ from hubbubd.store.vault import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
 from hubbubd.upstream.ports import Permit, Vault
 
 if TYPE_CHECKING:
-    from hubbubd.joining import Joining
+    from hubbubd.program.fleet_join import Joining
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +91,7 @@ def _run(argv: Sequence[str]) -> int:
     sink = setup.log_sink(os.environ)
     console.log_to(settings.hub.log_file, sink)
     _adopt(settings.hub)
-    offered.import_all(settings.hub)
+    listeners.import_all(settings.hub)
     garbage.settle()
     try:
         anyio.run(_serve, settings, load, backend="asyncio", backend_options={"use_uvloop": True})
@@ -112,10 +114,10 @@ def _explain(exc: Exception) -> int:
 
 def _copy(order: CopyOrder, settings: HubSettings) -> int:
     """Make the copy of `--copy-store` and print a line of JSON; return FAILED also if the stores differ."""
-    from hubbubd import copying  # lazy: hubs do without
+    from hubbubd.program import store_copy  # lazy: hubs do without
 
     try:
-        done = copying.make(order, settings)
+        done = store_copy.make(order, settings)
     except Exception as exc:  # noqa: BLE001  # it is raised again if it was not expected
         return _explain(exc)
     if done is None:
@@ -152,7 +154,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:
         tracer = setup.tracer(os.environ, clock.now, content=hub_settings.trace_content)
         meter = setup.meter(os.environ, scraped=hub_settings.metrics_listen is not None)
         try:
-            async with offered.metrics(hub_settings, meter) as metrics:
+            async with listeners.metrics(hub_settings, meter) as metrics:
                 surroundings = Surroundings(
                     local=local, clock=clock, tracer=tracer, meter=meter, metrics=metrics, signals=signals
                 )
@@ -247,7 +249,7 @@ async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGener
 def _joining(settings: HubSettings, membership: Membership | None, losses: list[HistoryLost]) -> "Joining | None":
     if membership is None or settings.fleet is None:
         return None
-    from hubbubd.joining import Joining  # lazy: a fleet is an optional extra
+    from hubbubd.program.fleet_join import Joining  # lazy: a fleet is an optional extra
 
     return Joining.of(settings.fleet, membership, settings.max_message_bytes, losses)
 
@@ -282,9 +284,9 @@ async def _serve_api(
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.follow)
         async with (
-            offered.among_members(hub, joining) as within,
-            offered.connect(hub, settings, gate, within) as connect,  # it serves until `serve` has drained
-            offered.mcp(hub, settings, gate, handles) as mcp,
+            listeners.among_members(hub, joining) as within,
+            listeners.connect(hub, settings, gate, within) as connect,  # it serves until `serve` has drained
+            listeners.mcp(hub, settings, gate, handles) as mcp,
             serve(
                 hub,
                 listen=settings.listen,

@@ -13,7 +13,7 @@ from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.meter import Meter
 
 if TYPE_CHECKING:
-    from hubbubd.joining import Joining
+    from hubbubd.program.fleet_join import Joining
 
 
 def import_all(settings: HubSettings) -> None:
@@ -27,7 +27,7 @@ def import_all(settings: HubSettings) -> None:
         "hubbubd.rpc.connect": settings.connect_listen,
         "hubbubd.rpc.mcp_http": settings.mcp_listen,
         "hubbubd.rpc.metrics": settings.metrics_listen,
-        "hubbubd.joining": settings.fleet,
+        "hubbubd.program.fleet_join": settings.fleet,
     }
     for module, setting in offered.items():
         if setting is not None:

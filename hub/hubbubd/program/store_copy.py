@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from pydantic import SecretStr
 
-from hubbubd import console
-from hubbubd.clock import elapsed
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.store_addresses import OPTION, CopyOrder, DatabasePlace, Place
 from hubbubd.errors import ConfigError
+from hubbubd.program import console
 from hubbubd.store import engines
 from hubbubd.store.transfer import Held, OnCopied, Transferred, transfer
 from hubbubd.store.transfer_sqlite import held_file
 from hubbubd.store.vault import NAME as TOKENS
 from hubbubd.store.vault import TokenFile
+from hubbubd.timing.clock import elapsed
 
 if TYPE_CHECKING:
     from hubbubd.store.postgres_vault import PostgresVault

@@ -10,7 +10,6 @@ import anyio
 import structlog
 from anyio import to_thread
 
-from hubbubd.clock import Clock
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.downstream.shared_keys import SharedKeyRing
@@ -22,6 +21,7 @@ from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled, HistoryLost, Membership
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Vault
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ import structlog
 from hubbubd import payload
 from hubbubd.config import HubSettings
 from hubbubd.legible import clean
-from hubbubd.log_file import RotatedLog
+from hubbubd.process.log_file import RotatedLog
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.logs import LogSink, placed
 

@@ -1,0 +1,1 @@
+"""The process and its files: garbage collection, log file, installation."""

@@ -1,0 +1,1 @@
+"""Clocks, time limits, rates and turns on the event loop."""
