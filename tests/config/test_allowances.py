@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from hubbubd.config import Confinement, HubSettings, ServerConfig
+from hubbubd.config.policy.allowances import ALLOWANCES, LONGEST_S, SHORTEST_PAUSE_S
 from hubbubd.config.policy.hosts import Hosts
-from hubbubd.config.servers.allowances import ALLOWANCES, LONGEST_S, SHORTEST_PAUSE_S
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied
 from hubbubd.rpc.spec_fields import PATHS
 

@@ -43,7 +43,12 @@ MODULES = {
     if path.is_relative_to(root) and path.is_file()
 }
 DAEMON = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "hubbubd"}
-ROOMS = {name for name, path in MODULES.items() if path.name == "__init__.py" and name.count(".") == 2}
+# A folder whose `__init__` gives no names only groups modules.
+ROOMS = {
+    name
+    for name, path in MODULES.items()
+    if path.name == "__init__.py" and name.count(".") == 2 and "__all__" in path.read_text()
+}
 
 
 @cache

@@ -22,9 +22,9 @@ from anyio.streams.tls import TLSStream
 
 from hubbubd import bounds
 from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
+from hubbubd.config.policy.allowances import is_routing
 from hubbubd.config.sections.network import LAST_PORT, UNIX
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.config.servers.allowances import is_routing
 from hubbubd.core.connection import State
 from hubbubd.core.server import ServerRecord
 from hubbubd.errors import ConfigError, first_cause

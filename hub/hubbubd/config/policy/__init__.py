@@ -1,1 +1,1 @@
-"""What a server that is added over the API may be: commands, hosts, confinement."""
+"""What a server that is added over the API may be and set: commands, hosts, options, confinement."""

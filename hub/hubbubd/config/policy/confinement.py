@@ -10,9 +10,9 @@ from typing import Self
 
 from hubbubd.config.hub import HubSettings
 from hubbubd.config.policy.advice import allowing
+from hubbubd.config.policy.allowances import problems
 from hubbubd.config.policy.commands import Commands
 from hubbubd.config.policy.hosts import Hosts
-from hubbubd.config.servers.allowances import problems
 from hubbubd.config.servers.references import VariableNotSet, named, resolve
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import ConfigError, HubError, InvalidServerConfig, PermissionDenied
