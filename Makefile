@@ -9,6 +9,7 @@
 #   make check   linters, types, imports, API, commits  make pictures  those of the documents
 #   make peers   what demo and tests run against        make chromium  the browser of the tests
 #   make faults  more faults between hub and servers    make models the stateful models, for an hour
+#   make planted  does each planted fault fail a test?
 #   make crash   kill the hub KILLS=200 times           make soak   MINUTES=10 at load, does anything grow
 #   make races   of 50 answers at three members, RACES=10000 of them
 #   make fleet   that of members and databases of a fleet: KILLS, STOPS=50, PARTITIONS=50, RESTARTS=20, FAILOVERS=20
@@ -56,7 +57,7 @@ SAY = $(PYTHON) docs/demo/installing.py
 OUT ?= protos
 PROTOS := $(wildcard protos/hubbub/v1/*.proto protos/hubbub/fleet/v1/*.proto)
 
-.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-golden-tests hooks models bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
+.PHONY: run run-fleet docs quick test test-all test-rest checks-of-python check-page check-commits quick-tests quick-and-golden-tests hooks models planted bench crash fleet fleet-soak races crash-hosts soak fuzz odd audit secrets check check-deploy deploy-tools go-tools dashboard check-code check-api api check-gen gen fmt peers mcp1 rivals chromium shells pictures views constraints first-contact clean
 
 run: $(VENV)/run.stamp mcp1
 	@$(BIN)/python docs/demo/run.py $(ARGS)
@@ -105,6 +106,10 @@ races: $(VENV)/dev.stamp
 models: $(VENV)/dev.stamp
 	HYPOTHESIS_PROFILE=nightly $(BIN)/pytest $(IN_PARALLEL) tests/core tests/store/test_model.py \
 	  $(wildcard tests/runtime/test_*_model.py) $(ARGS)
+
+# Slips of a programmer, each planted by itself in a copy of the tree: the tests that are named with it must fail.
+planted: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.planted.run $(ARGS)
 
 bench: $(VENV)/dev.stamp $(if $(findstring --rivals,$(ARGS)),rivals)
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -164,6 +164,7 @@ async def test_no_question_stands_as_if_its_call_still_waited_for_it(world: Worl
             await answer_late(hub, after, asking)
         elif end in WORDS and way == "one of two":
             assert (after.state, after.candidate_call_ids, after.cause_ended) == (RequestState.OPEN, ("other",), None)
+            assert after.call_id is None
             assert hub.calls.get("other").perhaps_pending_ids == (request.id,)
             await hub.calls.cancel("other", abort=True)
             after = hub.inbox.get(request.id)

@@ -13,10 +13,11 @@ from .test_catalog import Shelf, fresh, names, tools
 
 
 async def test_a_denied_tool_is_neither_sent_nor_recorded_as_a_call(world: World) -> None:
+    repeated, escaped = b'{"name":"other","name":"t"}', b'{"n\\u0061me":"\\u0074"}'
+    named = spec(), spec(as_task=True), spec(method=" Tools/CALL"), spec(params=repeated), spec(params=escaped)
     async with world.hub(server(deny_tools=("t",))) as hub:
         for make in (hub.calls.call, hub.calls.start):
-            for given in (spec(), spec(as_task=True), spec(params=b'{"name":"other","name":"t"}'),
-                          spec(params=b'{"n\\u0061me":"\\u0074"}')):  # fmt: skip
+            for given in named:
                 with pytest.raises(PermissionDenied) as denied:
                     await make(given, "alice")
                 assert denied.value.reason == "TOOL_DENIED"
