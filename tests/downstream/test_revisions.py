@@ -132,6 +132,8 @@ def test_all_that_a_revision_may_have_arrives_as_it_was_sent(
 def test_a_member_of_the_servers_own_is_not_doubled() -> None:
     got = revisions.result("tools/call", b'{"content":[],"resultType":"complete"}', NEW, OLD)
     assert got.count(b"resultType") == 1
+    got = revisions.result("resources/read", b'{"contents":[],"ttlMs":5000}', NEW, OLD)
+    assert payload.loads(got)["ttlMs"] == 5000
 
 
 @pytest.mark.parametrize("content", [[1], "text", 7, None])

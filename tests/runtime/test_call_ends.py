@@ -12,6 +12,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerError, ResourceExhausted, Unavailable
+from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.runtime.records import EventKind
 
@@ -325,6 +326,34 @@ async def test_those_who_watch_a_call_see_its_progress_and_its_log_lines(
             {"data": 2},
         ]
         assert watch.events[-1].kind is EventKind.UPSERT or watch.events[-1].record is None
+
+
+async def test_the_end_of_a_detached_call_is_durable_before_its_caller_hears_of_it(world: World) -> None:
+    async with world.hub(server()) as hub:
+        await hub.calls.call(spec(call_id="c"), "me", detached=True)
+        (entry,) = (await world.store.snapshot("call/c")).entries
+        assert payload.loads(entry.value)["state"] == "completed"
+
+
+async def test_those_who_watch_a_call_see_no_secret_of_its_server(
+    world: World, watching: Callable[..., Watching]
+) -> None:
+    async def behaviour(sent: Sent) -> Outcome:
+        sent.progress(1, 2, "with a-token-of-some-length")
+        sent.link.inbound.on_notification("notifications/message", {"data": "a-token-of-some-length"}, sent.call_id)
+        return {}
+
+    world.peer.behaviour = behaviour
+    REDACTION.learn("one", ["a-token-of-some-length"])
+    async with world.hub(server()) as hub:
+        watch = watching(hub.calls.watch(CallFilter()))
+        await settle()
+        await hub.calls.call(spec(), "me")
+        await settle()
+        progress, line = [event.live for event in watch.events if event.kind is EventKind.LIVE]
+        assert progress.message == "with [redacted]"
+        assert payload.loads(line.params) == {"data": "[redacted]"}
+    REDACTION.learn("one", ())
 
 
 async def test_replacing_a_server_ends_its_calls_and_the_callers_hear_of_it(world: World) -> None:

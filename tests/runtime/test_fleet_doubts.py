@@ -10,7 +10,7 @@ from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import Standing
-from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.fleet import MARGIN, Fleet
 from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until
@@ -149,6 +149,17 @@ async def test_a_beat_that_hangs_once_costs_nobody_its_servers(fleet: Members, m
         hangs[0] = True
         await settle(3 * TTL_S + later_s)
     assert [row.member.life for row in fleet.database.rows.values()] == [1, 1]
+
+
+async def test_a_member_may_act_for_a_part_of_its_lease_from_when_its_beat_began(fleet: Members) -> None:
+    await of(fleet, "a")
+    fleet.database.slow_s = 1.0
+    await settle(2 * TTL_S)
+    left_s = list[float]()
+    for _ in range(20):
+        await settle(0.1)
+        left_s.append(fleet.running["a"].fleet.remaining_s())
+    assert max(left_s) <= TTL_S * (1 - MARGIN) - 1.0
 
 
 async def test_the_dead_are_declared_gone_also_over_a_slow_database(fleet: Members) -> None:

@@ -7,8 +7,8 @@ import anyio
 from hubbubd.core.connection import State
 from hubbubd.errors import UpstreamError
 
-from .conftest import World, server, settle, until, update
-from .peer import LOST
+from .conftest import World, server, settle, spec, until, update
+from .peer import LOST, never
 
 OFTEN: dict[str, Any] = {"ping_interval_s": 30, "ping_timeout_s": 300}
 
@@ -120,6 +120,17 @@ async def test_a_server_that_has_answered_a_ping_is_not_asked_otherwise(world: W
         world.peer.ignores_pings = True
         await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
         assert world.peer.links[0].lists == 0
+
+
+async def test_a_server_that_is_at_work_on_a_call_may_leave_pings_without_an_answer(world: World) -> None:
+    world.peer.behaviour = never
+    async with world.hub(server(ping_interval_s=30, ping_timeout_s=10, call_timeout_s=3600)) as hub:
+        await anyio.sleep(100)
+        await hub.calls.start(spec(), "me")
+        world.peer.ignores_pings = True
+        await anyio.sleep(300)
+        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert len(world.peer.links) == 1
 
 
 async def test_a_ping_whose_connection_breaks_does_not_speak_for_a_server_that_ignores_pings(world: World) -> None:

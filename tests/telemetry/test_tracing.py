@@ -26,6 +26,7 @@ PARENT = Trace(trace_id=TRACE_ID, span_id=SPAN_ID)
     [
         (f"00-{TRACE_ID}-{SPAN_ID}-01", True),
         (f"00-{TRACE_ID}-{SPAN_ID}-00", False),
+        (f"00-{TRACE_ID}-{SPAN_ID}-02", False),
         (f"00-{TRACE_ID}-{SPAN_ID}-03", True),
         (f"cc-{TRACE_ID}-{SPAN_ID}-01-what-comes-later", True),
     ],

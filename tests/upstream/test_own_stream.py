@@ -151,6 +151,22 @@ async def test_a_server_that_refuses_its_stream_because_the_session_is_over_is_n
         assert (await link.wait_lost()).code == "SESSION_LOST"
 
 
+async def test_a_stream_goes_on_after_the_last_event_that_came(
+    scripted: Scripted, connect: Connect, recorder: Recorder
+) -> None:
+    after: list[str | None] = []
+
+    async def goes_on(request: Request) -> Response:
+        after.append(request.headers.get("last-event-id"))
+        told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+        return Response(f"id: {len(after)}\n{told}", media_type="text/event-stream")
+
+    scripted.replaced["GET"] = goes_on
+    async with connect(url=scripted.url):
+        await recorder.until(lambda: len(recorder.notifications) >= 3)
+    assert after[:3] == [None, "1", "2"]
+
+
 async def test_a_stream_that_cannot_go_on_after_its_last_event_begins_without_it(
     scripted: Scripted, connect: Connect, recorder: Recorder
 ) -> None:
