@@ -31,7 +31,7 @@ async def test_metadata_that_grpc_refuses_is_an_error_and_never_waited_for(
     hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with hubbub_client.connect(data_dir=hub.data_dir) as client:
-        monkeypatch.setattr(connection.tracing, "metadata", lambda: [("traceparent", "a\nb")])
+        monkeypatch.setattr(connection.trace_context, "metadata", lambda: [("traceparent", "a\nb")])
         with anyio.fail_after(60), pytest.raises(HubbubError):
             await client.admin.status()
 
