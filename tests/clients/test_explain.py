@@ -60,7 +60,7 @@ REASON = re.compile(r'reason="([A-Z_]+)"')
 
 def test_each_reason_of_the_library_and_of_the_commands_has_a_page() -> None:
     for room in ("hubbub_client", "hubbub_cli"):
-        for source in (ROOT / "clients" / room).glob("*.py"):
+        for source in (ROOT / "clients" / room).rglob("*.py"):
             assert set(REASON.findall(source.read_text())) <= PAGES, source.name
 
 
