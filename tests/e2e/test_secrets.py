@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 LOGS = """
 import logging, structlog
-from hubbubd import console
+from hubbubd.program import console
 from hubbubd.redaction import REDACTION
 from hubbubd.telemetry.setup import log_sink
 

@@ -13,7 +13,7 @@ from hubbubd.legible import clean, is_clean
 SPEAKER = r"""
 import logging
 import structlog
-from hubbubd import console
+from hubbubd.program import console
 from hubbubd.telemetry.logs import LogSink
 
 TRICK = "\x1b]0;EVIL\x07\x1b[31mRED\x1bc\x9b2J\b\b\u202eTURNED\u200b\U000e0041\r\nspoofed"
