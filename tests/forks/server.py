@@ -37,8 +37,8 @@ import hubbub_cli.tree
 import hubbubd.program.app
 import hubbubd.rpc.certificates
 import hubbubd.rpc.jwt
-import hubbubd.upstream.http.over_http
-import hubbubd.upstream.opening
+import hubbubd.upstream.http.transports
+import hubbubd.upstream.links.opener
 
 IMPORTED = (anyio, hubbub_cli, hubbubd, mcp, pydantic, uvicorn, uvloop)
 BIN = Path(sys.executable).parent

@@ -229,7 +229,7 @@ def test_a_call_over_http_meets_neither_the_transports_of_the_sdk_nor_their_clie
 def test_what_opens_links_imports_an_http_client_with_the_first_server_over_http_only() -> None:
     script = (
         "import sys; from hubbubd.upstream import connector; connector._opening();"
-        "print([name for name in ('aiohttp', 'yarl', 'hubbubd.upstream.http.over_http') if name in sys.modules])"
+        "print([name for name in ('aiohttp', 'yarl', 'hubbubd.upstream.http.transports') if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True)
     assert loaded.stdout.strip() == "[]"
@@ -239,7 +239,7 @@ def test_what_opens_links_imports_an_http_client_with_the_first_server_over_http
 def test_what_connects_over_http_imports_neither_servers_of_the_sdk_nor_oauth() -> None:
     script = (
         "import sys; from hubbubd.upstream import connector; connector._opening();"
-        "import hubbubd.upstream.http.over_http;"
+        "import hubbubd.upstream.http.transports;"
         "names = ('mcp.server', 'mcp.client.client', 'mcp.client.auth', 'starlette', 'uvicorn', 'jwt', 'cryptography');"
         "print([name for name in names if name in sys.modules]);"
         "import mcp; from mcp.client import ClientSession; print(mcp.Client.__name__, ClientSession.__name__)"

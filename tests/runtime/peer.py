@@ -13,7 +13,7 @@ from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
 from hubbubd.telemetry.trace import Span
 from hubbubd.telemetry.tracer import OFF, Tracer
-from hubbubd.upstream.ports import Era, Hello, Inbound, InboundRequest, ProgressUpdate, Reply, ReplyError
+from hubbubd.upstream.ports import Era, Hello, Inbound, InboundReply, InboundRequest, ProgressUpdate, ReplyError
 
 Outcome = dict[str, Any]
 
@@ -215,7 +215,7 @@ class PeerLink:
         try:
             with question.scope:
                 try:
-                    answer: Reply | ReplyError = await self.inbound.on_request(request)
+                    answer: InboundReply | ReplyError = await self.inbound.on_request(request)
                 except ReplyError as error:
                     answer = question.error = error
                 else:

@@ -9,7 +9,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.inbox import Delivery, RequestState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.hub import Hub
-from hubbubd.upstream.ports import Reply, ReplyError
+from hubbubd.upstream.ports import InboundReply, ReplyError
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Question, Sent
@@ -133,10 +133,10 @@ async def test_an_answer_told_of_twice_keeps_its_first_fate(world: World) -> Non
     async with world.hub(server()) as hub:
         await until(lambda: world.peer.links)
         await settle()
-        told: list[Reply] = []
+        told: list[InboundReply] = []
         serve = world.peer.link.inbound.on_request
 
-        async def keep(asked: object) -> Reply:
+        async def keep(asked: object) -> InboundReply:
             told.append(await serve(asked))  # as it came
             return told[-1]
 

@@ -9,7 +9,7 @@ import pytest
 from hubbubd.core.connection import State
 from hubbubd.errors import Category, UpstreamError
 from hubbubd.runtime.hub import Hub
-from hubbubd.upstream.again import Pace
+from hubbubd.upstream.messages.retries import ReopenBackoff
 from hubbubd.upstream.ports import Era
 
 from .conftest import World, server, spec, until
@@ -141,7 +141,7 @@ async def test_a_watched_resource_that_changes_all_the_time_is_read_a_few_times_
 
 @pytest.mark.parametrize(("lasts_s", "most"), [(0.0, 15), (0.1, 15), (1.0, 61), (10.0, 7)])
 async def test_a_stream_that_ends_again_and_again_is_opened_more_and_more_seldom(lasts_s: float, most: int) -> None:
-    pace, opened, end = Pace(), 0, anyio.current_time() + MINUTE_S
+    pace, opened, end = ReopenBackoff(), 0, anyio.current_time() + MINUTE_S
     while anyio.current_time() < end:
         await pace.wait()
         opened += 1
@@ -150,7 +150,7 @@ async def test_a_stream_that_ends_again_and_again_is_opened_more_and_more_seldom
 
 
 async def test_a_stream_that_held_is_opened_at_once_when_it_ends(world: World) -> None:
-    pace = Pace()
+    pace = ReopenBackoff()
     for _ in range(20):
         await pace.wait()
     await anyio.sleep(10)

@@ -208,9 +208,9 @@ ALLOWED = {
     "telemetry/tracer.py": {"time.time"},  # before there is a clock
     "timing/turns.py": {"perf_counter", "thread_time"},  # when, and how much, the loop was busy
     "upstream/faults.py": {"time"},  # a date of `Retry-After`
-    "upstream/http/oauth.py": {"time"},  # the SDK compares the end of a token with it
+    "upstream/http/oauth/flow.py": {"time"},  # the SDK compares the end of a token with it
     "upstream/stdio/reaper.py": {"time.monotonic"},  # a process of its own
-    "upstream/instrumentation.py": {"time.perf_counter"},
+    "upstream/links/instrumentation.py": {"time.perf_counter"},
 }
 """Who looks at a clock of the system's, and why. Everybody else asks `Clock`, or waits on the event loop."""
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.ports import Era, InboundRequest, Link, Reply
+from hubbubd.upstream.ports import Era, InboundReply, InboundRequest, McpLink
 
 from ..idle_time import IdleTimeLoop
 
@@ -52,7 +52,7 @@ class Pocket:
 class Recorder:
     """Implements `ports.Inbound`: keeps what comes and answers as `answer` says."""
 
-    def __init__(self, answer: Callable[[InboundRequest], Awaitable[Reply]] | None = None) -> None:
+    def __init__(self, answer: Callable[[InboundRequest], Awaitable[InboundReply]] | None = None) -> None:
         self.requests: list[InboundRequest] = []
         self.notifications: list[tuple[str, dict[str, Any], str | None]] = []
         self.stderr: list[str] = []
@@ -62,16 +62,16 @@ class Recorder:
         self.answer = answer or self.accept
         self._changed = anyio.Event()
 
-    async def accept(self, request: InboundRequest) -> Reply:
+    async def accept(self, request: InboundRequest) -> InboundReply:
         """Accepts a question with a name."""
-        return Reply(result={"action": "accept", "content": {"name": "Ada"}}, sent=self.tell)
+        return InboundReply(result={"action": "accept", "content": {"name": "Ada"}}, sent=self.tell)
 
     def tell(self, reason: str | None) -> None:
         """Takes the news of an answer's delivery."""
         self.sent.append(reason)
         self._change()
 
-    async def on_request(self, request: InboundRequest) -> Reply:
+    async def on_request(self, request: InboundRequest) -> InboundReply:
         """As `ports.Inbound`."""
         self.requests.append(request)
         self._change()
@@ -131,7 +131,7 @@ def recorder() -> Recorder:
     return Recorder()
 
 
-Connect = Callable[..., AbstractAsyncContextManager[Link]]
+Connect = Callable[..., AbstractAsyncContextManager[McpLink]]
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def connect(recorder: Recorder) -> Connect:
     @asynccontextmanager
     async def open_link(
         era: Era | None = None, confinement: Confinement | None = None, **options: Any
-    ) -> AsyncIterator[Link]:
+    ) -> AsyncIterator[McpLink]:
         config = ServerConfig.model_validate({"name": "peer", **options})
         async with McpConnector(Pocket()).open(config, recorder, era, confinement) as link:
             with anyio.fail_after(LIMIT_S):

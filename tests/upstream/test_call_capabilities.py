@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.upstream.era import HandshakeRevision, StatelessRevision
+from hubbubd.upstream.protocol.negotiation import HandshakeRevision, StatelessRevision
 
 KEY = "io.modelcontextprotocol/clientCapabilities"
 HUB: dict[str, Any] = {

@@ -20,8 +20,9 @@ from starlette.routing import Route
 from hubbubd.config import Confinement, ServerConfig
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.http import connections, posting
+from hubbubd.upstream.http import connections
 from hubbubd.upstream.http.connections import Connections, Witness
+from hubbubd.upstream.http.streams import delivery
 
 from .conftest import CALL, LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
 from .test_reach import NAME, confined, listening, resolve_to, self_signed
@@ -367,7 +368,7 @@ async def test_json_that_is_not_the_response_ends_its_call_alone(
 async def test_an_answer_that_the_server_does_not_take_holds_up_no_call_and_costs_its_own_delivery(
     scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(posting, "ACKNOWLEDGE_LIMIT_S", 1.0)
+    monkeypatch.setattr(delivery, "ACKNOWLEDGE_LIMIT_S", 1.0)
     arrived = anyio.Event()
 
     async def ask(request: Request) -> Response:

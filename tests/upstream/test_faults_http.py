@@ -12,7 +12,7 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
-from hubbubd.upstream.http import posting
+from hubbubd.upstream.http.streams import delivery
 
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
 from .session import CALL_S, Session, ended, session, text, until
@@ -106,7 +106,7 @@ STRIKES = [
 @pytest.fixture
 def answers_are_acknowledged_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that is not acknowledged has failed after as long as a test can wait."""
-    monkeypatch.setattr(posting, "ACKNOWLEDGE_LIMIT_S", 4.0)
+    monkeypatch.setattr(delivery, "ACKNOWLEDGE_LIMIT_S", 4.0)
 
 
 @pytest.fixture(scope="module")

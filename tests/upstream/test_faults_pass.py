@@ -9,7 +9,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.core.connection import RetryPolicy
 from hubbubd.upstream import faults
 from hubbubd.upstream.faults import _CODES as CODES
-from hubbubd.upstream.http.client import HttpClient, HttpFailure, Request
+from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest
 from hubbubd.upstream.http.connections import Connections
 
 LASTING = {
@@ -59,7 +59,7 @@ async def test_what_the_network_does_can_pass_and_a_wrong_url_cannot(url: str, c
         config = ServerConfig.model_validate({"name": "peer", "url": "http://127.0.0.1/"})
         client = HttpClient(config, session, ssl.create_default_context(), None, None)
         with pytest.raises(HttpFailure) as caught:
-            await client.send(Request("GET", URL(url), client.headers({})))
+            await client.send(HttpRequest("GET", URL(url), client.headers({})))
     assert not caught.value.reached
     assert caught.value.fault.code == code
     assert RetryPolicy().allows(caught.value.fault, 1000) is passes

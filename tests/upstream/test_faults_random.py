@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from hubbubd.upstream.http import posting
+from hubbubd.upstream.http.streams import delivery
 
 from .conftest import LIMIT_S
 from .faulty import ENDLESS, Fault, proxy
@@ -48,7 +48,7 @@ def asking(shared_http_peer: Any, peer_scripts: Path) -> str:
 @given(schedules)
 def test_no_schedule_of_faults_mixes_results_or_leaves_anything_behind(asking: str, schedule: Schedule) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as directory:
-        patch.setattr(posting, "ACKNOWLEDGE_LIMIT_S", STALLED_S)
+        patch.setattr(delivery, "ACKNOWLEDGE_LIMIT_S", STALLED_S)
         anyio.run(go_through, asking, schedule, Path(directory))
 
 

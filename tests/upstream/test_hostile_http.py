@@ -13,7 +13,7 @@ import pytest
 from anyio.abc import SocketStream
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.ports import InboundRequest, Reply
+from hubbubd.upstream.ports import InboundReply, InboundRequest
 
 from .conftest import CALL, Connect, Recorder, Scripted, event, says
 from .test_sessions import Talk, raw
@@ -138,8 +138,8 @@ async def test_an_answer_that_a_server_does_not_read_is_given_up(
 
     monkeypatch.setattr(aiohappyeyeballs, "start_connection", small)
 
-    async def big(_: InboundRequest) -> Reply:
-        return Reply(result={"action": "accept", "content": {"name": "x" * 200_000}}, sent=recorder.tell)
+    async def big(_: InboundRequest) -> InboundReply:
+        return InboundReply(result={"action": "accept", "content": {"name": "x" * 200_000}}, sent=recorder.tell)
 
     recorder.answer = big
     asked = anyio.Event()

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream import again
-from hubbubd.upstream.again import Pace
-from hubbubd.upstream.http import events
-from hubbubd.upstream.ports import InboundRequest, Reply
+from hubbubd.upstream.http.streams import event_parser
+from hubbubd.upstream.messages import retries
+from hubbubd.upstream.messages.retries import ReopenBackoff
+from hubbubd.upstream.ports import InboundReply, InboundRequest
 
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 from .test_own_stream import streams
@@ -76,10 +76,10 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When the hub asked its own pace whether a stream may be opened; here it always may."""
     asked: list[float] = []
 
-    async def wait(_: Pace) -> None:
+    async def wait(_: ReopenBackoff) -> None:
         asked.append(anyio.current_time())
 
-    monkeypatch.setattr(Pace, "wait", wait)
+    monkeypatch.setattr(ReopenBackoff, "wait", wait)
     return asked
 
 
@@ -151,8 +151,8 @@ async def test_task_requests_reach_the_hub_only_where_they_are_declared(
     answers: list[dict[str, Any]] = []
     declared: list[dict[str, Any]] = []
 
-    async def answer(request: InboundRequest) -> Reply:
-        return Reply(result={"tasks": []})
+    async def answer(request: InboundRequest) -> InboundReply:
+        return InboundReply(result={"tasks": []})
 
     async def ask(request: Request) -> Response:
         message = await request.json()
@@ -196,7 +196,7 @@ async def test_what_a_link_brings_that_was_opened_in_the_course_of_a_call_is_not
 ) -> None:
     scripted.replaced = {**asks_on_the_call(says(202)), "GET": get_stream}
 
-    async def open_another(request: InboundRequest) -> Reply:
+    async def open_another(request: InboundRequest) -> InboundReply:
         before = len(recorder.notifications)
         async with connect(url=scripted.url):
             await recorder.until(lambda: len(recorder.notifications) > before + 2)
@@ -274,8 +274,8 @@ async def test_no_stream_is_opened_without_a_pause_of_the_hubs_own_whatever_the_
 async def test_a_server_cannot_send_the_hub_away_from_its_stream_for_good(
     retry: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "LONGEST_RETRY_MS", 10)
-    monkeypatch.setattr(again, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(event_parser, "LONGEST_RETRY_MS", 10)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.01)
 
     async def ends(request: Request) -> Response:
         told = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
@@ -290,7 +290,7 @@ async def test_a_server_cannot_send_the_hub_away_from_its_stream_for_good(
 async def test_a_call_whose_stream_ends_with_a_long_retry_is_asked_for_in_time(
     scripted: Scripted, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "LONGEST_RETRY_MS", 10)
+    monkeypatch.setattr(event_parser, "LONGEST_RETRY_MS", 10)
     asked: list[Any] = []
 
     async def begins(request: Request) -> Response:

@@ -10,13 +10,13 @@ import pytest
 from anyio.abc import SocketStream
 from multidict import CIMultiDict
 from starlette.applications import Starlette
-from starlette.requests import Request as StarletteRequest
+from starlette.requests import HttpRequest as StarletteRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from yarl import URL
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.http.client import Answer, Request, redirected
+from hubbubd.upstream.http.client import HttpRequest, HttpResponse, redirected
 from hubbubd.upstream.http.connections import Connections
 
 from .conftest import CALL, Connect, Scripted
@@ -92,8 +92,8 @@ async def test_a_proxy_that_makes_no_tunnel_is_told_of_by_its_status(
 def test_credentials_follow_a_redirect_within_the_origin_or_to_tls_and_nowhere_else(
     here: str, location: str, leads_to: str | None
 ) -> None:
-    answer = cast("Answer", SimpleNamespace(status=307, headers={"location": location}))
-    target = redirected(Request("POST", URL(here), CIMultiDict()), answer)
+    answer = cast("HttpResponse", SimpleNamespace(status=307, headers={"location": location}))
+    target = redirected(HttpRequest("POST", URL(here), CIMultiDict()), answer)
     assert (str(target) if target is not None else None) == leads_to
 
 

@@ -9,10 +9,11 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hubbubd.upstream.framing import SHORT
-from hubbubd.upstream.http import body, own_stream
+from hubbubd.upstream.http import body
 from hubbubd.upstream.http import streamable as http
 from hubbubd.upstream.http.body import LINE_COST, TURN_COST, in_turns
+from hubbubd.upstream.http.streams import get_stream
+from hubbubd.upstream.messages.codec import SHORT
 from hubbubd.upstream.stdio import transport as stdio
 
 from .conftest import Connect, Recorder, Scripted, event, says
@@ -92,7 +93,7 @@ async def test_a_long_line_waits_for_its_turn_and_a_short_one_does_not(
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[ModuleType]:
     """The modules of HTTP that waited for a turn, each time."""
     taken: list[ModuleType] = []
-    for module in (http, own_stream):
+    for module in (http, get_stream):
 
         async def turn(module: ModuleType = module) -> None:
             taken.append(module)
@@ -132,4 +133,4 @@ async def test_what_a_server_tells_at_length_on_its_own_stream_waits_for_its_tur
     scripted.replaced = {"GET": says(200, "".join(told), "text/event-stream")}
     async with connect(url=scripted.url):
         await recorder.until(lambda: len(recorder.notifications) == 2)
-        assert turns == [own_stream]
+        assert turns == [get_stream]

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.upstream import checking
-from hubbubd.upstream import era as negotiation
-from hubbubd.upstream.era import MAX_VERSIONS, Negotiation
 from hubbubd.upstream.ports import Era, Hello
-from hubbubd.upstream.results import MAX_META, check_notification
+from hubbubd.upstream.protocol import negotiation as negotiation
+from hubbubd.upstream.protocol import schema_check
+from hubbubd.upstream.protocol.negotiation import MAX_VERSIONS, Negotiation
+from hubbubd.upstream.protocol.results import MAX_META, check_notification
 
 from .test_work_per_byte import steps
 
@@ -63,7 +63,7 @@ LONG = {
 async def test_others_have_their_turn_while_a_long_introduction_is_checked(name: str, era: Era) -> None:
     small, large = [await turns({**(SHAKEN if era is Era.HANDSHAKE else FOUND), **LONG[name](n)}, era) for n in SIZES]
     assert large >= 1.8 * small
-    assert large >= SIZES[1] / (4 * checking.PIECE)
+    assert large >= SIZES[1] / (4 * schema_check.PIECE)
 
 
 async def test_others_have_their_turn_while_the_revisions_of_a_server_are_checked() -> None:
@@ -107,7 +107,7 @@ def test_a_notification_with_ever_so_many_members_in_its_meta_is_malformed() -> 
         if n <= MAX_META:
             check_notification("2025-11-25", "notifications/tools/list_changed", params)
         else:
-            with pytest.raises(checking.Mismatch, match="more than 1000 members"):
+            with pytest.raises(schema_check.Mismatch, match="more than 1000 members"):
                 check_notification("2025-11-25", "notifications/tools/list_changed", params)
 
 
@@ -126,5 +126,5 @@ def _mistakes(method: str, version: str, params: dict[str, Any]) -> int:
 
 
 def _checked(version: str, method: str, params: dict[str, Any]) -> None:
-    with suppress(checking.Mismatch):
+    with suppress(schema_check.Mismatch):
         check_notification(version, method, params)

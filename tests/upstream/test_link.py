@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.upstream.ports import Era, InboundRequest, Link, ProgressUpdate, Reply, ReplyError
+from hubbubd.upstream.ports import Era, InboundReply, InboundRequest, McpLink, ProgressUpdate, ReplyError
 
 from .conftest import LIMIT_S, Connect, Recorder
 
@@ -35,7 +35,7 @@ def asking(request: pytest.FixtureRequest, stdio: Callable[..., Options]) -> Opt
     return {"url": f"{peer.url}/{path}", "transport": request.param, "protocol": "2025-11-25"}
 
 
-async def call(link: Link, tool: str, call_id: str | None = None, /, **arguments: Any) -> str:
+async def call(link: McpLink, tool: str, call_id: str | None = None, /, **arguments: Any) -> str:
     result = await link.request("tools/call", {"name": tool, "arguments": arguments}, call_id=call_id)
     return result["content"][0]["text"]
 
@@ -101,7 +101,7 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(asking: Options, conn
 async def test_an_error_for_the_server_is_delivered_as_one(
     asking: Options, connect: Connect, recorder: Recorder
 ) -> None:
-    async def refuse(_: InboundRequest) -> Reply:
+    async def refuse(_: InboundRequest) -> InboundReply:
         raise ReplyError(-1, "not today", {"why": "Sunday"}, sent=recorder.tell)
 
     recorder.answer = refuse
@@ -116,7 +116,7 @@ async def test_an_error_for_the_server_is_delivered_as_one(
 async def test_an_exception_while_serving_is_an_internal_error_and_costs_nothing_else(
     asking: Options, connect: Connect, recorder: Recorder
 ) -> None:
-    async def break_down(_: InboundRequest) -> Reply:
+    async def break_down(_: InboundRequest) -> InboundReply:
         raise ZeroDivisionError("secret detail")
 
     recorder.answer = break_down
@@ -132,7 +132,7 @@ async def test_a_question_the_server_takes_back_is_withdrawn(
 ) -> None:
     withdrawn: list[bool] = []
 
-    async def wait(request: InboundRequest) -> Reply:
+    async def wait(request: InboundRequest) -> InboundReply:
         try:
             await anyio.sleep_forever()
         finally:
@@ -153,14 +153,14 @@ async def test_a_question_open_when_the_link_closes_is_not_withdrawn_by_the_serv
     withdrawn: list[bool] = []
     lost: list[str] = []
 
-    async def wait(request: InboundRequest) -> Reply:
+    async def wait(request: InboundRequest) -> InboundReply:
         try:
             await anyio.sleep_forever()
         finally:
             withdrawn.append(request.withdrawn())
         raise AssertionError
 
-    async def caught(link: Link) -> None:
+    async def caught(link: McpLink) -> None:
         try:
             await call(link, "ask")
         except UpstreamError as exc:
@@ -198,8 +198,8 @@ async def test_what_goes_wrong_in_the_users_part_comes_out_as_it_is(asking: Opti
 async def test_large_integers_and_nulls_arrive_unchanged(asking: Options, connect: Connect, recorder: Recorder) -> None:
     content = {"name": "Ada", "big": 2**70}
 
-    async def answer(_: InboundRequest) -> Reply:
-        return Reply(result={"action": "accept", "content": content})
+    async def answer(_: InboundRequest) -> InboundReply:
+        return InboundReply(result={"action": "accept", "content": content})
 
     recorder.answer = answer
     async with connect(**asking) as link:

@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse, Response
 
 from hubbubd.core.catalog import Kind, Pages
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.era import HandshakeRevision, StatelessRevision
-from hubbubd.upstream.mending import Found
-from hubbubd.upstream.results import STEP, absorb_tools, check_result
-from hubbubd.upstream.tool_headers import MAX_COMING, MAX_MAPPED
+from hubbubd.upstream.protocol.negotiation import HandshakeRevision, StatelessRevision
+from hubbubd.upstream.protocol.repair import ResultFindings
+from hubbubd.upstream.protocol.results import STEP, absorb_tools, check_result
+from hubbubd.upstream.protocol.tool_headers import MAX_COMING, MAX_MAPPED
 
 from .conftest import Connect, Recorder, Scripted, event
 from .test_era import modern
@@ -56,7 +56,9 @@ async def test_what_is_wrong_far_down_a_list_is_left_out_and_named_by_its_place(
 def test_a_list_with_nothing_right_in_it_is_looked_at_in_steps(entry: Any) -> None:
     page: dict[str, Any] = {"tools": [copy.deepcopy(entry) for _ in range(LENGTH if entry in (7, {}) else 20)]}
     length = len(page["tools"])
-    assert len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page, Found()))) >= length
+    assert (
+        len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page, ResultFindings()))) >= length
+    )
 
 
 @pytest.mark.parametrize("length", [0, 1, STEP, STEP + 1, LENGTH])
@@ -64,11 +66,11 @@ def test_a_list_is_looked_at_in_steps(length: int) -> None:
     steps = max(length - 1, 0) // STEP
     stateless = StatelessRevision("2026-07-28", {})
     page: dict[str, Any] = {"tools": tools(length)}
-    checked = len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page, Found())))
+    checked = len(list(check_result(HandshakeRevision("2025-11-25"), "tools/list", None, page, ResultFindings())))
     assert steps <= checked <= length
     page |= {"ttlMs": 0, "cacheScope": "private"}
-    assert steps <= len(list(check_result(stateless, "tools/list", None, page, Found()))) <= length
-    assert len(list(absorb_tools(stateless, page, None, Found()))) == steps
+    assert steps <= len(list(check_result(stateless, "tools/list", None, page, ResultFindings()))) <= length
+    assert len(list(absorb_tools(stateless, page, None, ResultFindings()))) == steps
     pages = Pages("one", Kind.TOOL)
     assert len(list(pages.steps(page))) <= steps
     assert len(pages.entries) == len(page["tools"]) == length
@@ -80,7 +82,9 @@ def with_header(at: int) -> dict[str, Any]:
 
 
 def page(revision: StatelessRevision, names: range, cursor: str | None, more: str | None) -> None:
-    for _ in absorb_tools(revision, {"tools": [with_header(at) for at in names], "nextCursor": more}, cursor, Found()):
+    for _ in absorb_tools(
+        revision, {"tools": [with_header(at) for at in names], "nextCursor": more}, cursor, ResultFindings()
+    ):
         pass
 
 

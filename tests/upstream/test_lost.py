@@ -13,7 +13,7 @@ import pytest
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, UpstreamError
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.ports import Link
+from hubbubd.upstream.ports import McpLink
 
 from .conftest import LIMIT_S, Connect, Pocket, Recorder
 
@@ -125,7 +125,7 @@ async def test_a_line_of_garbage_between_messages_costs_nothing(stdio: Stdio, co
 
 async def test_cancelling_the_user_of_a_link_closes_it_and_ends_the_process(stdio: Stdio, recorder: Recorder) -> None:
     config = ServerConfig.model_validate({"name": "peer", **stdio("bad.py", "silent")})
-    links: list[Link] = []
+    links: list[McpLink] = []
     opened = anyio.Event()
 
     async def use() -> None:

@@ -14,8 +14,8 @@ from hubbubd.config import ServerConfig
 from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.store.vault import NAME
-from hubbubd.upstream.http import oauth_replies
-from hubbubd.upstream.http.oauth_replies import REPLY_BYTES
+from hubbubd.upstream.http.oauth import replies
+from hubbubd.upstream.http.oauth.replies import REPLY_BYTES
 
 from .guarded import CALL, Guarded, Start, listening, starts, until
 
@@ -149,7 +149,7 @@ async def test_an_authorization_server_that_cannot_be_reached_is_named_and_tried
 async def test_an_authorization_server_that_never_answers_is_named_and_tried_again(
     start: Start, guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oauth_replies, "REPLY_LIMIT_S", 1.0)
+    monkeypatch.setattr(replies, "REPLY_LIMIT_S", 1.0)
     guarded.silent = True
     async with start() as world:
         await world.until_state(State.DISCONNECTED)

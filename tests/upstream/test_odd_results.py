@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.noting import Noting
+from hubbubd.upstream.protocol.result_notes import ResultNotes
 
 from .conftest import Connect, Endpoint, Recorder, Scripted, event, says
 from .test_era import modern
@@ -329,7 +329,7 @@ async def test_a_question_of_a_server_whose_revision_has_none_reaches_a_person(
 
 
 def test_what_was_found_is_remembered_for_the_lists_of_mcp_alone() -> None:
-    noting = Noting(lambda _kind, _text: None)
+    noting = ResultNotes(lambda _kind, _text: None)
     begun, others = noting.begin("tools/list", None), noting.begin("any/list", None)
     assert noting.begin("tools/list", {"cursor": "2"}) is begun
     assert noting.begin("any/list", {"cursor": "2"}) is not others

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.upstream import dispatcher
+from hubbubd.upstream.messages import dispatcher
 
 from .conftest import Connect, Recorder
 

@@ -10,8 +10,8 @@ from anyio.abc import SocketStream
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from hubbubd.upstream.http import own_stream
-from hubbubd.upstream.ports import Link
+from hubbubd.upstream.http.streams import get_stream
+from hubbubd.upstream.ports import McpLink
 
 from .conftest import CALL, LIMIT_S, Connect, Endpoint, Recorder, Scripted, event, says
 from .test_sessions import Talk, raw
@@ -24,7 +24,7 @@ def streams(scripted: Scripted) -> int:
 
 async def asked_for_streams(scripted: Scripted, count: int) -> None:
     """Returns once the hub has asked for the GET stream so often."""
-    with anyio.fail_after(3 * own_stream.SELDOM_S):
+    with anyio.fail_after(3 * get_stream.SELDOM_S):
         while streams(scripted) < count:
             await anyio.sleep(0.1)
 
@@ -61,7 +61,7 @@ def long_call(lasts: anyio.Event) -> Endpoint:
 
 
 @asynccontextmanager
-async def under_way(link: Link, scripted: Scripted) -> AsyncIterator[None]:
+async def under_way(link: McpLink, scripted: Scripted) -> AsyncIterator[None]:
     """A call is under way during the block, and must come to its result after it."""
     lasts = anyio.Event()
     scripted.replaced["tools/call"] = long_call(lasts)

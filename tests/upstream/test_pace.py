@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.rate_limit import BURST_S, Pace
+from hubbubd.upstream.messages.rate_limit import BURST_S, ServerRateLimit
 
 from ..runtime.virtual_time import VirtualTimeLoop
 from .conftest import LIMIT_S, Connect, Pocket, Recorder, Scripted, event, says
@@ -18,7 +18,7 @@ PEER = str(Path(__file__).parents[1] / "peers" / "bad.py")
 
 async def test_who_keeps_the_pace_never_waits() -> None:
     told: list[float] = []
-    pace = Pace(1000, 1e9, lambda rate, unit: told.append(rate))
+    pace = ServerRateLimit(1000, 1e9, lambda rate, unit: told.append(rate))
     with anyio.fail_after(LIMIT_S), anyio.CancelScope() as scope:
         for _ in range(10_000):
             await pace.charge()
@@ -30,7 +30,7 @@ def test_a_flood_is_told_once_until_it_is_over() -> None:
     told: list[float] = []
 
     async def flood_twice() -> None:
-        pace = Pace(100, 1e9, lambda rate, unit: told.append(rate))
+        pace = ServerRateLimit(100, 1e9, lambda rate, unit: told.append(rate))
         for _ in range(1050):
             await pace.charge()
         await anyio.sleep(BURST_S - 1)
@@ -49,7 +49,7 @@ def test_the_bytes_of_messages_are_paced_like_their_number() -> None:
     told: list[tuple[float, str]] = []
 
     async def flood() -> None:
-        pace = Pace(1000, 1e6, lambda rate, unit: told.append((rate, unit)))
+        pace = ServerRateLimit(1000, 1e6, lambda rate, unit: told.append((rate, unit)))
         begun = anyio.current_time()
         for _ in range(20):
             await pace.charge(1_000_000)
@@ -90,10 +90,10 @@ async def test_what_a_server_sends_unasked_is_charged_with_its_bytes(
 ) -> None:
     charged: list[int] = []
 
-    async def charge(_: Pace, size: int = 0) -> None:
+    async def charge(_: ServerRateLimit, size: int = 0) -> None:
         charged.append(size)
 
-    monkeypatch.setattr(Pace, "charge", charge)
+    monkeypatch.setattr(ServerRateLimit, "charge", charge)
     message = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 100_000}}
     scripted.replaced = {"GET": says(200, event(message), "text/event-stream")}
     stdio = {"command": sys.executable, "args": ("-I", "-S", PEER, "log_flood")}

@@ -15,9 +15,9 @@ from yarl import URL
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, UpstreamError
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.http.client import HttpClient, HttpFailure, Request
+from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest
 from hubbubd.upstream.http.connections import Connections
-from hubbubd.upstream.streams import Permitted
+from hubbubd.upstream.messages.streams import PermittedStream
 
 from .conftest import Pocket, Recorder
 
@@ -75,7 +75,7 @@ async def client_of(heard: Heard, lease: Lease) -> AsyncGenerator[Callable[[str]
 
         async def send(method: str) -> int:
             content = b"{}" if method == "POST" else None
-            answer = await client.send(Request(method, URL(heard.url), client.headers({}), content))
+            answer = await client.send(HttpRequest(method, URL(heard.url), client.headers({}), content))
             answer.close()
             return answer.status
 
@@ -162,7 +162,7 @@ MESSAGE = SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notification
 
 async def test_a_frame_for_a_process_waits_until_it_is_permitted() -> None:
     lease, written = Lease(), Written()
-    stream = Permitted(written, lease.permit)
+    stream = PermittedStream(written, lease.permit)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(stream.send, MESSAGE)
         await anyio.wait_all_tasks_blocked()
@@ -177,5 +177,5 @@ async def test_a_stream_that_is_never_permitted_is_closed_for_who_writes() -> No
     lease, written = Lease(), Written()
     lease.lost = True
     with pytest.raises(anyio.ClosedResourceError):
-        await Permitted(written, lease.permit).send(MESSAGE)
+        await PermittedStream(written, lease.permit).send(MESSAGE)
     assert written.items == []

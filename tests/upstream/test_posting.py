@@ -10,10 +10,10 @@ from yarl import URL
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
-from hubbubd.upstream.exchange import EXCHANGE, Exchange
-from hubbubd.upstream.http.client import HttpClient, Request
+from hubbubd.upstream.http.client import HttpClient, HttpRequest
 from hubbubd.upstream.http.connections import Connections
-from hubbubd.upstream.http.posting import Posting, Refused
+from hubbubd.upstream.http.streams.delivery import MessageDelivery, MessageRefused
+from hubbubd.upstream.messages.exchange import OUTGOING, OutgoingMessage
 
 
 @asynccontextmanager
@@ -29,16 +29,16 @@ async def breaking() -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
-async def lost_with(url: str, exchange: Exchange) -> list[str]:
+async def lost_with(url: str, exchange: OutgoingMessage) -> list[str]:
     """The faults that the connection is lost with when this is posted."""
     lost: list[Fault] = []
     config = ServerConfig.model_validate({"name": "peer", "url": url})
     async with Connections().use(None) as session:
         client = HttpClient(config, session, ssl.create_default_context(), None, None)
-        EXCHANGE.set(exchange)
-        with pytest.raises(Refused) as refused:
-            await Posting(client, lost.append, all_vital=False).send(
-                Request("POST", URL(url), client.headers({}), b'{"method": "tools/call"}')
+        OUTGOING.set(exchange)
+        with pytest.raises(MessageRefused) as refused:
+            await MessageDelivery(client, lost.append, all_vital=False).send(
+                HttpRequest("POST", URL(url), client.headers({}), b'{"method": "tools/call"}')
             )
     assert exchange.fault is refused.value.fault
     return [fault.code for fault in lost]
@@ -46,13 +46,13 @@ async def lost_with(url: str, exchange: Exchange) -> list[str]:
 
 @pytest.mark.parametrize("awaits_result", [True, False])
 async def test_a_server_that_accepts_no_connection_is_lost_with_the_first_message(awaits_result: bool) -> None:
-    exchange = Exchange(awaits_result, method="tools/call", request_id=1)
+    exchange = OutgoingMessage(awaits_result, method="tools/call", request_id=1)
     assert await lost_with("http://127.0.0.1:1/", exchange) == ["CONNECTION_REFUSED"]
 
 
 @pytest.mark.parametrize("awaits_result", [True, False])
 async def test_a_message_whose_connection_breaks_leaves_the_calls_beside_it_alone(awaits_result: bool) -> None:
-    exchange = Exchange(awaits_result, method="tools/call", request_id=1)
+    exchange = OutgoingMessage(awaits_result, method="tools/call", request_id=1)
     async with breaking() as url:
         assert await lost_with(url, exchange) == []
     assert exchange.fault is not None

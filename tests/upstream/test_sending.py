@@ -9,7 +9,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from hubbubd.errors import Fault
-from hubbubd.upstream.http.sending import MAX_ANSWERS, Sending
+from hubbubd.upstream.http.streams.write_stream import MAX_ANSWERS, HttpWriteStream
 
 from .conftest import LIMIT_S
 
@@ -21,7 +21,7 @@ class Slow:
         self.arrived: list[str] = []
         self.lost: list[Fault] = []
         self._taken: dict[str, anyio.Event] = {}
-        self.sending = Sending(self._post, self.lost.append)
+        self.sending = HttpWriteStream(self._post, self.lost.append)
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
         name = message.method if isinstance(message, JSONRPCNotification | JSONRPCRequest) else "answer"
@@ -109,7 +109,7 @@ async def test_a_fault_of_the_hubs_own_ends_the_connection_and_is_told(server: S
         raise ZeroDivisionError
 
     lost: list[Fault] = []
-    sending = Sending(fail, lost.append)
+    sending = HttpWriteStream(fail, lost.append)
     await sending.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="ping")))
     while not lost:
         await checkpoint()

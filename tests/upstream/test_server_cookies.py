@@ -11,7 +11,7 @@ from starlette.responses import Response
 from yarl import URL
 
 from hubbubd.errors import UpstreamError
-from hubbubd.upstream.http.server_cookies import LONGEST, MOST, ServerCookies
+from hubbubd.upstream.http.cookies import LONGEST, MOST, ServerCookies
 
 from .conftest import CALL, Connect, Recorder, Scripted
 

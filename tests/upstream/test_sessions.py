@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.upstream import again
+from hubbubd.upstream.messages import retries
 
 from .conftest import CALL, Connect, Scripted, says
 
@@ -234,7 +234,7 @@ async def test_a_call_that_did_not_leave_whole_goes_again_over_another_connectio
 async def test_a_connection_is_not_used_again_after_it_was_idle_for_long(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert again.IDLE_S <= 2.5, "many servers close theirs after 5 s"
+    assert retries.IDLE_S <= 2.5, "many servers close theirs after 5 s"
     monkeypatch.setattr("hubbubd.upstream.http.connections.IDLE_S", 0.0)  # longer than that is at once
     used: list[int] = []
 

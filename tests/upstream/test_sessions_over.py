@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.upstream import session as session_module
+from hubbubd.upstream.links import session_loss as session_module
 
 from .conftest import CALL, Connect, Endpoint, Recorder, Scripted, says, served
 from .session import ended, session, until

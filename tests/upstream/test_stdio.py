@@ -14,7 +14,7 @@ from mcp_types import jsonrpc
 
 from hubbubd.config.servers.server import ServerConfig
 from hubbubd.errors import Category, UpstreamError
-from hubbubd.upstream.framing import NotRead
+from hubbubd.upstream.messages.codec import NotParsed
 from hubbubd.upstream.stdio.transport import BadMessage, ExitStatus, StdioStreams, stdio_transport
 
 BOUND_S = 60
@@ -201,7 +201,7 @@ print(note % "end")
 """
     async with stdio_transport(peer(script, max_message_bytes=2048)) as streams:
         kinds = [type(item) for item in await ended(streams)]
-        assert kinds == [BadMessage, SessionMessage, NotRead, SessionMessage]
+        assert kinds == [BadMessage, SessionMessage, NotParsed, SessionMessage]
         assert streams.stray_lines == 0
 
 

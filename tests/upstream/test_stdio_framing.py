@@ -9,12 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import jsonrpc
 
-from hubbubd.upstream.framing import MAX_ASKED_BYTES, BadMessage, Lines, NotRead, Oversized, decode, encode, read
+from hubbubd.upstream.messages.codec import (
+    MAX_ASKED_BYTES,
+    BadMessage,
+    LineSplitter,
+    NotParsed,
+    Oversized,
+    message_from_json,
+    parse_message,
+    serialize_line,
+)
 
 LIMIT = 8
 
 
-def taken(lines: Lines) -> list[bytes | Oversized]:
+def taken(lines: LineSplitter) -> list[bytes | Oversized]:
     found: list[bytes | Oversized] = []
     while (line := lines.take()) is not None:
         found.append(line)
@@ -23,7 +32,7 @@ def taken(lines: Lines) -> list[bytes | Oversized]:
 
 @given(st.lists(st.text("ab\n", max_size=30).map(str.encode)), st.booleans())
 def test_chunks_of_any_cut_give_the_same_lines_and_never_hold_a_long_one(chunks: list[bytes], eager: bool) -> None:
-    lines = Lines(LIMIT)
+    lines = LineSplitter(LIMIT)
     found: list[bytes | Oversized] = []
     for chunk in chunks:
         lines.feed(chunk)
@@ -59,7 +68,7 @@ INNER = {"content": [{"type": "text", "text": LONG}], "id": 1}
 def test_a_result_that_is_too_long_still_says_which_request_it_answers(
     message: Any, answers: int | str | None, cut: int
 ) -> None:
-    lines = Lines(4000)
+    lines = LineSplitter(4000)
     line = json.dumps(message).encode()
     found: list[bytes | Oversized] = []
     for start in range(0, len(line) + 1, cut):
@@ -73,7 +82,7 @@ def test_a_result_that_is_too_long_still_says_which_request_it_answers(
 
 @given(st.binary(max_size=30).filter(lambda chunk: b"\n" not in chunk))
 def test_lines_that_are_not_ready_have_nothing_to_take(chunk: bytes) -> None:
-    lines = Lines(LIMIT)
+    lines = LineSplitter(LIMIT)
     lines.feed(chunk)
     assert not lines.ready
     assert lines.take() is None
@@ -93,7 +102,7 @@ MEMBERS: dict[str, list[Any]] = {
 @given(st.fixed_dictionaries({}, optional={name: st.sampled_from(values) for name, values in MEMBERS.items()}))
 def test_a_message_is_read_as_the_sdk_reads_it_or_refused(value: dict[str, Any]) -> None:
     try:
-        message = decode(value)
+        message = message_from_json(value)
     except BadMessage:
         return
     assert message.model_dump(exclude_unset=True) == type(message).model_validate(value).model_dump(exclude_unset=True)
@@ -110,14 +119,14 @@ def test_an_id_may_be_a_number_or_a_string_and_nothing_else(value: dict[str, Any
     for member in ("params", "result", "error"):
         del value[member]
     for good in (0, 7, -1, "a", "7"):
-        assert decode({**value, "id": good}).model_dump()["id"] == good
+        assert message_from_json({**value, "id": good}).model_dump()["id"] == good
     for bad in (True, 1.5, [], {}):
         with pytest.raises(BadMessage):
-            decode({**value, "id": bad})
+            message_from_json({**value, "id": bad})
 
 
 def test_an_error_that_belongs_to_no_request_is_a_message() -> None:
-    message = decode({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
+    message = message_from_json({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "what?"}})
     assert isinstance(message, jsonrpc.JSONRPCError)
     assert message.id is None
 
@@ -125,14 +134,14 @@ def test_an_error_that_belongs_to_no_request_is_a_message() -> None:
 @pytest.mark.parametrize("answered", [5, "five"])
 def test_an_unusable_answer_still_tells_whose_it_is(answered: int | str) -> None:
     with pytest.raises(BadMessage) as caught:
-        decode({"jsonrpc": "2.0", "id": answered, "result": [1, 2]})
+        message_from_json({"jsonrpc": "2.0", "id": answered, "result": [1, 2]})
     assert caught.value.answers == (answered,)
 
 
 @pytest.mark.parametrize("value", [1, "x", None, [], [{"jsonrpc": "2.0", "method": "ping", "id": 1}]])
 def test_what_is_no_object_is_no_message(value: Any) -> None:
     with pytest.raises(BadMessage):
-        decode(value)
+        message_from_json(value)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_what_is_no_object_is_no_message(value: Any) -> None:
     ],
 )
 def test_a_message_is_written_as_the_sdk_writes_it_on_one_line(message: jsonrpc.JSONRPCMessage) -> None:
-    line = encode(message)
+    line = serialize_line(message)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
     assert json.loads(line) == message.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -157,7 +166,7 @@ def test_a_message_is_written_as_the_sdk_writes_it_on_one_line(message: jsonrpc.
 def test_a_line_is_as_long_as_its_bytes_however_few_its_characters(cut: int) -> None:
     fits, long = "é" * (LIMIT // 2), "é" * (LIMIT // 2 + 1)
     said = f"{fits}\n{long}\n".encode()
-    lines = Lines(LIMIT)
+    lines = LineSplitter(LIMIT)
     for at in range(0, len(said), cut):
         lines.feed(said[at : at + cut])
     assert taken(lines) == [fits.encode(), Oversized(len(long.encode()))]
@@ -171,13 +180,13 @@ def test_a_request_is_measured_in_bytes_also_where_it_comes_as_text(form: Callab
 
     around = len(ping(0))
     most = (MAX_ASKED_BYTES - around) // 2
-    read(form(ping(most)))
-    with pytest.raises(NotRead, match=f"of {around + 2 * (most + 1)} bytes"):
-        read(form(ping(most + 1)))
+    parse_message(form(ping(most)))
+    with pytest.raises(NotParsed, match=f"of {around + 2 * (most + 1)} bytes"):
+        parse_message(form(ping(most + 1)))
 
 
 def test_what_follows_a_long_line_is_kept() -> None:
-    lines = Lines(LIMIT * 100_000)
+    lines = LineSplitter(LIMIT * 100_000)
     long = b"x" * 100_000
     for begun in (b"", b"short\n", long + b"\n"):
         lines.feed(begun + long + b"\nshort\nres")

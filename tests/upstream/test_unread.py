@@ -12,11 +12,19 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, JSONRPCNotification
 
 from hubbubd.payload import dumps, values
-from hubbubd.upstream import envelope
-from hubbubd.upstream.dispatcher import Wire
-from hubbubd.upstream.envelope import EDGE, Asks
-from hubbubd.upstream.framing import MAX_ASKED_BYTES, MAX_VALUES, Lines, NotRead, Oversized, read, too_long
-from hubbubd.upstream.rate_limit import Pace
+from hubbubd.upstream.messages import envelope
+from hubbubd.upstream.messages.codec import (
+    MAX_ASKED_BYTES,
+    MAX_VALUES,
+    LineSplitter,
+    NotParsed,
+    Oversized,
+    oversized_error,
+    parse_message,
+)
+from hubbubd.upstream.messages.dispatcher import Dispatcher
+from hubbubd.upstream.messages.envelope import EDGE, RequestHead
+from hubbubd.upstream.messages.rate_limit import ServerRateLimit
 
 from .conftest import LIMIT_S, Connect, Recorder, Scripted, event, says
 
@@ -81,11 +89,14 @@ def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, mo
 @pytest.mark.parametrize(
     ("message", "asks"),
     [
-        ({"jsonrpc": "2.0", "id": 3, "method": "ping", "params": LONG}, Asks("ping", 3)),
-        ({"method": "ping", "params": LONG, "jsonrpc": "2.0", "id": "three"}, Asks("ping", "three")),
-        ({"id": 3, "method": "ping", "params": LONG, "jsonrpc": "2.0"}, Asks("ping", 3)),
-        ({"jsonrpc": "2.0", "method": "notifications/message", "params": LONG}, Asks("notifications/message", None)),
-        ({"method": "notifications/x", "params": {"a": LONG}, "jsonrpc": "2.0"}, Asks("notifications/x", None)),
+        ({"jsonrpc": "2.0", "id": 3, "method": "ping", "params": LONG}, RequestHead("ping", 3)),
+        ({"method": "ping", "params": LONG, "jsonrpc": "2.0", "id": "three"}, RequestHead("ping", "three")),
+        ({"id": 3, "method": "ping", "params": LONG, "jsonrpc": "2.0"}, RequestHead("ping", 3)),
+        (
+            {"jsonrpc": "2.0", "method": "notifications/message", "params": LONG},
+            RequestHead("notifications/message", None),
+        ),
+        ({"method": "notifications/x", "params": {"a": LONG}, "jsonrpc": "2.0"}, RequestHead("notifications/x", None)),
         ({"jsonrpc": "2.0", "id": 3, "result": LONG}, None),
         ({"result": LONG, "jsonrpc": "2.0", "id": 3}, None),
         ({"jsonrpc": "2.0", "id": 3, "error": {"data": LONG}}, None),
@@ -93,9 +104,9 @@ def test_a_document_that_has_too_many_values_is_counted_as_one(document: Any, mo
         ([LONG], None),
     ],
 )
-def test_the_ends_of_a_message_tell_what_it_asks(message: Any, asks: Asks | None) -> None:
+def test_the_ends_of_a_message_tell_what_it_asks(message: Any, asks: RequestHead | None) -> None:
     for text in (json.dumps(message).encode(), dumps(message)):
-        assert envelope.asks(text[:EDGE], text[-EDGE:]) == asks
+        assert envelope.request_head(text[:EDGE], text[-EDGE:]) == asks
 
 
 @pytest.mark.parametrize(
@@ -103,9 +114,9 @@ def test_the_ends_of_a_message_tell_what_it_asks(message: Any, asks: Asks | None
 )
 def test_what_is_told_or_asked_at_length_is_not_read(method: str, request_id: int | str | None) -> None:
     message = {"jsonrpc": "2.0", "method": method} | ({} if request_id is None else {"id": request_id})
-    assert read(dumps({**message, "params": {"data": "x" * (MAX_ASKED_BYTES // 2)}}))
-    with pytest.raises(NotRead, match=rf"'{method}' of \d+ bytes; at most 1048576 are read") as found:
-        read(dumps({**message, "params": {"data": "x" * MAX_ASKED_BYTES}}))
+    assert parse_message(dumps({**message, "params": {"data": "x" * (MAX_ASKED_BYTES // 2)}}))
+    with pytest.raises(NotParsed, match=rf"'{method}' of \d+ bytes; at most 1048576 are read") as found:
+        parse_message(dumps({**message, "params": {"data": "x" * MAX_ASKED_BYTES}}))
     assert found.value.asked == request_id
 
 
@@ -115,7 +126,7 @@ LIMIT = 3 * MAX_ASKED_BYTES
 
 def held_and_taken(line: bytes) -> tuple[int, Any]:
     """The most bytes that were held of a line that came in chunks, and what it was taken for."""
-    lines, held = Lines(LIMIT), 0
+    lines, held = LineSplitter(LIMIT), 0
     for begin in range(0, len(line) + 1, CHUNK):
         lines.feed((line + b"\n")[begin : begin + CHUNK])
         held = max(held, len(lines))
@@ -129,8 +140,8 @@ def test_of_what_will_not_be_read_no_more_is_held_than_what_would_be(before: boo
     held, taken = held_and_taken(line)
     assert held <= MAX_ASKED_BYTES + CHUNK
     assert isinstance(taken, Oversized)
-    refused = too_long(taken, LIMIT)
-    assert isinstance(refused, NotRead)
+    refused = oversized_error(taken, LIMIT)
+    assert isinstance(refused, NotParsed)
     assert refused.asked == 7
     assert str(refused) == f"'elicitation/create' of {len(line)} bytes; at most {MAX_ASKED_BYTES} are read"
 
@@ -140,25 +151,25 @@ def test_what_may_be_long_is_held_to_the_limit_of_any_message_and_refused_beyond
     assert held_and_taken(line := dumps({**asked, "params": {"a": "x" * 2 * MAX_ASKED_BYTES}}))[1] == line
     held, taken = held_and_taken(dumps({**asked, "params": {"a": "x" * LIMIT}}))
     assert held <= LIMIT + CHUNK
-    assert f"at most {LIMIT} are read" in str(too_long(taken, LIMIT))
+    assert f"at most {LIMIT} are read" in str(oversized_error(taken, LIMIT))
 
 
 def test_images_may_be_given_to_a_model() -> None:
     image = {"role": "user", "content": {"type": "image", "data": "x" * 3 * MAX_ASKED_BYTES, "mimeType": "image/png"}}
     asked = {"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage"}
-    assert read(dumps({**asked, "params": {"messages": [image], "maxTokens": 5}}))
+    assert parse_message(dumps({**asked, "params": {"messages": [image], "maxTokens": 5}}))
 
 
 def test_a_request_of_too_many_values_is_not_read_and_one_of_many_commas_is() -> None:
     asked = {"jsonrpc": "2.0", "id": 7, "method": "elicitation/create"}
-    with pytest.raises(NotRead, match="more than 50000 values") as found:
-        read(dumps({**asked, "params": BIG}))
+    with pytest.raises(NotParsed, match="more than 50000 values") as found:
+        parse_message(dumps({**asked, "params": BIG}))
     assert found.value.asked == 7
-    assert read(dumps({**asked, "params": {"message": ', "[{\\' * 50_000}}))
+    assert parse_message(dumps({**asked, "params": {"message": ', "[{\\' * 50_000}}))
 
 
 def test_a_result_may_have_any_number_of_values() -> None:
-    assert read(dumps({"jsonrpc": "2.0", "id": 7, "result": BIG}))
+    assert parse_message(dumps({"jsonrpc": "2.0", "id": 7, "result": BIG}))
 
 
 @pytest.mark.usefixtures("processes")
@@ -180,7 +191,7 @@ async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
     async def serve(*_: object) -> dict[str, Any]:
         raise AssertionError("nothing that can be read is asked")
 
-    wire = Wire(
+    wire = Dispatcher(
         read_stream,
         write_stream,
         receipts=False,
@@ -188,12 +199,12 @@ async def test_a_refusal_that_cannot_be_sent_costs_nothing_else() -> None:
         notice=lambda _method, _params, _call: told.set(),
         unusable=lambda _problem, _in_a_row: None,
         note=lambda _kind, _text: None,
-        pace=Pace(1000.0, 1e9, lambda _rate, _unit: None),
+        pace=ServerRateLimit(1000.0, 1e9, lambda _rate, _unit: None),
     )
     with anyio.fail_after(LIMIT_S):
         async with incoming, read_stream, write_stream, anyio.create_task_group() as tasks:
             await tasks.start(lambda *, task_status: wire.run(task_status=task_status))
-            await incoming.send(NotRead("it is too long", "q"))
+            await incoming.send(NotParsed("it is too long", "q"))
             await incoming.send(
                 SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
             )

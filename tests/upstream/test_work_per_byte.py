@@ -23,10 +23,10 @@ from hubbubd.core.inbox import RequestKind
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc import json_codec
 from hubbubd.runtime.records.order import ByAge
-from hubbubd.upstream import checking
-from hubbubd.upstream.framing import BadMessage, Lines, Oversized, read
-from hubbubd.upstream.http.events import Events
-from hubbubd.upstream.http.oauth_replies import require_short
+from hubbubd.upstream.http.oauth.replies import require_short
+from hubbubd.upstream.http.streams.event_parser import EventParser
+from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, Oversized, parse_message
+from hubbubd.upstream.protocol import schema_check
 from hubbubd.upstream.stdio.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)
@@ -61,12 +61,12 @@ def peak(work: Callable[[], object]) -> int:
 
 
 def check_now(validate: Callable[[Any], object], document: Any) -> None:
-    for _ in checking.check(validate, document):
+    for _ in schema_check.check(validate, document):
         pass
 
 
 def refused(validate: Callable[[Any], object], document: Any) -> None:
-    with pytest.raises(checking.Mismatch):
+    with pytest.raises(schema_check.Mismatch):
         check_now(validate, document)
 
 
@@ -88,7 +88,7 @@ def stream(data: bytes) -> Callable[[], object]:
     pieces = chunks(data)
 
     def run() -> None:
-        events = Events(LIMIT)
+        events = EventParser(LIMIT)
         for piece in pieces:
             for _ in events.feed(piece):
                 pass
@@ -100,13 +100,13 @@ def lines(data: bytes) -> Callable[[], object]:
     pieces = chunks(data)
 
     def run() -> None:
-        reader = Lines(LIMIT)
+        reader = LineSplitter(LIMIT)
         for piece in pieces:
             reader.feed(piece)
             while (line := reader.take()) is not None:
                 assert not isinstance(line, Oversized)
                 with pytest.raises(BadMessage):
-                    read(line)
+                    parse_message(line)
 
     return run
 
@@ -224,14 +224,14 @@ def test_what_is_in_order_is_checked_in_pieces_in_line_with_its_size(name: str) 
     seen: list[int] = []
 
     def look(piece: Any) -> None:
-        seen.append(checking.weight(piece, 10**6))
+        seen.append(schema_check.weight(piece, 10**6))
         validate(piece)
 
     totals: list[int] = []
     for n in SIZES:
         seen.clear()
         check_now(look, make(n))
-        assert max(seen) <= 2 * checking.PIECE, "a piece holds nobody up"
+        assert max(seen) <= 2 * schema_check.PIECE, "a piece holds nobody up"
         totals.append(sum(seen))
     small, middle, large = totals
     assert middle <= 2.5 * small
@@ -267,15 +267,15 @@ def test_no_result_of_any_method_holds_others_up(method: str, version: str) -> N
     seen: list[int] = []
 
     def look(piece: Any) -> None:
-        seen.append(checking.weight(piece, 10**6))
+        seen.append(schema_check.weight(piece, 10**6))
         adapter.validate_python(piece, by_name=False)
 
     worsts: tuple[Any, ...] = ([{}] * 4000, [7] * 4000, {f"k{at}": {} for at in range(4000)}, [[{}] * 100] * 40)
     for worst in worsts:
-        document = dict.fromkeys(sorted(checking.needed()), worst)
-        with suppress(checking.Mismatch):
+        document = dict.fromkeys(sorted(schema_check.needed()), worst)
+        with suppress(schema_check.Mismatch):
             check_now(look, document)
-    assert max(seen, default=0) <= 8 * checking.PIECE
+    assert max(seen, default=0) <= 8 * schema_check.PIECE
 
 
 JSON = st.recursive(
@@ -304,7 +304,7 @@ def test_a_document_fits_in_pieces_exactly_if_it_fits_whole(blocks: list[Any], k
     try:
         check_now(validate, document)
         assert fits
-    except checking.Mismatch:
+    except schema_check.Mismatch:
         assert not fits
 
 
@@ -322,7 +322,7 @@ def test_a_document_fits_in_pieces_exactly_if_it_fits_whole(blocks: list[Any], k
 )
 def test_an_answer_that_cannot_be_read_says_whose_it_is_and_what_is_wrong(line: bytes, what: str) -> None:
     with pytest.raises(BadMessage, match=what) as caught:
-        read(line)
+        parse_message(line)
     assert caught.value.answers == (3,)
 
 
@@ -360,13 +360,13 @@ def test_what_is_wrong_from_its_beginning_is_refused_by_a_few_values_after_a_tur
     looked_at: list[int] = []
 
     def validate(piece: Any) -> None:
-        looked_at.append(checking.weight(piece, sys.maxsize))
+        looked_at.append(schema_check.weight(piece, sys.maxsize))
         result("tools/call")(piece)
 
-    steps_of_it = checking.check(validate, {"content": [{}] * 80_000})
+    steps_of_it = schema_check.check(validate, {"content": [{}] * 80_000})
     next(steps_of_it)
     assert looked_at == []
-    with pytest.raises(checking.Mismatch):
+    with pytest.raises(schema_check.Mismatch):
         next(steps_of_it)
     assert sum(looked_at) < 30
 
@@ -374,6 +374,6 @@ def test_what_is_wrong_from_its_beginning_is_refused_by_a_few_values_after_a_tur
 @pytest.mark.parametrize("good", [0, 1, 299, 700])
 def test_of_very_many_mistakes_the_first_ones_are_told_with_their_places(good: int) -> None:
     content = [{"type": "text", "text": "x"}] * good + [{"type": "text", "text": 7}] * 2000
-    with pytest.raises(checking.Mismatch, match=rf"(^|\W)content\.{good}\W") as found:
+    with pytest.raises(schema_check.Mismatch, match=rf"(^|\W)content\.{good}\W") as found:
         check_now(result("tools/call"), {"content": content})
     assert len(str(found.value)) < 3000

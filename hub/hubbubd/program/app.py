@@ -40,7 +40,7 @@ from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
-from hubbubd.upstream.ports import Permit, Vault
+from hubbubd.upstream.ports import Permit, SecretsVault
 
 if TYPE_CHECKING:
     from hubbubd.program.fleet_join import Joining
@@ -229,7 +229,7 @@ async def _live(settings: Settings, load: Callable[[], Settings], around: Surrou
     raise AssertionError
 
 
-def _connector(settings: Settings, vault: Vault, around: Surroundings, permit: Permit | None) -> McpConnector:
+def _connector(settings: Settings, vault: SecretsVault, around: Surroundings, permit: Permit | None) -> McpConnector:
     connector = McpConnector(vault, around.tracer, around.meter, permit=permit)
     connector.origins |= settings.origins
     connector.variables = settings.hub.server_variables
@@ -237,7 +237,7 @@ def _connector(settings: Settings, vault: Vault, around: Surroundings, permit: P
 
 
 @asynccontextmanager
-async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGenerator[Vault]:
+async def _vault(settings: HubSettings, joining: "Joining | None") -> AsyncGenerator[SecretsVault]:
     """Open what keeps the secrets of servers: a file, or in a fleet the database."""
     if joining is None:
         yield TokenFile.open(settings.data_dir)
@@ -266,7 +266,7 @@ def _noting_origins(connector: McpConnector, load: Callable[[], Settings]) -> Ca
 
 
 async def _serve_api(
-    hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None", vault: Vault
+    hub: Hub, settings: HubSettings, around: Surroundings, joining: "Joining | None", vault: SecretsVault
 ) -> None:
     """Serve the API until a signal, then drain the hub; a second signal cuts the grace period short.
 

@@ -22,7 +22,7 @@ from hubbubd.store.membership import Expelled, HistoryLost, Membership
 from hubbubd.store.postgres_vault import PostgresVault
 from hubbubd.store.vault_keys import VaultKeys
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import Vault
+from hubbubd.upstream.ports import SecretsVault
 
 log = structlog.get_logger(__name__)
 
@@ -86,7 +86,7 @@ class Joining:
         finally:
             await vault.close()
 
-    async def keys(self, vault: Vault, clock: Clock) -> SharedKeyRing:
+    async def keys(self, vault: SecretsVault, clock: Clock) -> SharedKeyRing:
         """Return the keys that seal what hosts are given to keep. Raises Unavailable, and StoreError."""
         try:
             return await SharedKeyRing.shared(vault, clock)

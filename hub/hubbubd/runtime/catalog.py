@@ -27,9 +27,9 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
 from hubbubd.timing.clock import Clock
 from hubbubd.timing.turns import turn
-from hubbubd.upstream.deadlines import Patience
+from hubbubd.upstream.deadlines import PausableDeadlines
 from hubbubd.upstream.deviations import Deviation, words
-from hubbubd.upstream.ports import Era, Link
+from hubbubd.upstream.ports import Era, McpLink
 
 QUIET_S = 0.25
 """Debounce: seconds after a fetch before a notification causes the next one; at least as long as the fetch took."""
@@ -215,14 +215,14 @@ class ServerCatalog:
     def __init__(
         self, config: ServerConfig, catalog: Catalog, clock: Clock, background: Background, note: Note
     ) -> None:
-        self.patience = Patience()
+        self.patience = PausableDeadlines()
         """The pausable deadlines of fetches."""
         self._config = config
         self._catalog = catalog
         self._clock = clock
         self._background = background
         self._note = note
-        self._link: Link | None = None
+        self._link: McpLink | None = None
         self._life = anyio.CancelScope()
         self._wake = anyio.Event()
         self._due: dict[Kind, float] = {}
@@ -237,7 +237,7 @@ class ServerCatalog:
         self._waiting: list[tuple[Kind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
-    def follow(self, link: Link | None) -> None:
+    def follow(self, link: McpLink | None) -> None:
         """Switch to the server's current connection; None when there is none."""
         if link is not None and link is self._link:
             return
@@ -278,7 +278,7 @@ class ServerCatalog:
         if link is None or self._link is not link or broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
-    def _begin(self, link: Link) -> frozenset[Kind]:
+    def _begin(self, link: McpLink) -> frozenset[Kind]:
         """Set up for a new connection and return the kinds to subscribe to."""
         kinds, announced = core.declared(link.hello.capabilities), core.announced(link.hello.capabilities)
         subscribed = announced if link.hello.era is Era.STATELESS else frozenset[Kind]()
@@ -290,14 +290,14 @@ class ServerCatalog:
                 self._catalog.put(core.new(self._config.name, kind))
         return subscribed
 
-    async def _keep_fresh(self, link: Link, life: anyio.CancelScope, subscribed: frozenset[Kind]) -> None:
+    async def _keep_fresh(self, link: McpLink, life: anyio.CancelScope, subscribed: frozenset[Kind]) -> None:
         with life:
             async with anyio.create_task_group() as tasks:
                 if subscribed:
                     tasks.start_soon(self._subscribe, link, subscribed)
                 await self._fetch_in_turn(link)
 
-    async def _fetch_in_turn(self, link: Link) -> None:
+    async def _fetch_in_turn(self, link: McpLink) -> None:
         while True:
             kind = min(self._due, key=lambda each: self._due[each], default=None)
             wait_s = math.inf if kind is None else self._due[kind] - self._clock.steady()
@@ -308,7 +308,7 @@ class ServerCatalog:
             with anyio.move_on_after(None if math.isinf(wait_s) else wait_s):
                 await self._wake.wait()
 
-    async def _fetch(self, link: Link, kind: Kind) -> None:
+    async def _fetch(self, link: McpLink, kind: Kind) -> None:
         """Fetch one list. Callers of `refresh` that come from now on wait for the next fetch."""
         waiting = [each for each in self._waiting if each[0] is kind]
         self._waiting = [each for each in self._waiting if each[0] is not kind]
@@ -362,7 +362,7 @@ class ServerCatalog:
             about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
             self._note(f"{deviation}/{kind}", about and words(deviation, about))
 
-    async def _attempt(self, link: Link, kind: Kind) -> Pages | Fault:
+    async def _attempt(self, link: McpLink, kind: Kind) -> Pages | Fault:
         """Return the complete list, or the fault that prevented it."""
         pages = Pages(self._config.name, kind)
         try:
@@ -381,7 +381,7 @@ class ServerCatalog:
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
         return core.out_of_time(self._config.name, kind, self._config.call_max_s, "call_max_s")
 
-    async def _gather(self, link: Link, kind: Kind, pages: Pages) -> None:
+    async def _gather(self, link: McpLink, kind: Kind, pages: Pages) -> None:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
         while True:
             page: dict[str, Any] = {}
@@ -394,7 +394,7 @@ class ServerCatalog:
             if pages.cursor is None:
                 return
 
-    async def _subscribe(self, link: Link, kinds: frozenset[Kind]) -> None:
+    async def _subscribe(self, link: McpLink, kinds: frozenset[Kind]) -> None:
         """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
         def acknowledged(honoured: Mapping[str, Any]) -> None:

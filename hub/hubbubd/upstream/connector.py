@@ -16,17 +16,17 @@ from hubbubd.telemetry import meter as metering
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream import sdk
-from hubbubd.upstream.ports import Era, Inbound, Link, Permit, Vault, oauth_of
+from hubbubd.upstream.ports import Era, Inbound, McpLink, Permit, SecretsVault, oauth_of
 
 if TYPE_CHECKING:
-    from hubbubd.upstream.opening import Opening
+    from hubbubd.upstream.links.opener import LinkOpener
 
 
 class McpConnector:
     """Implements `ports.Connector` for stdio, streamable HTTP, and HTTP with SSE."""
 
     def __init__(
-        self, vault: Vault, tracer: Tracer = OFF, meter: Meter = metering.OFF, *, permit: Permit | None = None
+        self, vault: SecretsVault, tracer: Tracer = OFF, meter: Meter = metering.OFF, *, permit: Permit | None = None
     ) -> None:
         """`permit` is asked before anything is sent; None always permits."""
         self._vault = vault
@@ -37,7 +37,7 @@ class McpConnector:
         """The file of each configured server, by name: for the words of faults."""
         self.variables: Sequence[str] = ()
         """The variables of the hub's environment that every server process gets."""
-        self._opening: Opening | None = None
+        self._opening: LinkOpener | None = None
         self._importing = anyio.Lock()
 
     async def forget(self, server: str) -> None:
@@ -69,7 +69,7 @@ class McpConnector:
     @asynccontextmanager
     async def open(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
-    ) -> AsyncGenerator[Link]:
+    ) -> AsyncGenerator[McpLink]:
         """As `ports.Connector`."""
         async with self._importing:
             if self._opening is None:
@@ -90,10 +90,10 @@ def _spec_of(server: str) -> str:
     return f"{server}/spec"
 
 
-def _opening() -> "type[Opening]":
+def _opening() -> "type[LinkOpener]":
     """Import what opens links, in a thread: it takes as long as all the rest of the hub, which may need none of it."""
     sdk.postpone()
-    from hubbubd.upstream.opening import Opening  # lazy: imports the SDK
+    from hubbubd.upstream.links.opener import LinkOpener  # lazy: imports the SDK
 
     gc.freeze()  # as at the start of the hub: what imports create is permanent
-    return Opening
+    return LinkOpener

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import anyio
 
 
-class Patience:
+class PausableDeadlines:
     """The pausable deadlines of one connection."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The contract between `runtime` and `upstream`. No `mcp` here.
 
-The runtime opens a `Link` through a `Connector` and implements `Inbound`, which receives everything a server asks or
+The runtime opens a `McpLink` through a `Connector` and implements `Inbound`, which receives everything a server asks or
 notifies of. JSON-RPC ids stay below: they are reused, the hub's own ids are not.
 """
 
@@ -51,7 +51,7 @@ class InboundRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class InboundReply:
     """A result for the server.
 
     `sent` is called once, with None when it was handed to the transport, else with the reason why not.
@@ -62,7 +62,7 @@ class Reply:
 
 
 class ReplyError(Exception):
-    """An error for the server instead of a `Reply`; `sent` as there."""
+    """An error for the server instead of a `InboundReply`; `sent` as there."""
 
     def __init__(self, code: int, message: str, data: Any = None, sent: Callable[[str | None], None] | None = None):
         super().__init__(message)
@@ -75,7 +75,7 @@ class ReplyError(Exception):
 class Inbound(Protocol):
     """Serves what comes from a server; implemented by the runtime, one per connection."""
 
-    async def on_request(self, request: InboundRequest) -> Reply:
+    async def on_request(self, request: InboundRequest) -> InboundReply:
         """Serve elicitation/create, sampling/createMessage, roots/list and tasks/*; ping is answered below.
 
         The params were validated against the negotiated revision. Cancelled when the server cancels the request or the
@@ -125,7 +125,7 @@ Permit = Callable[[], Awaitable[None]]
 """Returns once the hub may send to its servers. Raises UpstreamError (OWNER_LOST) if it never may again."""
 
 
-class Vault(Protocol):
+class SecretsVault(Protocol):
     """Storage of the secrets that the hub has for each server, as JSON."""
 
     def get(self, server: str) -> dict[str, Any] | None:
@@ -162,7 +162,7 @@ class ProgressUpdate:
     message: str | None
 
 
-class Link(Protocol):
+class McpLink(Protocol):
     """An open connection to a server."""
 
     log_level: str | None
@@ -234,7 +234,7 @@ class Connector(Protocol):
 
     def open(
         self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
-    ) -> AbstractAsyncContextManager[Link]:
+    ) -> AbstractAsyncContextManager[McpLink]:
         """Return a context manager around one connection; leaving it closes the connection and all it started.
 
         `era` is what was found last time, None to find out. `confinement` is for servers added over the API: what is

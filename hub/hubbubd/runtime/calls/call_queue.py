@@ -24,7 +24,7 @@ from hubbubd.telemetry.trace import Trace
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.timing.clock import Clock
 from hubbubd.timing.deadline import Deadline
-from hubbubd.upstream.ports import Link
+from hubbubd.upstream.ports import McpLink
 
 PENDING_IDS = 1000
 """How many of the pending requests it caused a call's record names: the newest."""
@@ -90,7 +90,7 @@ class ServerQueue:
         self.tracer = tracer
         self.calls: dict[str, ActiveCall] = {}
         self.ended: Counter[CallState] = Counter()
-        self.link: Link | None = None
+        self.link: McpLink | None = None
         self._callers = Callers(clock)
         self.closed = True
         """Whether the server is disconnected by request, or given up."""
@@ -190,7 +190,7 @@ class ServerQueue:
         del self.calls[ended.id]
         self._next_turns()
 
-    async def turn(self, active: ActiveCall) -> Link:
+    async def turn(self, active: ActiveCall) -> McpLink:
         """Wait for the call's turn, move it to IN_PROGRESS, and return the link to send it over."""
         while not active.turn.is_set():  # `attach` replaces the event of a turn that the link's end took back
             await active.turn.wait()
@@ -201,7 +201,7 @@ class ServerQueue:
         self.to(active, core.move(active.call, CallState.IN_PROGRESS, self._clock.now()))
         return self.link
 
-    def attach(self, link: Link | None) -> None:
+    def attach(self, link: McpLink | None) -> None:
         """Set the current link, or None when the connection is down; calls get turns only while there is one."""
         self.link = link
         if link is not None:
@@ -214,7 +214,7 @@ class ServerQueue:
                     self._put_first(active)
         self._next_turns()
 
-    async def connected(self) -> Link:
+    async def connected(self) -> McpLink:
         """Wait for a link and return it."""
         while self.link is None:
             await self._attached.wait()

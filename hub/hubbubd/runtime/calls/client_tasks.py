@@ -27,7 +27,7 @@ from hubbubd.runtime.inbox import Inbox
 from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table, gone
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import Era, Link
+from hubbubd.upstream.ports import Era, McpLink
 
 
 class ClientTasks:
@@ -58,7 +58,7 @@ class ClientTasks:
     # Polling
 
     async def begin(
-        self, queue: ServerQueue, active: ActiveCall, link: Link, wire: Mapping[str, Any]
+        self, queue: ServerQueue, active: ActiveCall, link: McpLink, wire: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Poll the task that a call has become, and return the call's result.
 

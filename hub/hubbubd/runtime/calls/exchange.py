@@ -31,7 +31,7 @@ from hubbubd.runtime.ownership import Taking
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry.trace import CURRENT_TRACE
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import Era, Link, ProgressUpdate
+from hubbubd.upstream.ports import Era, McpLink, ProgressUpdate
 
 log = structlog.get_logger(__name__)
 
@@ -200,7 +200,7 @@ class CallExchange:
                 return shown(queue.config, active.call.method, result)
             sending = await self._rounds.ask(queue, active, params, result)
 
-    async def _may_go_out(self, queue: ServerQueue, link: Link, active: ActiveCall) -> bool:
+    async def _may_go_out(self, queue: ServerQueue, link: McpLink, active: ActiveCall) -> bool:
         """Record durably that a detached call is being sent; return False when it must wait for another turn.
 
         After a crash the record decides whether the call may have been executed. Raises Unavailable; then it is not
@@ -214,7 +214,9 @@ class CallExchange:
                 return False
         return True
 
-    async def _send(self, queue: ServerQueue, link: Link, active: ActiveCall, params: dict[str, Any]) -> dict[str, Any]:
+    async def _send(
+        self, queue: ServerQueue, link: McpLink, active: ActiveCall, params: dict[str, Any]
+    ) -> dict[str, Any]:
         def on_progress(update: ProgressUpdate) -> None:
             queue.progressed(active)
             if self._live.wanted:

@@ -10,7 +10,7 @@ from hubbubd.core import tasks as core
 from hubbubd.errors import Category, Fault, UpstreamError
 from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
 from hubbubd.telemetry.trace import passed_on
-from hubbubd.upstream.ports import Link
+from hubbubd.upstream.ports import McpLink
 
 TELL_S = 5.0
 """Seconds the end of a call waits for its server to accept a cancellation or an answer."""
@@ -32,8 +32,8 @@ class Followed:
     fetching: bool = False
     failure: UpstreamError | None = None
 
-    async def request(self, link: Link, method: str, **params: Any) -> dict[str, Any]:
-        """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as Link.request."""
+    async def request(self, link: McpLink, method: str, **params: Any) -> dict[str, Any]:
+        """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as `McpLink`."""
         # No span per poll, there would be too many: the task's own is propagated.
         call_id, span = self.active.call.id, passed_on(self.active.place)
         with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):

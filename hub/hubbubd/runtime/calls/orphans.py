@@ -18,7 +18,7 @@ from hubbubd.errors import HubError, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls.call_queue import ServerQueue
 from hubbubd.runtime.records import Table
-from hubbubd.upstream.ports import Era, Link
+from hubbubd.upstream.ports import Era, McpLink
 
 SEARCH_S = 30.0
 """Seconds to look for an orphan."""
@@ -41,7 +41,7 @@ class Orphans:
         self._creating = Tally()
 
     @contextmanager
-    def looked_after(self, queue: ServerQueue, link: Link, call: Call, params: Mapping[str, Any]) -> Generator[None]:
+    def looked_after(self, queue: ServerQueue, link: McpLink, call: Call, params: Mapping[str, Any]) -> Generator[None]:
         """Watch over a request that may create a task; if it is cancelled, look for an orphan."""
         if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
             yield
@@ -57,7 +57,7 @@ class Orphans:
         finally:
             self._creating.take(call.server)
 
-    async def _search(self, link: Link, call: Call) -> None:
+    async def _search(self, link: McpLink, call: Call) -> None:
         with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
             found = await _unfinished(link, call)
             if self._creating[call.server]:
@@ -69,7 +69,7 @@ class Orphans:
                 await link.request("tasks/cancel", {"taskId": remote_id}, call_id=call.id)
 
 
-async def _unfinished(link: Link, call: Call) -> set[str]:
+async def _unfinished(link: McpLink, call: Call) -> set[str]:
     found: set[str] = set()
     cursor: str | None = None
     for _ in range(MAX_PAGES):

@@ -22,7 +22,7 @@ from hubbubd.runtime.calls.followed import Followed
 from hubbubd.runtime.calls.task_questions import TaskQuestions
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import Link
+from hubbubd.upstream.ports import McpLink
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class TaskPoller:
             if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
                 await followed.pause(max(core.poll_s(task), longer_s))
 
-    async def _ask(self, followed: Followed, link: Link) -> None:
+    async def _ask(self, followed: Followed, link: McpLink) -> None:
         wire = await followed.request(link, "tasks/get")
         await self.see(followed.task_id, wire)
         status = TaskStatus(wire["status"])
@@ -91,14 +91,14 @@ class TaskPoller:
         elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not followed.fetching:
             await self._fetch(followed, link, wire)
 
-    async def _fetch(self, followed: Followed, link: Link, wire: Mapping[str, Any]) -> None:
+    async def _fetch(self, followed: Followed, link: McpLink, wire: Mapping[str, Any]) -> None:
         try:
             result = await followed.request(link, "tasks/result")
             await self._end(followed, core.failure(wire, result) or result)
         except PeerError as exc:
             await self._end(followed, exc)
 
-    async def _fetch_while_asked(self, followed: Followed, link: Link) -> None:
+    async def _fetch_while_asked(self, followed: Followed, link: McpLink) -> None:
         """Wait for the result, which lets the server send requests on its stream; polling goes on meanwhile."""
         outcome: dict[str, Any] | PeerError | None = None
         try:

@@ -24,7 +24,7 @@ from hubbubd.runtime.inbox.inbox import Inbox
 from hubbubd.runtime.ownership import Ownership, Taking
 from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import Reply, ReplyError
+from hubbubd.upstream.ports import InboundReply, ReplyError
 
 PAGE = 50
 """Tasks on one page of `tasks/list`."""
@@ -251,36 +251,36 @@ class ReceiverTasks:
             principal=request.principal if request.cause_source is CauseSource.WIRE else None,
         )
 
-    async def serve(self, method: str, params: dict[str, Any]) -> Reply:
+    async def serve(self, method: str, params: dict[str, Any]) -> InboundReply:
         """Answer tasks/get, tasks/result, tasks/list and tasks/cancel. Raises ReplyError."""
         match method:
             case "tasks/list":
                 return self._list(params.get("cursor"))
             case "tasks/get":
-                return Reply(result=core.on_the_wire(self._find(params)))
+                return InboundReply(result=core.on_the_wire(self._find(params)))
             case "tasks/cancel":
                 return await self._cancel(self._find(params))
             case _:
                 return await self._result(self._find(params))
 
-    def _list(self, cursor: object) -> Reply:
+    def _list(self, cursor: object) -> InboundReply:
         try:
             tasks, following = core.page(self._own(), cursor, PAGE)
         except ValueError:
             raise ReplyError(INVALID_PARAMS, "Invalid cursor") from None
         result: dict[str, Any] = {"tasks": [core.on_the_wire(task) for task in tasks]}
-        return Reply(result=result if following is None else {**result, "nextCursor": following})
+        return InboundReply(result=result if following is None else {**result, "nextCursor": following})
 
-    async def _cancel(self, task: Task) -> Reply:
+    async def _cancel(self, task: Task) -> InboundReply:
         try:
             cancelled = await self._tasks.cancel(task.id, "cancelled by the server")
         except FailedPrecondition:
             raise ReplyError(INVALID_PARAMS, f"Cannot cancel task: it has ended ({task.status})") from None
         except HubError as exc:
             raise ReplyError(INTERNAL_ERROR, exc.message) from None
-        return Reply(result=core.on_the_wire(cancelled))
+        return InboundReply(result=core.on_the_wire(cancelled))
 
-    async def _result(self, task: Task) -> Reply:
+    async def _result(self, task: Task) -> InboundReply:
         try:
             ended = await self._tasks.wait_ended(task.id)
         except NotFound:
@@ -295,7 +295,7 @@ class ReceiverTasks:
             case TaskStatus.COMPLETED:
                 result = payload.loads(ended.result or b"{}")
                 meta = {**result.get("_meta", {}), RELATED_TASK: {"taskId": ended.id}}
-                return Reply(result={**result, "_meta": meta}, sent=sent)
+                return InboundReply(result={**result, "_meta": meta}, sent=sent)
             case TaskStatus.FAILED:
                 if ended.error is None:  # its record was mended
                     raise ReplyError(INTERNAL_ERROR, "The task failed", None, sent)

@@ -23,7 +23,7 @@ from hubbubd.runtime.servers.pings import Pings
 from hubbubd.timing.bucket import Bucket
 from hubbubd.timing.clock import Clock
 from hubbubd.timing.slots import Slots
-from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, Link, LostDuringProbe
+from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, LostDuringProbe, McpLink
 
 RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 40.0, 5
 """Rate limit of reconnects over all servers, and its burst."""
@@ -73,7 +73,7 @@ class ConnectionShell:
         self.confinement = confinement
         self.connection = Connection()
         self.hello: Hello | None = None
-        self.link: Link | None = None
+        self.link: McpLink | None = None
         self._connector = connector
         self._inbound = inbound
         self._queue = queue
@@ -198,7 +198,7 @@ class ConnectionShell:
             return Event.CONNECTION_LOST, fault
         return (Event.TIMEOUT if fault.category is Category.TIMEOUT else Event.TRANSPORT_ERROR), fault
 
-    async def _use(self, link: Link) -> tuple[Event, Fault]:
+    async def _use(self, link: McpLink) -> tuple[Event, Fault]:
         await anyio.lowlevel.checkpoint_if_cancelled()
         self.link, self.hello, self._era = link, link.hello, link.hello.era
         silences: list[Fault] = []

@@ -26,7 +26,7 @@ from hubbubd.runtime.servers.events import EventFeed
 from hubbubd.runtime.servers.notes import Notes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import InboundRequest, Reply, ReplyError
+from hubbubd.upstream.ports import InboundReply, InboundRequest, ReplyError
 
 _SPEAKING: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")
 """Notifications with words of a server, in which known secrets are replaced, as on its stderr."""
@@ -74,7 +74,7 @@ class ServerInbound:
         self._authorizations = authorizations
         self._audit = audit
 
-    async def on_request(self, request: InboundRequest) -> Reply:
+    async def on_request(self, request: InboundRequest) -> InboundReply:
         """Answer a server's request: at once, as a task, or when a person has answered. Raises ReplyError."""
         if request.method.startswith("tasks/"):
             with served(self._queue.tracer, self._name, request):
@@ -86,7 +86,7 @@ class ServerInbound:
             raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
         if kind is RequestKind.ROOTS and (roots := self._queue.config.roots) != "ask":
             with served(self._queue.tracer, self._name, request):
-                return Reply(result={"roots": list(roots)})
+                return InboundReply(result={"roots": list(roots)})
         related = _related_task(request.params)
         known = self._client_tasks.known(self._name, related) if related else None
         active, source = (known[0], CauseSource.WIRE) if known else self._queue.cause(request.call_id)
@@ -105,7 +105,7 @@ class ServerInbound:
         active: ActiveCall | None,
         source: CauseSource | None,
         task_id: str | None,
-    ) -> Reply:
+    ) -> InboundReply:
         pending = self._pending(request, kind, active, source, task_id)
         if active is not None and pending.certain and not _declared(active, kind, request.params):
             raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
@@ -164,7 +164,7 @@ class ServerInbound:
         active = self._queue.calls.get(call_id) if call_id else None
         return self._queue.asked(active) if active else self._catalog.patience.asking()
 
-    async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> Reply:
+    async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> InboundReply:
         self._inbox.require_room(self._name, 1, len(pending.request))  # raises before the causing call is parked
         with self._queue.asked(active, pending.id, candidates=pending.candidate_call_ids):
             try:
@@ -176,7 +176,7 @@ class ServerInbound:
                 raise
         return self._reply(settled)
 
-    def _reply(self, settled: PendingRequest) -> Reply:
+    def _reply(self, settled: PendingRequest) -> InboundReply:
         late = self._inbox.too_late(settled)
 
         def sent(reason: str | None) -> None:
@@ -190,9 +190,11 @@ class ServerInbound:
         answer = payload.loads(settled.answer.payload)
         if settled.answer.refused:
             raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
-        return Reply(result=answer, sent=sent)
+        return InboundReply(result=answer, sent=sent)
 
-    async def _as_task(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> Reply:
+    async def _as_task(
+        self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
+    ) -> InboundReply:
         task = self._receiver.new(request.params["task"], request.method, pending)
         # The task's ttl also bounds its pending request, as nothing else would end it.
         deadline = core_tasks.expires_at(task)
@@ -201,7 +203,7 @@ class ServerInbound:
         pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question)
         await self._tasks.add(task, pending)
         self._background.start_soon(self._park_until_settled, active, pending)
-        return Reply(result={"task": core_tasks.on_the_wire(task)})
+        return InboundReply(result={"task": core_tasks.on_the_wire(task)})
 
     async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
         if active is not None and active.call.state.ended:
@@ -252,7 +254,7 @@ def _related_task(params: Mapping[str, Any]) -> str | None:
     return step if isinstance(step, str) else None
 
 
-def _echoing(reply: Reply, task_id: str) -> Reply:
+def _echoing(reply: InboundReply, task_id: str) -> InboundReply:
     """Repeat the related task in the reply's `_meta` (2025-11-25, tasks, related task metadata)."""
     meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
     return replace(reply, result={**reply.result, "_meta": meta})

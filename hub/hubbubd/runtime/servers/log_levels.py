@@ -16,7 +16,7 @@ from hubbubd.core.log_levels import least
 from hubbubd.errors import HubError, InvalidArgument, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Table
-from hubbubd.upstream.ports import Era, Link
+from hubbubd.upstream.ports import Era, McpLink
 
 METHOD = "logging/setLevel"
 
@@ -34,12 +34,12 @@ class LogLevels:
         self._asked: dict[str, bytes] = {}
         """The params of the last successful call to each server."""
         self._wanted: dict[str, dict[Hashable, str]] = {}
-        self._links: dict[str, Link | None] = {}
-        self._told: dict[str, tuple[Link | None, bytes]] = {}
+        self._links: dict[str, McpLink | None] = {}
+        self._told: dict[str, tuple[McpLink | None, bytes]] = {}
         self._telling: dict[str, anyio.Event] = {}
         calls.follow(self._follow_call)
 
-    def follow(self, server: str, link: Link | None) -> None:
+    def follow(self, server: str, link: McpLink | None) -> None:
         """Note a server's current connection; tell the level over a new one."""
         before, self._links[server] = self._links.get(server), link
         if link is not before:
@@ -90,7 +90,7 @@ class LogLevels:
             self._telling[server] = anyio.Event()
             self._background.start_soon(self._tell, server)
 
-    def _owes(self, server: str) -> tuple[Link, bytes] | None:
+    def _owes(self, server: str) -> tuple[McpLink, bytes] | None:
         """Return what is to be told over which connection; None if that was done."""
         link, params = self._links.get(server), self._due(server)
         if link is None or params is None or self._told.get(server) == (link, params):
@@ -106,7 +106,7 @@ class LogLevels:
         finally:
             self._telling.pop(server).set()
 
-    async def _tell_once(self, server: str, link: Link, params: bytes) -> None:
+    async def _tell_once(self, server: str, link: McpLink, params: bytes) -> None:
         if link.hello.era is Era.STATELESS:
             link.log_level = _level(params)
             return

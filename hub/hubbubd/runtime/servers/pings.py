@@ -11,7 +11,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, Fault, HubError, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.upstream.deviations import Deviation, words
-from hubbubd.upstream.ports import Link
+from hubbubd.upstream.ports import McpLink
 
 MISSED_PINGS = 2
 """Consecutive unanswered pings after which a connection counts as lost."""
@@ -27,12 +27,12 @@ class Pings:
     """Pings a link at each interval, until `stop`. `silent` gets the fault once MISSED_PINGS in a row went unanswered.
 
     A miss does not count while the server is `busy` with a call: a synchronous server cannot answer then. Where no ping
-    was ever answered on this connection, another request decides (`Link.probe`, by_list), and that is remembered.
+    was ever answered on this connection, another request decides (`McpLink.probe`, by_list), and that is remembered.
     """
 
     def __init__(
         self,
-        link: Link,
+        link: McpLink,
         config: ServerConfig,
         background: Background,
         *,

@@ -19,7 +19,7 @@ from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, CallSpec
 from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
 from hubbubd.timing.clock import Clock
-from hubbubd.upstream.ports import Era, Link
+from hubbubd.upstream.ports import Era, McpLink
 
 PRINCIPAL = "hub"
 """The principal of the calls that a subscription makes."""
@@ -53,10 +53,10 @@ class Subscriptions:
         self.closed = False
         self._background = background
         self._door = door
-        self._links: dict[str, Link | None] = {}
+        self._links: dict[str, McpLink | None] = {}
         self._open: dict[tuple[str, str], _Subscription] = {}
 
-    def follow(self, server: str, link: Link | None) -> None:
+    def follow(self, server: str, link: McpLink | None) -> None:
         """Note a server's current connection."""
         if server not in self._links or self._links[server] is not link:
             self._links[server] = link
@@ -139,7 +139,7 @@ class Subscriptions:
         for subscription in self._open.values():
             subscription.pulse.close()
 
-    def link(self, server: str) -> Link | None:
+    def link(self, server: str) -> McpLink | None:
         """Return a server's current connection, or None."""
         return self._links.get(server)
 
@@ -183,7 +183,7 @@ class _Subscription:
         self._room = room
         self._stirred = anyio.Event()
         self._stale = False
-        self._subscribed_on: Link | None = None
+        self._subscribed_on: McpLink | None = None
         self._scope = anyio.CancelScope()
 
     # Called by others
@@ -261,7 +261,7 @@ class _Subscription:
         self._stirred = anyio.Event()
         await self._stirred.wait()
 
-    async def _hold(self, link: Link) -> None:
+    async def _hold(self, link: McpLink) -> None:
         """Subscribe over a connection, and read the resource after each change while the connection lasts."""
         if link.hello.era is Era.STATELESS:
             async with anyio.create_task_group() as tasks:
@@ -281,7 +281,7 @@ class _Subscription:
         self._accepted()
         await self._keep_fresh(link)
 
-    async def _listen(self, link: Link) -> None:
+    async def _listen(self, link: McpLink) -> None:
         """Listen while the connection lasts; each acknowledgement causes a read, as nothing is replayed."""
 
         def acknowledged(honoured: dict[str, Any]) -> None:
@@ -300,7 +300,7 @@ class _Subscription:
         except PeerError as exc:
             self.fail(exc)
 
-    async def _keep_fresh(self, link: Link) -> None:
+    async def _keep_fresh(self, link: McpLink) -> None:
         while self._room.link(self.server) is link:
             if not self._stale or not self.readers:
                 await self._rest()

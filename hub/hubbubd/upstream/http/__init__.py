@@ -1,5 +1,5 @@
 """Streamable HTTP and HTTP with SSE: transports, one pool of connections for all servers, and OAuth."""
 
-from hubbubd.upstream.http.over_http import OverHttp
+from hubbubd.upstream.http.transports import HttpTransports
 
-__all__ = ["OverHttp"]
+__all__ = ["HttpTransports"]

@@ -12,7 +12,7 @@ LINE_COST: Final = 1024
 """What a line counts besides its bytes, so that very many short lines are long work, too."""
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """A body is longer than allowed; the message says so."""
 
     def __init__(self, limit: int) -> None:
@@ -21,12 +21,12 @@ class TooLarge(Exception):
 
 
 async def whole(more: Callable[[], Awaitable[bytes]], limit: int) -> bytes:
-    """Return a body of at most `limit` bytes; `more` returns the next of them, and none at the end. Raises TooLarge."""
+    """Return a body of at most `limit` bytes. `more` returns the next of them, b"" at the end. Raises BodyTooLarge."""
     body = b""
     rest = bytearray()
     while chunk := await more():
         if len(body) + len(rest) + len(chunk) > limit:
-            raise TooLarge(limit)
+            raise BodyTooLarge(limit)
         if body:
             rest += chunk
         else:

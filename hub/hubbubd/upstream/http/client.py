@@ -21,10 +21,10 @@ from hubbubd.config import ServerConfig
 from hubbubd.config.policy.hosts import Hosts
 from hubbubd.errors import Fault, PermissionDenied
 from hubbubd.upstream import faults
-from hubbubd.upstream.again import Way
 from hubbubd.upstream.http import body
-from hubbubd.upstream.http.connections import SENT, Sent
-from hubbubd.upstream.http.server_cookies import ServerCookies
+from hubbubd.upstream.http.connections import SENT, SendWatch
+from hubbubd.upstream.http.cookies import ServerCookies
+from hubbubd.upstream.messages.retries import SendProgress
 from hubbubd.upstream.ports import Permit
 
 MAX_REDIRECTS: Final = 20
@@ -69,7 +69,7 @@ class HttpFailure(Exception):
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     """A request. `read_s` limits, in seconds, how long nothing may come; `way` is that of the last hop."""
 
     method: str
@@ -78,10 +78,10 @@ class Request:
     content: bytes | None = None
     _: KW_ONLY
     read_s: float | None = None
-    way: Way = field(default_factory=Way)
+    way: SendProgress = field(default_factory=SendProgress)
 
 
-class Answer:
+class HttpResponse:
     """A response whose body is still to come. It must be closed, or read to its end."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -109,9 +109,9 @@ class Answer:
             raise _failure(exc) from exc
 
     async def read(self, limit: int) -> bytes:
-        """Return the body, of at most `limit` bytes. Raises HttpFailure, body.TooLarge."""
+        """Return the body, of at most `limit` bytes. Raises HttpFailure, body.BodyTooLarge."""
         if (size := self._response.content_length) is not None and size > limit:
-            raise body.TooLarge(limit)
+            raise body.BodyTooLarge(limit)
         try:
             return await body.whole(self._response.content.readany, limit)
         except (aiohttp.ClientError, OSError) as exc:
@@ -146,14 +146,14 @@ class Answer:
             self._response.close()
 
 
-Hop = Callable[[Request], Awaitable[Answer]]
+Hop = Callable[[HttpRequest], Awaitable[HttpResponse]]
 """Sends a request as it is. Raises HttpFailure, and UpstreamError (HOST_NOT_ALLOWED)."""
 
 
-class Entry(Protocol):
+class AccessLayer(Protocol):
     """Adds what lets the hub in to the requests to one server."""
 
-    async def send(self, request: Request, hop: Hop) -> Answer:
+    async def send(self, request: HttpRequest, hop: Hop) -> HttpResponse:
         """Send a request with what it needs. Raises HttpFailure, UpstreamError."""
         ...
 
@@ -167,7 +167,7 @@ class HttpClient:
         session: aiohttp.ClientSession,
         tls: ssl.SSLContext,
         hosts: Hosts | None,
-        entry: Entry | None,
+        entry: AccessLayer | None,
         *,
         permit: Permit | None = None,
     ) -> None:
@@ -190,7 +190,7 @@ class HttpClient:
         headers.update(own)
         return headers
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: HttpRequest) -> HttpResponse:
         """Send a request. Redirects that stay within its origin and keep its method are followed.
 
         Any other redirect is returned. Raises HttpFailure, UpstreamError.
@@ -204,7 +204,7 @@ class HttpClient:
             request.url = target
         raise AssertionError("unreachable")
 
-    async def hop(self, request: Request) -> Answer:
+    async def hop(self, request: HttpRequest) -> HttpResponse:
         """As `Hop`."""
         if self._permit is not None:
             await self._permit()
@@ -214,8 +214,8 @@ class HttpClient:
                 self._hosts.check_host(request.url.raw_host or "")
             except PermissionDenied as exc:
                 raise faults.error("HOST_NOT_ALLOWED", exc.message, host=request.url.host) from None
-        request.way = way = Way()
-        sent = Sent(way)
+        request.way = way = SendProgress()
+        sent = SendWatch(way)
         SENT.set(sent)
         proxy, to_proxy = self._proxies.of(request.url)
         headers = request.headers
@@ -245,7 +245,7 @@ class HttpClient:
         finally:
             sent.close()
         self.cookies.take(request.url, response.headers.getall("set-cookie", ()))
-        return Answer(response)
+        return HttpResponse(response)
 
 
 class _Content(Payload):
@@ -254,7 +254,7 @@ class _Content(Payload):
     `permit` is asked once more: connecting may have taken so long that another member of the fleet has the server.
     """
 
-    def __init__(self, content: bytes, way: Way, limit_s: float, permit: Permit | None) -> None:
+    def __init__(self, content: bytes, way: SendProgress, limit_s: float, permit: Permit | None) -> None:
         super().__init__(content, content_type="application/json")
         self._content = content
         self._size = len(content)
@@ -321,7 +321,7 @@ class Proxies:
         }
 
 
-def redirected(request: Request, answer: Answer) -> URL | None:
+def redirected(request: HttpRequest, answer: HttpResponse) -> URL | None:
     """Return where a redirect that may be followed leads; None for any other response."""
     if not is_redirect(answer) or not (request.method == "GET" or answer.status in KEEPS_METHOD):
         return None
@@ -332,12 +332,12 @@ def redirected(request: Request, answer: Answer) -> URL | None:
     return None if target.raw_authority.rpartition("@")[0] else target
 
 
-def is_redirect(answer: Answer) -> bool:
+def is_redirect(answer: HttpResponse) -> bool:
     """Return whether a response says that the resource is elsewhere."""
     return answer.status in REDIRECTS and "location" in answer.headers
 
 
-def not_followed(here: URL, answer: Answer) -> str:
+def not_followed(here: URL, answer: HttpResponse) -> str:
     """Return what a redirect that is not followed leads to, by scheme and host: the rest may be a secret."""
     target = joined(here, answer.headers["location"])
     where = f"to {target.origin()}" if target is not None else "to nothing that can be asked"

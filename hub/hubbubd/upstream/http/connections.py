@@ -31,7 +31,7 @@ from yarl import URL
 from hubbubd.config.policy.hosts import Hosts
 from hubbubd.errors import PermissionDenied
 from hubbubd.upstream import faults
-from hubbubd.upstream.again import IDLE_S, Way
+from hubbubd.upstream.messages.retries import IDLE_S, SendProgress
 
 HEADER_BYTES: Final = 32 * 1024
 """The longest header of a response, and the longest status line."""
@@ -46,10 +46,10 @@ ACKNOWLEDGED_AT: Final = 120
 """Where `tcpi_bytes_acked`, of eight bytes, is in the kernel's `tcp_info` (linux/tcp.h)."""
 
 
-class Sent:
+class SendWatch:
     """The request that the current task sends, and what is known of it when it fails. It has to be closed."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: SendProgress) -> None:
         self.way = way
         self._witness: Witness | None = None
 
@@ -74,7 +74,7 @@ class Sent:
             self._witness = None
 
 
-SENT: ContextVar[Sent | None] = ContextVar("hubbub_sent", default=None)
+SENT: ContextVar[SendWatch | None] = ContextVar("hubbub_sent", default=None)
 """The request that the current task sends."""
 
 
@@ -108,7 +108,7 @@ class Resolver(AbstractResolver):
         """As `aiohttp.abc.AbstractResolver`."""
 
 
-class Connector(aiohttp.TCPConnector):
+class PooledConnector(aiohttp.TCPConnector):
     """A pool of any number of connections: each parked call holds one.
 
     It hands out no idle connection that its server has closed, or on which anything came unasked: it would be taken for
@@ -232,7 +232,7 @@ class Connections:
 
 def _session(hosts: Hosts | None) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=Connector(hosts),
+        connector=PooledConnector(hosts),
         cookie_jar=EmptyJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,

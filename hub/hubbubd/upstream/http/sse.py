@@ -12,34 +12,39 @@ from yarl import URL
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.upstream import faults
 from hubbubd.upstream.http import body
-from hubbubd.upstream.http.arrivals import Arrivals
 from hubbubd.upstream.http.client import (
-    Answer,
     HttpClient,
     HttpFailure,
-    Request,
+    HttpRequest,
+    HttpResponse,
     is_redirect,
     joined,
     not_followed,
     same_origin,
 )
-from hubbubd.upstream.http.events import Events, TooLong
-from hubbubd.upstream.http.own_stream import STREAMED, hand_over, is_stream
-from hubbubd.upstream.http.posting import ACKNOWLEDGE_LIMIT_S, ERROR_BODY_BYTES, Posting, Refused
-from hubbubd.upstream.http.sending import Sending
 from hubbubd.upstream.http.streamable import ended
-from hubbubd.upstream.streams import Lose, Pipe
+from hubbubd.upstream.http.streams.delivery import (
+    ACKNOWLEDGE_LIMIT_S,
+    ERROR_BODY_BYTES,
+    MessageDelivery,
+    MessageRefused,
+)
+from hubbubd.upstream.http.streams.event_parser import EventParser, EventTooLong
+from hubbubd.upstream.http.streams.get_stream import STREAMED, hand_over, is_stream
+from hubbubd.upstream.http.streams.read_stream import HttpReadStream
+from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
+from hubbubd.upstream.messages.streams import Lose, TransportStreams
 
 POSTED: Final = {"content-type": "application/json"}
 
 
 @asynccontextmanager
-async def sse_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> AsyncGenerator[Pipe]:
+async def sse_transport(url: URL, max_bytes: int, client: HttpClient, lose: Lose) -> AsyncGenerator[TransportStreams]:
     """Open a transport whose stream of events is at `url`. Raises UpstreamError."""
     transport = HttpWithSse(client, url, max_bytes, lose)
     try:
         await transport.open()
-        yield Pipe(read=transport.arrivals, write=transport, receipts=True, why_ended=transport.why_ended)
+        yield TransportStreams(read=transport.arrivals, write=transport, receipts=True, why_ended=transport.why_ended)
     finally:
         with anyio.CancelScope(shield=True):
             await transport.end()
@@ -49,12 +54,12 @@ class HttpWithSse:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
     def __init__(self, client: HttpClient, url: URL, max_bytes: int, lose: Lose) -> None:
-        self.arrivals = Arrivals()
+        self.arrivals = HttpReadStream()
         self._client = client
         self._url = url
         self._max_bytes = max_bytes
-        self._posting = Posting(client, lose, all_vital=True)
-        self._sending = Sending(self._post, lose)
+        self._posting = MessageDelivery(client, lose, all_vital=True)
+        self._sending = HttpWriteStream(self._post, lose)
         self._endpoint: URL | None = None
         self._named = anyio.Event()
         self._fault: Fault | None = None
@@ -62,7 +67,7 @@ class HttpWithSse:
     async def open(self) -> None:
         """Open the stream, and wait until it names the endpoint for POSTs. Raises UpstreamError."""
         try:
-            answer = await self._client.send(Request("GET", self._url, self._client.headers(STREAMED)))
+            answer = await self._client.send(HttpRequest("GET", self._url, self._client.headers(STREAMED)))
         except HttpFailure as exc:
             raise UpstreamError(exc.fault) from None
         if answer.status >= 400:
@@ -93,8 +98,8 @@ class HttpWithSse:
         """Return why the stream has ended."""
         return self._fault or await ended()
 
-    async def _read(self, answer: Answer) -> None:
-        events = Events(self._max_bytes)
+    async def _read(self, answer: HttpResponse) -> None:
+        events = EventParser(self._max_bytes)
         try:
             async for piece in body.in_turns(answer.chunks()):
                 for event in events.feed(piece):
@@ -107,7 +112,7 @@ class HttpWithSse:
             self._fault = exc.fault
         except UpstreamError as exc:
             self._fault = exc.fault
-        except TooLong as exc:
+        except EventTooLong as exc:
             self._fault = faults.fault("INVALID_RESPONSE", str(exc))
         finally:
             answer.close()
@@ -127,15 +132,15 @@ class HttpWithSse:
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
         assert self._endpoint is not None, "open"
-        request = Request("POST", self._endpoint, self._client.headers(POSTED), content)
+        request = HttpRequest("POST", self._endpoint, self._client.headers(POSTED), content)
         try:
             answer = await self._posting.send(request)
-        except Refused:
+        except MessageRefused:
             return  # noted in the exchange; the connection is lost
         self._sending.start(answer.spare())
 
 
-def _no_stream(url: URL, answer: Answer) -> Fault:
+def _no_stream(url: URL, answer: HttpResponse) -> Fault:
     if is_redirect(answer):
         return faults.fault("HTTP_ERROR", not_followed(url, answer), status=answer.status)
     what = "it is compressed" if answer.compressed else f"its content type is {answer.media[:100]!r}"

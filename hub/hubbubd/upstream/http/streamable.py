@@ -1,7 +1,8 @@
 """Streamable HTTP: a POST for each message, whose response may be a stream of events, and a GET for the server's own.
 
-The way of a request: `Sending` gives it a task, `Posting` sends it over the `HttpClient` of its server and judges the
-status, `Events` splits the stream, `framing.read` reads each message, and `Arrivals` hands it to the link.
+The path of a request: `HttpWriteStream` starts a task for it, `MessageDelivery` sends it and judges the status of the
+response, `EventParser` splits the stream, `codec.parse_message` parses each message, and `HttpReadStream` hands it to
+the link.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -31,24 +32,24 @@ from hubbubd.timing.slots import Slots
 from hubbubd.timing.turns import turn
 from hubbubd.upstream import faults
 from hubbubd.upstream.deviations import Deviation, words
-from hubbubd.upstream.exchange import EXCHANGE, Exchange
-from hubbubd.upstream.framing import SHORT, BadMessage, NotRead, read
 from hubbubd.upstream.http import body
-from hubbubd.upstream.http.arrivals import Arrivals
-from hubbubd.upstream.http.client import Answer, HttpClient, HttpFailure, Request
-from hubbubd.upstream.http.events import Events, TooLong
-from hubbubd.upstream.http.own_stream import (
+from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest, HttpResponse
+from hubbubd.upstream.http.streams.delivery import SESSION, MessageDelivery, MessageRefused
+from hubbubd.upstream.http.streams.event_parser import EventParser, EventTooLong
+from hubbubd.upstream.http.streams.get_stream import (
     ATTEMPTS,
-    OwnStream,
-    Surroundings,
+    GetStream,
+    StreamContext,
     is_stream,
     not_opened,
     pause_s,
     reopening,
 )
-from hubbubd.upstream.http.posting import SESSION, Posting, Refused
-from hubbubd.upstream.http.sending import Sending
-from hubbubd.upstream.streams import Pipe, Ties
+from hubbubd.upstream.http.streams.read_stream import HttpReadStream
+from hubbubd.upstream.http.streams.write_stream import HttpWriteStream
+from hubbubd.upstream.messages.codec import SHORT, BadMessage, NotParsed, parse_message
+from hubbubd.upstream.messages.exchange import OUTGOING, OutgoingMessage
+from hubbubd.upstream.messages.streams import LinkCallbacks, TransportStreams
 
 CLOSE_LIMIT_S: Final = 2.0
 """Seconds to wait for the last notifications to be taken, and for a server to confirm the end of a session."""
@@ -66,12 +67,12 @@ class Unanswered(Exception):
 
 @asynccontextmanager
 async def http_transport(
-    url: URL, max_bytes: int, client: HttpClient, ties: Ties, openings: Slots
-) -> AsyncGenerator[Pipe]:
+    url: URL, max_bytes: int, client: HttpClient, ties: LinkCallbacks, openings: Slots
+) -> AsyncGenerator[TransportStreams]:
     """Open a streamable HTTP transport to `url`; leaving ends its session. `openings` bound those of its own stream."""
     transport = StreamableHttp(url, max_bytes, client, ties, openings)
     try:
-        yield Pipe(
+        yield TransportStreams(
             read=transport.arrivals,
             write=transport,
             receipts=True,
@@ -90,15 +91,15 @@ async def ended() -> Fault:
 class StreamableHttp:
     """An open transport, and its write stream. Messages of more than `max_bytes` are not read."""
 
-    def __init__(self, url: URL, max_bytes: int, client: HttpClient, ties: Ties, openings: Slots) -> None:
-        self.arrivals = Arrivals()
+    def __init__(self, url: URL, max_bytes: int, client: HttpClient, ties: LinkCallbacks, openings: Slots) -> None:
+        self.arrivals = HttpReadStream()
         self._url = url
         self._max_bytes = max_bytes
         self._client = client
         self._ties = ties
         self._openings = openings
-        self._posting = Posting(client, self._lost, all_vital=False)
-        self._sending = Sending(self._post, ties.lose)
+        self._posting = MessageDelivery(client, self._lost, all_vital=False)
+        self._sending = HttpWriteStream(self._post, ties.lose)
         self._session: str | None = None
         self._forgotten = False
         self._version: str | None = None
@@ -120,8 +121,8 @@ class StreamableHttp:
 
     def _begin_own_stream(self) -> None:
         if self._session is not None:
-            around = Surroundings(self._headers, self._ties, self._openings)
-            self._sending.start(OwnStream(self._client, self._url, self._max_bytes, self.arrivals, around).run())
+            around = StreamContext(self._headers, self._ties, self._openings)
+            self._sending.start(GetStream(self._client, self._url, self._max_bytes, self.arrivals, around).run())
 
     def _lost(self, fault: Fault) -> None:
         self._forgotten |= fault.code == FaultCode.SESSION_LOST
@@ -143,7 +144,7 @@ class StreamableHttp:
 
     async def _end_session(self) -> None:
         try:
-            answer = await self._client.send(Request("DELETE", self._url, self._headers({})))
+            answer = await self._client.send(HttpRequest("DELETE", self._url, self._headers({})))
         except (HttpFailure, UpstreamError):
             return  # it is gone, or goes by itself
         answer.close()
@@ -157,13 +158,13 @@ class StreamableHttp:
         return headers
 
     async def _post(self, message: JSONRPCMessage, headers: Mapping[str, str], content: bytes) -> None:
-        request = Request("POST", self._url, self._headers({**POSTED, **headers}), content)
+        request = HttpRequest("POST", self._url, self._headers({**POSTED, **headers}), content)
         if isinstance(message, JSONRPCRequest):
             await self._request(message, request)
             return
         try:
             answer = await self._posting.send(request)
-        except Refused as refused:  # noted in the exchange
+        except MessageRefused as refused:  # noted in the exchange
             if refused.fault.code == FaultCode.SESSION_LOST:
                 self._refuse_unanswered(message)
             return
@@ -176,14 +177,14 @@ class StreamableHttp:
             self._ties.note(Deviation.NOTIFICATION_REFUSED, about)
         self._sending.start(self._ties.doubt())
 
-    async def _request(self, message: JSONRPCRequest, request: Request) -> None:
-        exchange = EXCHANGE.get() or Exchange(awaits_result=True)
+    async def _request(self, message: JSONRPCRequest, request: HttpRequest) -> None:
+        exchange = OUTGOING.get() or OutgoingMessage(awaits_result=True)
         try:
             answer = await self._posting.send(request)
             if message.method == "initialize":
                 self._begin_session(answer)
             await self._take(answer, message, exchange)
-        except Refused as refused:
+        except MessageRefused as refused:
             exchange.sent = refused.sent
             own = refused.said.error if refused.said is not None else None
             await self._resolve(message, own or _instead(refused.fault))
@@ -194,7 +195,7 @@ class StreamableHttp:
     async def _resolve(self, request: JSONRPCRequest, error: ErrorData) -> None:
         await self.arrivals.put(JSONRPCError(jsonrpc="2.0", id=request.id, error=error), 0)
 
-    def _begin_session(self, answer: Answer) -> None:
+    def _begin_session(self, answer: HttpResponse) -> None:
         session = answer.headers.get(SESSION)
         if not session:
             return
@@ -203,7 +204,7 @@ class StreamableHttp:
             raise Unanswered(faults.fault("INVALID_RESPONSE", "its session id has characters beyond visible ASCII"))
         self._session = session
 
-    async def _take(self, answer: Answer, request: JSONRPCRequest, exchange: Exchange) -> None:
+    async def _take(self, answer: HttpResponse, request: JSONRPCRequest, exchange: OutgoingMessage) -> None:
         """Take what answers a request. Raises Unanswered."""
         if answer.status == 202:
             answer.close()
@@ -218,12 +219,12 @@ class StreamableHttp:
             answer.close()
             raise Unanswered(_wrong_type(answer))
 
-    async def _whole(self, answer: Answer) -> bytes:
+    async def _whole(self, answer: HttpResponse) -> bytes:
         try:
             data = await answer.read(self._max_bytes)
         except HttpFailure as broken:
             raise Unanswered(broken.fault) from None
-        except body.TooLarge as exc:
+        except body.BodyTooLarge as exc:
             raise Unanswered(faults.fault("INVALID_RESPONSE", str(exc), limit=exc.limit)) from None
         finally:
             answer.close()
@@ -234,8 +235,8 @@ class StreamableHttp:
     async def _hand_over(self, data: bytes, request: JSONRPCRequest) -> bool:
         """Hand over what came for a request, and return whether it is the response. Raises Unanswered."""
         try:
-            message = read(data)
-        except NotRead as unread:
+            message = parse_message(data)
+        except NotParsed as unread:
             await self.arrivals.put(unread, len(data))
             return False
         except BadMessage as bad:
@@ -252,9 +253,9 @@ class StreamableHttp:
         await self.arrivals.put(message, len(data))
         return is_response
 
-    async def _follow(self, answer: Answer, request: JSONRPCRequest, exchange: Exchange) -> None:
+    async def _follow(self, answer: HttpResponse, request: JSONRPCRequest, exchange: OutgoingMessage) -> None:
         """Follow a stream until the response, over as many connections as that takes. Raises Unanswered."""
-        events = Events(self._max_bytes)
+        events = EventParser(self._max_bytes)
         while True:
             why = faults.fault("CONNECTION_LOST", "the stream ended without the response")
             try:
@@ -263,14 +264,14 @@ class StreamableHttp:
                     return
             except HttpFailure as broken:
                 why = broken.fault
-            except TooLong as exc:
+            except EventTooLong as exc:
                 raise Unanswered(faults.fault("INVALID_RESPONSE", str(exc))) from None
             finally:
                 answer.close()
-            events = Events(self._max_bytes, events.last_id, events.retry_ms)
+            events = EventParser(self._max_bytes, events.last_id, events.retry_ms)
             answer = await self._reopened(events, exchange, why)
 
-    async def _until_response(self, answer: Answer, events: Events, request: JSONRPCRequest) -> bool:
+    async def _until_response(self, answer: HttpResponse, events: EventParser, request: JSONRPCRequest) -> bool:
         async for piece in body.in_turns(answer.chunks()):
             for event in events.feed(piece):
                 if event.kind == "message" and event.data:
@@ -280,13 +281,13 @@ class StreamableHttp:
                         return True
         return False
 
-    async def _reopened(self, events: Events, exchange: Exchange, why: Fault) -> Answer:
+    async def _reopened(self, events: EventParser, exchange: OutgoingMessage, why: Fault) -> HttpResponse:
         """Open the stream of a request again, after what has come of it. Raises Unanswered, also if that is nothing."""
         for _ in range(ATTEMPTS if events.last_id else 0):
             await anyio.sleep(pause_s(events))
             await exchange.pace.wait()
             try:
-                answer = await self._client.send(Request("GET", self._url, self._headers(reopening(events))))
+                answer = await self._client.send(HttpRequest("GET", self._url, self._headers(reopening(events))))
             except (HttpFailure, UpstreamError) as exc:
                 why = exc.fault
                 continue
@@ -310,5 +311,5 @@ def _misdirected(named: int | str, request: JSONRPCRequest) -> Fault:
     return faults.fault("INVALID_RESPONSE", f"a response to request {named!r} came for request {request.id}")
 
 
-def _wrong_type(answer: Answer) -> Fault:
+def _wrong_type(answer: HttpResponse) -> Fault:
     return faults.fault("INVALID_RESPONSE", f"its content type is {answer.media[:100]!r}")

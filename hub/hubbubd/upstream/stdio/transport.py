@@ -19,9 +19,17 @@ from mcp.shared.message import SessionMessage
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Fault
 from hubbubd.timing.turns import turn
-from hubbubd.upstream.exchange import SIZE
 from hubbubd.upstream.faults import fault
-from hubbubd.upstream.framing import BadMessage, Lines, NotJson, Oversized, encode, read, too_long
+from hubbubd.upstream.messages.codec import (
+    BadMessage,
+    LineSplitter,
+    NotJson,
+    Oversized,
+    oversized_error,
+    parse_message,
+    serialize_line,
+)
+from hubbubd.upstream.messages.exchange import SIZE
 from hubbubd.upstream.stdio.process import ExitStatus, ServerProcess
 from hubbubd.upstream.stdio.stderr import Fold, OnLine, Tail
 
@@ -107,7 +115,7 @@ class _Source:
         self.resume()
 
 
-class _Stream:
+class _PipeEnd:
     """What both directions share: closing, and being a context manager."""
 
     closed = False
@@ -124,7 +132,7 @@ class _Stream:
         await self.aclose()
 
 
-class MessageReader(_Stream):
+class MessageReader(_PipeEnd):
     """The server's stdout, for one receiving task."""
 
     def __init__(self, pipe: FileIO, config: ServerConfig, on_stray: Callable[[bytes], None]) -> None:
@@ -134,7 +142,7 @@ class MessageReader(_Stream):
         self._config = config
         self._on_stray = on_stray
         self._spoken = self._tired = False
-        self._lines = Lines(config.max_message_bytes)
+        self._lines = LineSplitter(config.max_message_bytes)
         self._stray_run = 0
         self._unparseable_run = 0
         self._spent = 0
@@ -228,11 +236,11 @@ class MessageReader(_Stream):
         if isinstance(line, Oversized):
             self._spent += LINE_COST
             SIZE.set(line.size)
-            return too_long(line, self._config.max_message_bytes)
+            return oversized_error(line, self._config.max_message_bytes)
         self._spent += LINE_COST + len(line)
         SIZE.set(len(line))
         try:
-            message = read(line)
+            message = parse_message(line)
         except BadMessage as bad:
             if isinstance(bad, NotJson) and not bad.answers:
                 self._stray(line)
@@ -273,7 +281,7 @@ class MessageReader(_Stream):
         )
 
 
-class MessageWriter(_Stream):
+class MessageWriter(_PipeEnd):
     """The server's stdin, for any number of sending tasks."""
 
     def __init__(self, pipe: FileIO, on_broken: Callable[[], None]) -> None:
@@ -288,7 +296,7 @@ class MessageWriter(_Stream):
         A cancelled send has written nothing, or the rest is written before the next message: lines are never torn.
         Raises BrokenResourceError when the server no longer reads, ClosedResourceError when closed from this side.
         """
-        line = encode(item.message)
+        line = serialize_line(item.message)
         async with self._turn:
             await self._flush()
             self._unwritten = memoryview(line)

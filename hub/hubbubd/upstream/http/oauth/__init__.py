@@ -1,0 +1,1 @@
+"""OAuth access to servers (MCP authorization)."""

@@ -1,0 +1,60 @@
+"""Access to a server over HTTP. OAuth is imported and set up when the server asks for it: most never do."""
+
+import gc
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from anyio import to_thread
+
+from hubbubd.config import ServerConfig
+from hubbubd.upstream.deadlines import PausableDeadlines
+from hubbubd.upstream.http.client import Hop, HttpRequest, HttpResponse
+from hubbubd.upstream.ports import Inbound, SecretsVault
+
+if TYPE_CHECKING:
+    from hubbubd.upstream.http.oauth.flow import OAuth
+
+REFUSALS: Final = (401, 403)
+"""Statuses of responses that a token may change."""
+
+
+class Access:
+    """The access of one connection, an `http_client.Entry`."""
+
+    def __init__(
+        self, config: ServerConfig, inbound: Inbound, vault: SecretsVault, patience: PausableDeadlines
+    ) -> None:
+        self._config = config
+        self._inbound = inbound
+        self._vault = vault
+        self._patience = patience
+        self._oauth: OAuth | None = None
+        self._expected = config.oauth is not None or vault.get(config.name) is not None
+
+    async def send(self, request: HttpRequest, hop: Hop) -> HttpResponse:
+        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+        answer: HttpResponse | None = None
+        if self._oauth is None and not self._expected:
+            answer = await hop(request)
+            if answer.status not in REFUSALS:
+                return answer
+        try:
+            return await (self._oauth or await self._set_up()).send(request, hop, answer)
+        except BaseException:
+            if answer is not None:
+                answer.close()
+            raise
+
+    async def _set_up(self) -> "OAuth":
+        oauth = await to_thread.run_sync(_oauth)
+        self._oauth = self._oauth or oauth(self._config, self._inbound, self._vault, self._patience)
+        return self._oauth
+
+
+@cache  # what is frozen is never collected as garbage, so only once
+def _oauth() -> "type[OAuth]":
+    """Import OAuth in a thread: with what signs and verifies it takes as long as all the rest over HTTP."""
+    from hubbubd.upstream.http.oauth.flow import OAuth  # lazy: imports the SDK's clients
+
+    gc.freeze()  # as at the start of the hub: what imports create is permanent
+    return OAuth

@@ -1,0 +1,199 @@
+"""What authorization servers send, in the form that the SDK reads.
+
+The SDK validates each document as a whole, so one odd member costs the whole log-in. A deviation that does no harm is
+repaired here, before it does:
+
+| Document | Deviation | Read as |
+|---|---|---|
+| any | a member is null or an empty text | absent |
+| challenge | `resource_metadata` is relative | relative to the refused request (RFC 3986, section 5) |
+| metadata | `issuer` differs from the expected one by the slash of an empty path | the expected one (RFC 3986, 6.2.3) |
+| metadata | a catalog of scopes | a hint whether `offline_access` is to be had, never what to ask for |
+| registration | a secret, and no method to send it | `client_secret_basic` (RFC 7591, 2), else one that is advertised |
+| registration | `client_id` is a number | its digits |
+| registration, token | a number of seconds has a fraction, or is a text | whole seconds; left out if it is no number |
+| token | form-encoded, as GitHub answers | the same members as JSON |
+| token | an error with status 200, as GitHub answers | status 400 (RFC 6749, section 5.2) |
+| token | `scope` is a list | its texts, separated by spaces |
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl, urljoin, urlsplit
+
+import httpx2
+
+from hubbubd import bounds
+from hubbubd.payload import dumps, loads
+
+FORM: Final = "application/x-www-form-urlencoded"
+
+CLIENT_REFUSED: Final = frozenset({"invalid_client", "unauthorized_client"})
+"""Errors of an authorization server that does not know the client, or no longer (RFC 6749, sections 4.1.2.1, 5.2)."""
+
+OFFLINE: Final = "offline_access"
+
+_MAX_FIELDS: Final = 200
+"""Fields of a form-encoded reply; token replies have about five."""
+
+_SECONDS: Final = ("expires_in", "client_id_issued_at", "client_secret_expires_at")
+
+_RELATIVE: Final = re.compile(r'(\bresource_metadata=)(?:"([^"]*)"|([^\s,"]+))')
+
+
+class OAuthRequestKind(Enum):
+    """What a request of a log-in asks for."""
+
+    METADATA = auto()
+    REGISTRATION = auto()
+    TOKEN = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowKnowledge:
+    """What a log-in knows when a reply comes."""
+
+    issuer: str | None = None
+    """The authorization server that the resource has named."""
+    scoped: bool = False
+    """Whether the challenge, the resource or the configuration says which scopes to ask for."""
+    methods: Sequence[str] | None = None
+    """How clients may authenticate at the token endpoint, as its metadata say."""
+
+
+def kind_of(request: httpx2.Request) -> OAuthRequestKind:
+    """Return what a request of the SDK's log-in asks for."""
+    if request.method != "POST":
+        return OAuthRequestKind.METADATA
+    form = request.headers.get("content-type", "").startswith(FORM)
+    return OAuthRequestKind.TOKEN if form else OAuthRequestKind.REGISTRATION
+
+
+def parse(content: bytes, kind: OAuthRequestKind) -> Any:
+    """Return a reply's document. Raises ValueError for one that is neither JSON nor, for tokens, form-encoded."""
+    try:
+        return loads(content)
+    except ValueError:
+        if kind is not OAuthRequestKind.TOKEN:
+            raise
+    fields = dict(parse_qsl(content.decode(), max_num_fields=_MAX_FIELDS))
+    if not {"access_token", "error"} & fields.keys():
+        raise ValueError("neither JSON nor the form of a token")
+    return fields
+
+
+def repair(document: Any, kind: OAuthRequestKind, expected: FlowKnowledge) -> Any:
+    """Return a document with the deviations of the table above repaired. What is no object is returned as it is."""
+    if not isinstance(document, dict):
+        return document
+    members = {
+        name: value for name, value in cast("dict[str, Any]", document).items() if value is not None and value != ""
+    }
+    for name in _SECONDS:
+        if name in members and (whole := _whole(members.pop(name))) is not None:
+            members[name] = whole
+    match kind:
+        case OAuthRequestKind.METADATA:
+            return _metadata(members, expected)
+        case OAuthRequestKind.REGISTRATION:
+            return _registration(members, expected)
+        case OAuthRequestKind.TOKEN:
+            return _joined(members)
+
+
+def status_of(document: Any, kind: OAuthRequestKind, status: int) -> int:
+    """Return a reply's status; an error instead of a token is one, whatever its status says."""
+    refused = kind is OAuthRequestKind.TOKEN and status < 300 and error_of(document) and "access_token" not in document
+    return 400 if refused else status
+
+
+def issuer_of(document: Any) -> str:
+    """Return the issuer that a document names (RFC 8414, section 2), or an empty text."""
+    issuer = cast("dict[str, Any]", document).get("issuer") if isinstance(document, dict) else None
+    return issuer if isinstance(issuer, str) else ""
+
+
+def error_of(document: Any) -> str:
+    """Return the error code of a reply (RFC 6749, section 5.2), or an empty text."""
+    code = cast("dict[str, Any]", document).get("error") if isinstance(document, dict) else None
+    return code if isinstance(code, str) else ""
+
+
+def description_of(document: Any) -> str:
+    """Return what a reply says of its error for people (RFC 6749, section 5.2), or an empty text."""
+    text = cast("dict[str, Any]", document).get("error_description") if isinstance(document, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+def usable_method(methods: Sequence[str] | None) -> str:
+    """Return how a client with a secret authenticates at a token endpoint that advertises these methods."""
+    if methods is None or "client_secret_basic" in methods:
+        return "client_secret_basic"  # RFC 7591, section 2: the default
+    return "client_secret_post" if "client_secret_post" in methods else next(iter(methods), "client_secret_basic")
+
+
+def same_issuer(one: str, other: str) -> bool:
+    """Return whether two issuers are one: equal, but for the slash of an empty path (RFC 3986, section 6.2.3)."""
+    if one == other:
+        return True
+    shorter, longer = sorted((one, other), key=len)
+    parts = urlsplit(shorter)
+    return longer == f"{shorter}/" == f"{parts.scheme}://{parts.netloc}/"
+
+
+def challenge(response: httpx2.Response, url: str, scope: str | None) -> httpx2.Response:
+    """Return the refusal of a request to `url` with an absolute `resource_metadata`, asking for `scope` if that is set.
+
+    A refusal for want of scopes is left as it is: what was asked for before was not enough.
+    """
+    told = response.headers.get("www-authenticate", "")
+    asked = _RELATIVE.sub(lambda found: f'{found[1]}"{urljoin(url, found[2] or found[3] or "")}"', told)
+    if scope is not None and response.status_code == 401:
+        asked = f'Bearer scope="{scope}"' + (f", {asked.removeprefix('Bearer ')}" if asked else "")
+    if asked == told:
+        return response
+    headers = [pair for pair in response.headers.multi_items() if pair[0].lower() != "www-authenticate"]
+    return httpx2.Response(
+        response.status_code, headers=[*headers, ("www-authenticate", asked)], content=response.content
+    )
+
+
+def content_of(document: Any) -> bytes:
+    """Return a repaired document as the SDK reads it."""
+    return dumps(document)
+
+
+def _metadata(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+    issuer = members.get("issuer")
+    if isinstance(issuer, str) and expected.issuer is not None and same_issuer(issuer, expected.issuer):
+        members["issuer"] = expected.issuer
+    if "authorization_servers" in members or "resource" in members:
+        return members  # those of the resource: its scopes are what it needs (RFC 9728, section 2)
+    offered = members.pop("scopes_supported", None)
+    # All that a server can grant is nobody's wish: with it, the SDK would ask for `openid admin everything`.
+    if expected.scoped and isinstance(offered, list) and OFFLINE in offered:
+        members["scopes_supported"] = [OFFLINE]
+    return members
+
+
+def _registration(members: dict[str, Any], expected: FlowKnowledge) -> dict[str, Any]:
+    if isinstance(members.get("client_id"), int):
+        members["client_id"] = str(members["client_id"])
+    if "client_secret" in members and "token_endpoint_auth_method" not in members:
+        members["token_endpoint_auth_method"] = usable_method(expected.methods)
+    return _joined(members)
+
+
+def _joined(members: dict[str, Any]) -> dict[str, Any]:
+    scope = members.get("scope")
+    if isinstance(scope, list):
+        members["scope"] = " ".join(str(each) for each in cast("list[Any]", scope))
+    return members
+
+
+def _whole(value: Any) -> int | None:
+    """Return whole seconds; None for what is no number."""
+    return bounds.whole(bounds.real_text(value) if isinstance(value, str) else value)

@@ -1,0 +1,143 @@
+"""The requests of an OAuth flow and their replies, between the SDK's form and the hub's HTTP client."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import httpx2
+from mcp.client.auth import OAuthFlowError
+from mcp.client.auth.utils import extract_field_from_www_auth
+from multidict import CIMultiDict
+from yarl import URL
+
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.errors import Fault, UpstreamError
+from hubbubd.upstream import faults
+from hubbubd.upstream.http.body import BodyTooLarge
+from hubbubd.upstream.http.client import AUTOMATIC, KEEPS_METHOD, Hop, HttpFailure, HttpRequest, HttpResponse
+from hubbubd.upstream.http.oauth.documents import (
+    FlowKnowledge,
+    content_of,
+    issuer_of,
+    kind_of,
+    parse,
+    repair,
+    status_of,
+)
+from hubbubd.upstream.protocol.schema_check import weight
+
+REPLY_LIMIT_S: Final = 30.0
+"""Seconds to wait for a part of an authorization server's reply."""
+
+REPLY_BYTES: Final = 1024 * 1024
+"""The largest reply of an authorization server."""
+
+REPLY_VALUES: Final = 5000
+"""The most JSON values in such a reply."""
+
+CHALLENGE_BYTES: Final = 64 * 1024
+"""How much is read of what a server says with a refusal."""
+
+_OF_THE_WIRE: Final = frozenset({"connection", "content-encoding", "content-length", "host", "transfer-encoding"})
+"""Headers that belong to one hop, or that the HTTP client makes itself."""
+
+
+class NoReply(Exception):
+    """A request of a flow had no reply, for this reason."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthReply:
+    """A reply to a request of a flow: its document, None if it has none, and the whole as the SDK takes it."""
+
+    document: Any
+    response: httpx2.Response
+    issuer: str = ""
+    """Of metadata: the issuer as the server spells it."""
+
+    @property
+    def methods(self) -> list[str] | None:
+        """How clients may authenticate, as the metadata of an authorization server say."""
+        document: Any = self.document
+        if not isinstance(document, dict):
+            return None
+        methods = cast("dict[str, Any]", document).get("token_endpoint_auth_methods_supported")
+        return [str(each) for each in cast("list[Any]", methods)] if isinstance(methods, list) else None
+
+
+async def reply_to(outgoing: httpx2.Request, hop: Hop, server_url: str, expected: FlowKnowledge) -> OAuthReply:
+    """Send a request of a flow, whose target the server chose (SSRF). Raises OAuthFlowError, NoReply."""
+    url = URL(str(outgoing.url), encoded=True)
+    own = urlsplit(server_url).hostname or ""
+    # A remote server must not direct the hub to services on the hub's own loopback.
+    near = url.host == own or (is_loopback(own) and is_loopback(url.raw_host or ""))
+    if url.scheme != "https" and not near:
+        raise OAuthFlowError(f"{url.with_query(None)} is not https")
+    headers = CIMultiDict((name, value) for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE)
+    headers.update(AUTOMATIC | {"Accept": "application/json"})  # unasked, GitHub answers form-encoded
+    try:
+        answer = await hop(
+            HttpRequest(outgoing.method, url, headers, await outgoing.aread() or None, read_s=REPLY_LIMIT_S)
+        )
+        return await _reply(answer, outgoing, expected)
+    except HttpFailure as exc:
+        note = f"{url.host} could not be asked: {exc.fault.message}"
+        raise NoReply(faults.fault("AUTHENTICATION_FAILED", note, retryable=True)) from None
+    except UpstreamError as exc:
+        raise NoReply(exc.fault) from None
+
+
+def demands(answer: HttpResponse) -> bool:
+    """Return whether a response is a refusal that another token may change (RFC 6750, section 3.1)."""
+    if answer.status != 403:
+        return answer.status == 401
+    response = httpx2.Response(403, headers=[*answer.headers.items()])
+    return extract_field_from_www_auth(response, "error") == "insufficient_scope"
+
+
+async def refusal(answer: HttpResponse) -> httpx2.Response:
+    """Return a refusal as the SDK takes it."""
+    begun = await answer.beginning(CHALLENGE_BYTES, REPLY_LIMIT_S)
+    return httpx2.Response(answer.status, headers=_headers(answer), content=begun)
+
+
+async def _reply(answer: HttpResponse, outgoing: httpx2.Request, expected: FlowKnowledge) -> OAuthReply:
+    """Return a reply as the SDK takes it. Raises HttpFailure, OAuthFlowError."""
+    try:
+        if answer.compressed:
+            raise OAuthFlowError("the authorization server's reply is compressed")
+        content = await answer.read(REPLY_BYTES)
+    except BodyTooLarge as exc:
+        raise OAuthFlowError(f"the authorization server's reply does not fit: {exc}") from None
+    finally:
+        answer.close()
+    kind, status, document, issuer = kind_of(outgoing), answer.status, None, ""
+    with suppress(ValueError):  # no document, such as an error page
+        document = parse(content, kind)
+    if document is not None:
+        require_short(document)
+        issuer = issuer_of(document)
+        document = repair(document, kind, expected)
+        status, content = status_of(document, kind, status), content_of(document)
+    response = httpx2.Response(status, headers=_headers(answer), content=content, request=outgoing)
+    if response.has_redirect_location and (outgoing.method == "GET" or response.status_code in KEEPS_METHOD):
+        # The SDK decides whether it is followed; then it passes `reply_to`, too.
+        headers = {name: value for name, value in outgoing.headers.items() if name not in _OF_THE_WIRE}
+        target = outgoing.url.join(response.headers["location"])
+        response.next_request = httpx2.Request(outgoing.method, target, headers=headers, content=outgoing.content)
+    return OAuthReply(document, response, issuer)
+
+
+def _headers(answer: HttpResponse) -> list[tuple[str, str]]:
+    return [(name, value) for name, value in answer.headers.items() if name.lower() not in _OF_THE_WIRE]
+
+
+def require_short(document: Any) -> None:
+    """Raise OAuthFlowError for a reply with too many values: the SDK validates a reply in one go."""
+    if weight(document, REPLY_VALUES) >= REPLY_VALUES:
+        raise OAuthFlowError(f"the authorization server's reply has more than {REPLY_VALUES} values")

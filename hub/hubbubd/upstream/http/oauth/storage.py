@@ -1,0 +1,141 @@
+"""What is known of the log-in at a server, between the SDK's context and the vault."""
+
+from typing import Any, TypeVar
+
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import BaseModel, ValidationError
+
+from hubbubd import bounds
+from hubbubd.config import ServerConfig
+from hubbubd.config.servers.server import OAuthConfig
+from hubbubd.errors import Overtaken, VaultError
+from hubbubd.redaction import REDACTION
+from hubbubd.upstream.ports import SecretsVault, oauth_of
+
+
+class OAuthStorage:
+    """A server's authorization, between the SDK's context and the vault.
+
+    Implements the SDK's TokenStorage: whenever a part is to be stored, it stores the whole context.
+    """
+
+    def __init__(self, config: ServerConfig, vault: SecretsVault) -> None:
+        oauth = config.oauth or OAuthConfig()
+        self._server = config.name
+        self._vault = vault
+        self._about = {
+            "url": config.url,
+            **oauth.model_dump(include={"grant", "client_id", "client_metadata_url", "issuer", "redirect_port"}),
+        }
+        self.context: OAuthContext | None = None
+        self.unsaved = False
+        """Whether the context has what the vault could not take."""
+        if oauth.scope is not None or oauth.resource is not True:  # tokens for other scopes or resources are no use
+            self._about |= {"scope": oauth.scope, "resource": oauth.resource}
+        self._read()
+
+    def _read(self) -> None:
+        self._known = self._vault.get(self._server)
+        same = self._known is not None and self._known.get("about") == self._about
+        self.kept: dict[str, Any] = self._known if self._known and same else {}
+
+    def restore(self, context: OAuthContext) -> None:
+        """Fill a new context with what was kept for this server, if its configuration is the same."""
+        self.context = context
+        kept = _parsed(OAuthClientInformationFull, self.kept.get("client"))
+        if kept is not None and context.client_info is None:
+            context.client_info = kept
+        elif kept is not None and context.client_info is not None:
+            context.client_info.issuer = context.client_info.issuer or kept.issuer
+        context.current_tokens = _parsed(OAuthToken, self.kept.get("tokens"))
+        self._learn(context)
+        context.token_expiry_time = bounds.moment(self.kept.get("expires_at"))
+        context.oauth_metadata = _parsed(OAuthMetadata, self.kept.get("authorization_server"))
+        context.protected_resource_metadata = _parsed(ProtectedResourceMetadata, self.kept.get("resource"))
+        if context.protected_resource_metadata is not None:
+            context.auth_server_url = str(context.protected_resource_metadata.authorization_servers[0])
+
+    async def follow(self) -> None:
+        """Take over what another member of the fleet has kept since: a token that renews is good for once.
+
+        Raises VaultError; then nothing may be renewed, as it could not be kept.
+        """
+        if self.unsaved:
+            await self.keep()
+        await self._vault.refresh(self._server)
+        now = self._vault.get(self._server)
+        if now == self._known:
+            return
+        self._read()
+        if self.context is not None:
+            if self._about["client_id"] is None:  # else it is that of the configuration
+                self.context.client_info = None
+            self.restore(self.context)
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """As the SDK's TokenStorage."""
+        return self.context.current_tokens if self.context is not None else None
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """As the SDK's TokenStorage."""
+        return self.context.client_info if self.context is not None else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """As the SDK's TokenStorage."""
+        await self.keep()
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """As the SDK's TokenStorage."""
+        await self.keep()
+
+    def _learn(self, context: OAuthContext) -> None:
+        client, tokens = context.client_info, context.current_tokens
+        secrets = [client.client_secret] if client is not None else []
+        secrets += [tokens.access_token, tokens.refresh_token] if tokens is not None else []
+        REDACTION.learn(oauth_of(self._server), filter(None, secrets), whole=True)
+
+    async def keep(self) -> None:
+        """Store the whole context. Raises OSError."""
+        context = self.context
+        assert context is not None, "restored"
+        self._learn(context)
+        client, metadata = context.client_info, context.oauth_metadata
+        if client is not None and client.issuer is None and metadata is not None:
+            # Bind a client registered by the operator to the authorization server that accepted it.
+            client.issuer = str(metadata.issuer)
+        parts = {
+            "client": client,
+            "tokens": context.current_tokens,
+            "authorization_server": metadata,
+            "resource": context.protected_resource_metadata,
+        }
+        secrets: dict[str, Any] = {
+            name: part.model_dump(mode="json", exclude_none=True) for name, part in parts.items() if part is not None
+        }
+        if "client" in secrets and self._about["client_id"]:
+            secrets["client"].pop("client_secret", None)  # the configuration has it
+        secrets |= {"about": self._about, "issuer": client.issuer if client else None}
+        secrets["expires_at"] = context.token_expiry_time
+        try:
+            await self._vault.put(self._server, secrets)
+        except VaultError as exc:
+            self.unsaved = not isinstance(exc, Overtaken)  # what another member has kept is newer
+            raise
+        self.unsaved, self._known = False, secrets
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _parsed(model: type[Model], kept: object) -> Model | None:
+    """Return what was kept, or None if this version of the SDK cannot read it."""
+    try:
+        return model.model_validate(kept)
+    except ValidationError:
+        return None

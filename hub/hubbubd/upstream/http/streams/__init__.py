@@ -1,0 +1,1 @@
+"""The message streams over HTTP: requests to send, responses and events received."""

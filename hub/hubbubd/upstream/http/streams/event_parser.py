@@ -1,0 +1,115 @@
+"""Server-sent events, from the bytes of a stream (HTML standard, 9.2.6). Pure; each byte is looked at a few times."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from hubbubd import bounds
+
+LONGEST_RETRY_MS: Final = 3_600_000
+"""The longest `retry`, in milliseconds, that a server may name for reopening a stream; like `Retry-After`."""
+
+LONGEST_ID: Final = 4096
+"""The longest id, in bytes, that is remembered: it goes back in a header."""
+
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+class EventTooLong(Exception):
+    """An event is longer than allowed; the message says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSentEvent:
+    """An event: its type and its data."""
+
+    kind: str
+    data: bytes
+
+
+class EventParser:
+    """Splits the pieces of a stream into events of at most `limit` bytes; of an incomplete one no more is kept.
+
+    An event's size is that of its lines without those that are comments. `retry_ms` is the pause that the server asked
+    for last, `last_id` the id of the last complete event that had one; both hold for the next stream, too.
+    """
+
+    def __init__(self, limit: int, last_id: str = "", retry_ms: int | None = None) -> None:
+        self.last_id = last_id
+        self.retry_ms = retry_ms
+        self._limit = limit
+        self._line = bytearray()
+        self._begun = False
+        self._comment = False
+        self._after_return = False
+        self._head: bytes | None = b""
+        self._size = 0
+        self._kind = ""
+        self._id = last_id
+        self._data = bytearray()
+        self._pending = False
+
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
+        """Yield the events that a piece completes. Lines end with LF, CR, or both. Raises EventTooLong."""
+        if self._head is not None:
+            piece = self._head + piece
+            self._head = piece if len(piece) < len(_BOM) and _BOM.startswith(piece) else None
+            if self._head is not None:
+                return
+            piece = piece.removeprefix(_BOM)
+        if self._after_return and piece.startswith(b"\n"):
+            piece = piece[1:]
+            self._after_return = False
+        if not piece:
+            return
+        self._after_return = piece.endswith(b"\r")
+        for part in piece.splitlines(keepends=True):
+            line = part.rstrip(b"\r\n")
+            if line:
+                self._take(line)
+            if len(line) == len(part):
+                continue
+            if self._begun:
+                self._end_line()
+            elif (event := self._end_event()) is not None:
+                yield event
+
+    def _take(self, part: bytes) -> None:
+        """Take a part of a line."""
+        if not self._begun:
+            self._begun = True
+            self._comment = part.startswith(b":")
+        if self._comment:
+            return
+        self._size += len(part)
+        if self._size > self._limit:
+            raise EventTooLong(f"an event is larger than {self._limit} bytes")
+        self._line += part
+
+    def _end_line(self) -> None:
+        self._begun = False
+        if self._comment:
+            return
+        line, self._line = self._line, bytearray()
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match bytes(name):
+            case b"data":
+                self._data += value
+                self._data += b"\n"
+            case b"event":
+                self._kind = value.decode(errors="replace")
+            case b"id" if b"\0" not in value and len(value) <= LONGEST_ID:
+                self._id = value.decode(errors="replace")
+            case b"retry" if value.isdigit():
+                self.retry_ms = bounds.whole_text(value.decode(), high=LONGEST_RETRY_MS)
+                return
+            case _:
+                return
+        self._pending = True
+
+    def _end_event(self) -> ServerSentEvent | None:
+        event = ServerSentEvent(self._kind or "message", bytes(memoryview(self._data)[:-1])) if self._pending else None
+        self.last_id = self._id
+        self._size, self._kind, self._data, self._pending = 0, "", bytearray(), False
+        return event

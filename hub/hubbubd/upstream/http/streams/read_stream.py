@@ -1,0 +1,62 @@
+"""What has come over HTTP and waits for its link, each message with the context of the stream on which it came."""
+
+import asyncio
+from collections import deque
+from contextvars import Context, copy_context
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
+
+from hubbubd.upstream.messages.codec import BadMessage
+from hubbubd.upstream.messages.exchange import SIZE
+
+
+class HttpReadStream:
+    """A read stream for any number of response streams. Backpressure: each waits until its message is taken."""
+
+    def __init__(self) -> None:
+        self.last_context: Context | None = None
+        self._waiting: deque[tuple[Context, SessionMessage | Exception, asyncio.Future[None]]] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._ended = False
+
+    async def put(self, item: JSONRPCMessage | BadMessage, size: int) -> None:
+        """Hand over what came, of `size` bytes, in the context of the caller; dropped after the end."""
+        if self._ended:
+            return
+        SIZE.set(size)
+        taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        arrived = item if isinstance(item, BadMessage) else SessionMessage(item)
+        self._waiting.append((copy_context(), arrived, taken))
+        self._wake()
+        await taken
+
+    async def receive(self) -> SessionMessage | Exception:
+        """As `streams.Reading`."""
+        while not self._waiting:
+            if self._ended:
+                raise anyio.EndOfStream
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        self.last_context, item, taken = self._waiting.popleft()
+        if not taken.done():
+            taken.set_result(None)
+        return item
+
+    def end(self) -> None:
+        """End the stream after what has come."""
+        self._ended = True
+        self._wake()
+
+    async def aclose(self) -> None:
+        """Discard what has come; nobody waits any more."""
+        self.end()
+        while self._waiting:
+            taken = self._waiting.popleft()[2]
+            if not taken.done():
+                taken.set_result(None)
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)

@@ -1,0 +1,223 @@
+"""Opens links, with resolved configuration, transport and access."""
+
+import gc
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+import anyio
+import structlog
+from anyio import to_thread
+from pydantic import SecretStr
+
+from hubbubd.config import Confinement, ServerConfig, VariableNotSet, refers, resolve
+from hubbubd.config.policy.hosts import Hosts
+from hubbubd.errors import ConfigError, Fault, FaultCode, PermissionDenied, UpstreamError
+from hubbubd.redaction import REDACTION
+from hubbubd.telemetry.meter import Meter
+from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream import faults
+from hubbubd.upstream.deadlines import PausableDeadlines
+from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.links.instrumentation import LinkInstrumentation
+from hubbubd.upstream.links.link import ServerLink
+from hubbubd.upstream.messages.streams import PermittedStream, Transport, TransportStreams
+from hubbubd.upstream.ports import Era, Inbound, McpLink, Permit, SecretsVault
+from hubbubd.upstream.stdio import OnLine, StdioStreams, stdio_transport
+
+if TYPE_CHECKING:
+    from hubbubd.upstream.http import HttpTransports
+
+DOWNLOAD_S: Final = 300.0
+"""Seconds that the start of a downloader may take after one that took too long."""
+
+EXIT_LIMIT_S: Final = 2.0
+"""Seconds to wait for the exit status of a process whose stdout has ended."""
+
+NOT_STREAMABLE: Final = (400, 404, 405)
+"""Statuses with which a server that only has HTTP with SSE refuses a POST."""
+
+log = structlog.get_logger(__name__)
+
+_DOWNLOADERS: Final = frozenset({"bunx", "docker", "npm", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"})
+
+
+@dataclass(slots=True, kw_only=True)
+class LinkOpener:
+    """Opens links, with what they share."""
+
+    vault: SecretsVault
+    tracer: Tracer
+    meter: Meter
+    origins: Mapping[str, PurePath]
+    variables: Sequence[str] = ()
+    permit: Permit | None = None
+    _over_http: "HttpTransports | None" = None
+    _importing: anyio.Lock = field(default_factory=anyio.Lock)
+    _downloading: set[str] = field(default_factory=set[str])
+    """Names of servers whose last start took too long, most likely since it had to download."""
+
+    @asynccontextmanager
+    async def link(
+        self, config: ServerConfig, inbound: Inbound, era: Era | None, confinement: Confinement | None
+    ) -> AsyncGenerator[McpLink]:
+        """As `ports.Connector.open`. References are resolved here, anew for each connection."""
+        resolved = config
+        if confinement is not None or refers(config):  # looks at files, in a thread
+            origin = None if confinement is not None else self.origins.get(config.name)
+            resolved = await to_thread.run_sync(_resolved, config, confinement, origin)
+        if resolved.transport == "stdio":
+            shared = {name: SecretStr(os.environ[name]) for name in self.variables if name in os.environ}
+            resolved = resolved.model_copy(update={"env": shared | resolved.env})
+            inbound.note("tilde", _of_shells(resolved))
+        REDACTION.learn(config.name, resolved.known_secrets(), whole=True)
+        older = resolved.model_copy(update={"transport": "sse"}) if resolved.transport == "http" else None
+        budget = _Budget(self._limit_s(config))
+        async with AsyncExitStack() as opened:
+            try:
+                link = await opened.enter_async_context(self._link(resolved, inbound, era, confinement, budget))
+            except UpstreamError as refused:
+                if older is None or not _may_be_older(refused.fault) or not budget.left_s:
+                    raise
+                try:
+                    link = await opened.enter_async_context(self._link(older, inbound, era, confinement, budget))
+                except UpstreamError:
+                    raise refused from None
+                inbound.note(Deviation.OLDER_TRANSPORT, words(Deviation.OLDER_TRANSPORT))
+            yield link
+
+    def _limit_s(self, config: ServerConfig) -> float:
+        """Return the seconds that all attempts to connect may take together."""
+        if config.name in self._downloading:  # begun anew each time, a download would never end
+            return max(config.connect_timeout_s, DOWNLOAD_S)
+        return config.connect_timeout_s
+
+    @asynccontextmanager
+    async def _link(
+        self,
+        config: ServerConfig,
+        inbound: Inbound,
+        era: Era | None,
+        confinement: Confinement | None,
+        budget: "_Budget",
+    ) -> AsyncGenerator[McpLink]:
+        patience = PausableDeadlines()
+        hosts = confinement.hosts_for(config) if confinement is not None else None
+        transport = await self._transport(config, inbound, patience, hosts)
+        instrumentation = LinkInstrumentation(config, self.tracer, self.meter)
+        link = ServerLink(config, inbound, transport, patience, instrumentation)
+        outcome: BaseException | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.hold)
+            try:
+                with instrumentation.attempt():
+                    with patience.limit(budget.left_s) as limit:
+                        try:
+                            await link.connect(era)
+                        finally:
+                            budget.left_s = patience.left(limit)
+                    if limit.cancelled_caught:
+                        raise self._too_slow(config, link, budget.whole_s)
+                self._downloading.discard(config.name)
+                yield link
+            except BaseException as exc:  # noqa: BLE001 - raised below: the group would wrap it
+                outcome = exc
+            finally:
+                await link.close()
+        if outcome is not None:
+            raise outcome
+
+    async def _transport(
+        self, config: ServerConfig, inbound: Inbound, patience: PausableDeadlines, hosts: Hosts | None
+    ) -> Transport:
+        if config.transport == "stdio":
+            return lambda _: _stdio(config, inbound.on_stderr, self.permit)
+        async with self._importing:
+            if self._over_http is None:
+                self._over_http = (await to_thread.run_sync(_http))(self.vault, self.permit)
+        return self._over_http.transport(config, inbound, patience, hosts)
+
+    def _too_slow(self, config: ServerConfig, link: ServerLink, waited_s: float) -> UpstreamError:
+        hint = None
+        if config.command is not None and PurePath(config.command).stem in _DOWNLOADERS:
+            self._downloading.add(config.name)
+            again = f"the next start may take {DOWNLOAD_S:g} s" if waited_s < DOWNLOAD_S else "start it once by hand"
+            hint = f"a first start may have to download: {again}, or raise connect_timeout_s"
+        if hint is None and (strays := link.stray_tail()):
+            hint = f"it writes to stdout what is no message, last: {strays[-1][: faults.BODY_EXCERPT]}"
+        note = f"after {waited_s:g} s; {hint or 'if it is only slow, raise connect_timeout_s'}"
+        stderr = list(link.stderr_tail()) or None
+        return faults.error("CONNECTION_TIMEOUT", note, elapsed_s=waited_s, stderr=stderr, hint=hint)
+
+
+class _Budget:
+    """The seconds that attempts to connect have together; the time in which a person is asked does not count."""
+
+    def __init__(self, whole_s: float) -> None:
+        self.whole_s = self.left_s = whole_s
+
+
+def _of_shells(config: ServerConfig) -> str | None:
+    """Return a note on what only a shell would replace, if there is any."""
+    values = (*config.args, *(value.get_secret_value() for value in config.env.values()))
+    if not any(value.startswith("~/") for value in values):
+        return None
+    return "it is started with `~/` in its args or env, which only a shell replaces: write ${HOME}/"
+
+
+def _may_be_older(refused: Fault) -> bool:
+    """Return whether a server may only have HTTP with SSE (2025-11-25, basic/transports, backwards compatibility)."""
+    return refused.code == FaultCode.HTTP_ERROR and refused.details.get("status") in NOT_STREAMABLE
+
+
+def _resolved(config: ServerConfig, confinement: Confinement | None, origin: PurePath | None) -> ServerConfig:
+    where = f"{origin}: " if origin is not None else ""
+    try:
+        if confinement is not None:
+            return confinement.resolve(config, os.environ)
+        return resolve(config, os.environ, warn=partial(log.warning, server=config.name))
+    except PermissionDenied as exc:
+        raise faults.error(exc.reason, exc.message, **exc.metadata) from None
+    except VariableNotSet as exc:
+        raise faults.error("VARIABLE_NOT_SET", f"{where}{exc}", variable=exc.variable) from None
+    except ConfigError as exc:
+        raise faults.error("CONFIG_INVALID", f"{where}{exc}") from None
+
+
+def _http() -> "type[HttpTransports]":
+    """Import what opens links over HTTP, in a thread: it takes long, and a hub may have no such servers."""
+    from hubbubd.upstream.http import HttpTransports  # lazy: imports aiohttp
+
+    gc.freeze()  # as at the start of the hub: what imports create is permanent
+    return HttpTransports
+
+
+@asynccontextmanager
+async def _stdio(config: ServerConfig, on_stderr: OnLine, permit: Permit | None) -> AsyncGenerator[TransportStreams]:
+    async with stdio_transport(config, on_stderr) as streams:
+        yield TransportStreams(
+            read=streams.read,
+            write=streams.write if permit is None else PermittedStream(streams.write, permit),
+            receipts=False,
+            why_ended=partial(_why_ended, streams),
+            pid=streams.pid,
+            stderr_tail=streams.stderr_tail,
+            stray_tail=streams.stray_tail,
+            aside=streams.fold,
+        )
+
+
+async def _why_ended(streams: StdioStreams) -> Fault:
+    if streams.fault is not None:
+        return streams.fault
+    stderr = list(streams.stderr_tail())
+    with anyio.move_on_after(EXIT_LIMIT_S):
+        status = await streams.wait_exit()
+        stderr = list(streams.stderr_tail())
+        note = f"the process ended, {status}"
+        return faults.fault("CONNECTION_LOST", note, exit_code=status.code, signal=status.signal, stderr=stderr)
+    return faults.fault("CONNECTION_LOST", "the process closed its stdout", stderr=stderr)

@@ -1,0 +1,157 @@
+"""Serves a server's requests: validated against the revision, passed to the runtime, answered."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, cast
+
+import anyio
+import structlog
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CancelTaskRequestParams,
+    GetTaskPayloadRequestParams,
+    GetTaskRequestParams,
+    PaginatedRequestParams,
+)
+from mcp_types import methods as tables
+from pydantic import BaseModel
+
+from hubbubd.config import ServerConfig
+from hubbubd.telemetry.trace import of_params
+from hubbubd.timing.turns import turn
+from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.messages.exchange import CALL, OUTGOING, SPAN_SCOPE, OutgoingMessage
+from hubbubd.upstream.ports import Era, Inbound, InboundRequest, ReplyError
+from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision
+from hubbubd.upstream.protocol.repair import MENDABLE, Repairer, ResultFindings, validation_error
+from hubbubd.upstream.protocol.schema_check import Mismatch, check, weight
+
+MAX_OPEN_REQUESTS: Final = 1024
+"""The most requests of one server that may be open; more are refused."""
+
+_TASK_PARAMS: Final[Mapping[str, type[BaseModel]]] = {
+    "tasks/get": GetTaskRequestParams,
+    "tasks/result": GetTaskPayloadRequestParams,
+    "tasks/cancel": CancelTaskRequestParams,
+    "tasks/list": PaginatedRequestParams,
+}
+
+log = structlog.get_logger(__name__)
+
+
+class ServerRequests:
+    """Serves the requests of one connection. `revision` returns the one in force, None before negotiation."""
+
+    def __init__(self, config: ServerConfig, inbound: Inbound, revision: Callable[[], Revision | None]) -> None:
+        self._config = config
+        self._inbound = inbound
+        self._revision = revision
+        self._unsettled: set[OutgoingMessage] = set()
+        self._open = 0
+
+    async def serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+        """Return the result for the server. Raises MCPError for an error answer; any other exception becomes -32603."""
+        if self._open >= MAX_OPEN_REQUESTS:
+            raise MCPError(INTERNAL_ERROR, f"more than {MAX_OPEN_REQUESTS} requests are open")
+        self._open += 1
+        try:
+            return await self._serve(method, params, withdrawn)
+        except MCPError:
+            raise
+        except Exception as exc:
+            log.exception("server request failed: internal error", server=self._config.name, method=method)
+            raise MCPError(INTERNAL_ERROR, "Internal error") from exc
+        finally:
+            self._open -= 1
+
+    def close(self) -> None:
+        """Settle all answers under way as not delivered: the connection is gone."""
+        for answer in tuple(self._unsettled):
+            answer.settle("the connection closed before the answer was taken")
+
+    async def _serve(self, method: str, params: Mapping[str, Any] | None, withdrawn: anyio.Event) -> dict[str, Any]:
+        await self._check(method, params)
+        if method == "ping":
+            return {}
+        request = InboundRequest(
+            method=method,
+            params=dict(params or {}),
+            call_id=CALL.get(),
+            trace=of_params(params or {}) or (place.trace if (place := SPAN_SCOPE.get()) else None),
+            withdrawn=withdrawn.is_set,
+        )
+        try:
+            reply = await self._inbound.on_request(request)
+        except ReplyError as refusal:
+            self._follow(refusal.sent)
+            raise MCPError(refusal.code, refusal.message, refusal.data) from None
+        self._follow(reply.sent)
+        return reply.result
+
+    def _follow(self, sent: Callable[[str | None], None] | None) -> None:
+        # No await from here to the write, so the transport finds this exchange in the context.
+        answer = OutgoingMessage(awaits_result=False)
+
+        def settled(reason: str | None) -> None:
+            self._unsettled.discard(answer)
+            if sent is not None:
+                sent(reason)
+
+        answer.on_settled = settled
+        self._unsettled.add(answer)
+        OUTGOING.set(answer)
+
+    async def _check(self, method: str, params: Mapping[str, Any] | None) -> None:
+        revision = self._revision()
+        version = revision.version if revision is not None else TASKS_REVISION
+        try:
+            if method in _TASK_PARAMS:
+                if not self._config.receiver_tasks or version != TASKS_REVISION:
+                    raise _method_not_found(method)
+                shape = partial(_TASK_PARAMS[method].model_validate, by_name=False)
+            elif (revision is not None and revision.era is Era.STATELESS) or not self._is_declared(method):
+                raise _method_not_found(method)
+            else:
+                shape = partial(tables.parse_server_request, method, self._known(method, version))
+            await self._validate(shape, cast("dict[str, Any]", params or {}))
+        except KeyError:
+            raise _method_not_found(method) from None
+        except Mismatch as exc:
+            raise MCPError(INVALID_PARAMS, f"Invalid params: {exc}") from None
+
+    def _known(self, method: str, version: str) -> str:
+        """Return the revision whose form a request has: a later one, if this one does not have the method.
+
+        A server may ask what the hub declared, though it chose a revision from before that (elicitation: 2025-06-18).
+        """
+        if (method, version) in tables.SERVER_REQUESTS or (method, TASKS_REVISION) not in tables.SERVER_REQUESTS:
+            return version
+        self._inbound.note(Deviation.ASKED_BEFORE_ITS_TIME, words(Deviation.ASKED_BEFORE_ITS_TIME, method))
+        return TASKS_REVISION
+
+    async def _validate(self, shape: Callable[[dict[str, Any]], object], params: dict[str, Any]) -> None:
+        """Validate params, in which an empty list may stand for an empty object. Raises Mismatch, KeyError."""
+        try:
+            for _ in check(shape, params):
+                await turn()
+        except Mismatch:
+            why, found = (
+                validation_error(shape, params) if weight(params, MENDABLE) < MENDABLE else None,
+                ResultFindings(),
+            )
+            if why is None or not Repairer(shape, members=False).mend(params, why, found):
+                raise
+            self._inbound.note(Deviation.EMPTY_LIST, words(Deviation.EMPTY_LIST))
+
+    def _is_declared(self, method: str) -> bool:
+        return {
+            "elicitation/create": self._config.elicitation,
+            "sampling/createMessage": self._config.sampling,
+        }.get(method, True)
+
+
+def _method_not_found(method: str) -> MCPError:
+    return MCPError(METHOD_NOT_FOUND, "Method not found", method)

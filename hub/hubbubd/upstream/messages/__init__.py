@@ -1,0 +1,1 @@
+"""JSON-RPC: messages as bytes, the streams of a transport, requests and their responses."""

@@ -1,0 +1,44 @@
+"""Rate limit of what a server sends unasked: backpressure on a flooding server, so that others are not delayed."""
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+
+from hubbubd.timing.bucket import Bucket
+
+BURST_S: Final = 10.0
+"""The burst, in seconds' worth of the rate."""
+
+REST_S: Final = 0.05
+"""The shortest pause in reading, in seconds: debts are paid in pauses of at least this, not after each message."""
+
+
+class ServerRateLimit:
+    """One server's rate limits, in messages and bytes. `on_throttled` is called with the exceeded rate and its unit.
+
+    It is called once per flood, which ends when a whole burst is available again.
+    """
+
+    def __init__(self, messages_per_s: float, bytes_per_s: float, on_throttled: Callable[[float, str], None]) -> None:
+        now = anyio.current_time()
+        self._messages = Bucket(messages_per_s, max(messages_per_s * BURST_S, 1.0), now)
+        self._bytes = Bucket(bytes_per_s, bytes_per_s * BURST_S, now)
+        self._on_throttled = on_throttled
+        self._flooding = False
+
+    async def charge(self, size: int = 0) -> None:
+        """Charge a message of `size` bytes, and pause while there is debt."""
+        now = anyio.current_time()
+        if self._flooding and self._messages.is_full(now) and self._bytes.is_full(now):
+            self._flooding = False
+        owed_s, of_bytes_s = self._messages.owe(now), self._bytes.owe(now, size)
+        passed, unit = (self._bytes, "bytes") if of_bytes_s > owed_s else (self._messages, "messages")
+        owed_s = max(owed_s, of_bytes_s)
+        if not owed_s:
+            return
+        if not self._flooding:
+            self._flooding = True
+            self._on_throttled(passed.rate, unit)
+        if owed_s >= REST_S:
+            await anyio.sleep(owed_s)

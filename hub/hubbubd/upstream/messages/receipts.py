@@ -1,0 +1,84 @@
+"""The write stream of a connection: reports of each answer whether it was handed over."""
+
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
+
+from hubbubd.upstream.messages.codec import NotParsed
+from hubbubd.upstream.messages.exchange import CALL, OUTGOING
+from hubbubd.upstream.messages.streams import WriteStream
+
+MAX_UNSENT: Final = 1024
+"""The most answers that may wait for a server to read them; beyond that its requests are not read (backpressure)."""
+
+
+class ReceiptStream:
+    """The dispatcher's write stream: reports of each answer whether it was handed over.
+
+    A transport with `receipts` (HTTP) reports it through the exchange; over the others sending is handing over.
+    """
+
+    def __init__(self, inner: WriteStream, receipts: bool) -> None:
+        self._inner = inner
+        self._receipts = receipts
+        self._unsent = 0
+        self._room = anyio.Event()
+
+    async def has_room(self) -> None:
+        """Wait until fewer than MAX_UNSENT answers wait for the server to read them."""
+        while self._unsent >= MAX_UNSENT:
+            await self._room.wait()
+
+    async def refuse(self, unread: NotParsed) -> None:
+        """Answer a request that was too large to be read."""
+        if unread.asked is not None:
+            refusal = ErrorData(code=INVALID_REQUEST, message=f"Invalid request: {unread}")
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the receive path reports that
+                await self.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=unread.asked, error=refusal)))
+
+    async def send(self, item: SessionMessage, /) -> None:
+        if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+            await self._send_answer(item)
+        elif isinstance(item.message, JSONRPCNotification):
+            # Its context outlives it: the GET stream is opened in that of the first notification.
+            call, exchange = CALL.set(None), OUTGOING.set(None)
+            try:
+                await self._inner.send(item)
+            finally:
+                CALL.reset(call)
+                OUTGOING.reset(exchange)
+        else:
+            await self._inner.send(item)
+
+    async def _send_answer(self, item: SessionMessage) -> None:
+        answer = OUTGOING.get()
+        self._unsent += 1
+        try:
+            await self._inner.send(item)
+        except BaseException:
+            if answer is not None:
+                answer.settle("the connection closed before the answer was sent")
+            raise
+        finally:
+            self._unsent -= 1
+            if self._unsent == MAX_UNSENT - 1:
+                self._room.set()
+                self._room = anyio.Event()
+        if answer is not None and not self._receipts:
+            answer.settle(None)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> bool | None:
+        await self.aclose()
+        return None

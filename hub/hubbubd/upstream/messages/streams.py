@@ -1,0 +1,124 @@
+"""The interface between transports and links: message streams, and what is known of the other side."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+from mcp.shared.message import SessionMessage
+
+from hubbubd.errors import Fault, UpstreamError
+from hubbubd.upstream.ports import Permit
+
+
+class ReadStream(Protocol):
+    """A stream of received messages."""
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message, or why one could not be parsed. Raises EndOfStream."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class WriteStream(Protocol):
+    """A stream of messages to send."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Hand a message over. Raises BrokenResourceError, ClosedResourceError."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+def _no_lines() -> tuple[str, ...]:
+    return ()
+
+
+class SideOutput(Protocol):
+    """What a server writes beside its messages while it is asked what it speaks (`era.Negotiation`)."""
+
+    def hold(self) -> None:
+        """Hold it back from now on: the probe is sent."""
+        ...
+
+    def release(self) -> None:
+        """Pass it on as it is, from now on, and what is held back."""
+        ...
+
+    def fold(self) -> None:
+        """Pass it on as it is from now on, but in one line what is held back about the probe, which was refused."""
+        ...
+
+
+class NoSideOutput:
+    """Implements `SideOutput` where all that a server writes is messages."""
+
+    def hold(self) -> None:
+        """As `SideOutput`."""
+
+    def release(self) -> None:
+        """As `SideOutput`."""
+
+    def fold(self) -> None:
+        """As `SideOutput`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportStreams:
+    """The streams of an open transport.
+
+    With `receipts` the transport itself reports, through the exchange, whether an answer was delivered. `why_ended` is
+    called after the read stream has ended. `ignored_cookie` says whether the server set a cookie that does not go back.
+    """
+
+    read: ReadStream
+    write: WriteStream
+    receipts: bool
+    why_ended: Callable[[], Awaitable[Fault]]
+    pid: int | None = None
+    stderr_tail: Callable[[], tuple[str, ...]] = _no_lines
+    ignored_cookie: Callable[[], bool] = bool
+    stray_tail: Callable[[], tuple[str, ...]] = _no_lines
+    aside: SideOutput = field(default_factory=NoSideOutput)
+
+
+Lose = Callable[[Fault], None]
+"""Tells a link that its connection is lost; the first reason counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCallbacks:
+    """What a transport may do to its link.
+
+    `doubt` asks the server for a sign of life, and returns once it came or did not; the link is lost if the server's
+    session is over. `note` takes a note about the server, as `ports.Inbound.note`.
+    """
+
+    lose: Lose
+    doubt: Callable[[], Awaitable[None]]
+    note: Callable[[str, str | None], None]
+
+
+Transport = Callable[[LinkCallbacks], AbstractAsyncContextManager[TransportStreams]]
+
+
+class PermittedStream:
+    """A stream that sends what it is permitted to; implements `WriteStream`."""
+
+    def __init__(self, inner: WriteStream, permit: Permit) -> None:
+        self._inner = inner
+        self._permit = permit
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """As `WriteStream`."""
+        try:
+            await self._permit()
+        except UpstreamError:
+            raise anyio.ClosedResourceError from None
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        """As `WriteStream`."""
+        await self._inner.aclose()

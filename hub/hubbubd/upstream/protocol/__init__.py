@@ -1,0 +1,1 @@
+"""MCP: the revisions, their negotiation, and what servers send, validated and repaired."""

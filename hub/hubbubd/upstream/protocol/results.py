@@ -1,0 +1,207 @@
+"""Results and notifications of servers: validated against the revision, otherwise passed on unchanged."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal, cast, get_args
+
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+from mcp_types import CreateTaskResult, InputRequiredResult
+from mcp_types import methods as tables
+from mcp_types.version import LATEST_MODERN_VERSION
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic_core import InitErrorDetails
+
+from hubbubd.upstream.protocol import schema_check
+from hubbubd.upstream.protocol.entry_check import check_content, check_frame, check_list, result_shape, result_type
+from hubbubd.upstream.protocol.negotiation import TASKS_REVISION, Revision, StatelessRevision
+from hubbubd.upstream.protocol.repair import ResultFindings
+from hubbubd.upstream.protocol.tool_headers import Mapped
+
+MAX_META: Final = 1000
+"""The most members of `_meta` in a notification: the only part that a schema goes through entry by entry."""
+
+STEP: Final = 500
+"""Tools whose headers are examined per turn of the event loop."""
+
+
+class _Task(BaseModel):
+    """Members of every task of the extension (SEP-2663, Task)."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    task_id: Annotated[str, Field(min_length=1)]
+    status_message: str | None = None
+    ttl_ms: Annotated[int, Field(ge=0)] | None = None
+    poll_interval_ms: Annotated[int, Field(ge=0)] | None = None
+
+
+class _CreatedTask(_Task):
+    status: Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class _OpenTask(_Task):
+    status: Literal["working", "cancelled"]
+
+
+class _AskingTask(_Task):
+    status: Literal["input_required"]
+    input_requests: dict[str, dict[str, Any]]
+
+
+class _CompletedTask(_Task):
+    status: Literal["completed"]
+    result: dict[str, Any]
+
+
+class _FailedTask(_Task):
+    status: Literal["failed"]
+    error: "_TaskError"
+
+
+class _TaskError(BaseModel):
+    code: int
+    message: str
+
+
+_CREATED: Final[TypeAdapter[Any]] = TypeAdapter(_CreatedTask)
+_EXTENSION_RESULTS: Final[dict[str, TypeAdapter[Any]]] = {
+    "tasks/get": TypeAdapter(
+        Annotated[_OpenTask | _AskingTask | _CompletedTask | _FailedTask, Field(discriminator="status")]
+    ),
+}
+"""Result types of the tasks extension (2026-07-28), which the SDK does not have."""
+
+
+def is_of_another_revision(version: str, method: str) -> bool:
+    """Return whether the method exists in other revisions, but not in this one."""
+    if (method, version) in tables.SERVER_RESULTS:
+        return False
+    of_tasks = version == LATEST_MODERN_VERSION and method in ("tasks/list", "tasks/result")
+    return of_tasks or any(known == method for known, _ in tables.SERVER_RESULTS)
+
+
+def check_result(
+    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any], found: ResultFindings
+) -> Iterator[None]:
+    """Validate a result, and mend it in place where that does no harm; `found` gets what was odd.
+
+    Results of methods unknown to the revision pass. Yields between the pieces of a long one. Raises Mismatch.
+    """
+    version, parts = revision.version, result_shape(revision.version, method)
+    try:
+        adapter = _adapter_for(revision, method, params, result)
+    except ValidationError as exc:
+        raise schema_check.Mismatch(schema_check.problems(exc)) from None
+    if adapter is None:
+        return
+    if version == TASKS_REVISION:
+        _fill_in_ttl(result)
+    special = _asks_or_tracks(method, result)
+    if parts is None or special:
+        yield from check_frame(version, adapter, result, found, members=not special)
+    elif method.endswith("/list"):
+        yield from check_list(version, method, parts, result, found)
+    else:
+        try:
+            yield from schema_check.check(lambda piece: adapter.validate_python(piece, by_name=False), result)
+        except schema_check.Mismatch:
+            yield from check_content(version, method, parts, result, found, params=params)
+
+
+def _asks_or_tracks(method: str, result: dict[str, Any]) -> bool:
+    """Return whether a result asks something or is about a task: none of its members may be left out."""
+    tracks = method.startswith("tasks/") and method != "tasks/list"
+    return tracks or "task" in result or result.get("resultType", "complete") != "complete"
+
+
+def check_notification(version: str, method: str, params: dict[str, Any]) -> None:
+    """Validate a notification in one go: they must stay in order, and no schema of one has a list.
+
+    Raises Mismatch, and KeyError for one that the revision does not define.
+    """
+    meta = params.get("_meta")
+    if isinstance(meta, dict) and len(cast("dict[str, Any]", meta)) > MAX_META:
+        raise schema_check.Mismatch(f"_meta: it has more than {MAX_META} members")
+    try:
+        tables.parse_server_notification(method, version, params)
+    except ValidationError as exc:
+        raise schema_check.Mismatch(schema_check.problems(exc)) from None
+
+
+def _adapter_for(
+    revision: Revision, method: str, params: dict[str, Any] | None, result: dict[str, Any]
+) -> TypeAdapter[Any] | None:
+    if isinstance(revision, StatelessRevision):
+        return _stateless_adapter(revision, method, result)
+    return _adapter(revision.version, method, bool(params and "task" in params))
+
+
+def absorb_tools(
+    revision: StatelessRevision, listing: dict[str, Any], cursor: str | None, found: ResultFindings
+) -> Iterator[None]:
+    """Learn which arguments of a page's tools are repeated as headers, and drop tools with an invalid annotation of it.
+
+    A client must do the latter (2026-07-28, tools, x-mcp-header). `cursor` is the one the page was requested with.
+    `found` gets the names of the dropped ones. Yields after each STEP.
+    """
+    kept: list[dict[str, Any]] = []
+    mapped: dict[str, Mapped] = {}
+    for at, tool in enumerate(cast("list[dict[str, Any]]", listing["tools"])):
+        if at and at % STEP == 0:
+            yield
+        problem = find_invalid_x_mcp_header(tool.get("inputSchema"))
+        if problem is not None:
+            found.left_out.add(f"{tool['name']} ({problem})")
+            continue
+        mapped[tool["name"]] = x_mcp_header_map(tool.get("inputSchema"))
+        kept.append(tool)
+    listing["tools"] = kept
+    revision.tool_headers.take(cursor, mapped, listing.get("nextCursor") or None)
+
+
+def _fill_in_ttl(result: dict[str, Any]) -> None:
+    """Add a missing `ttl` of null, which servers on the SDK's first generation leave out."""
+    listed = result.get("tasks")
+    for task in (result, result.get("task"), *(cast("list[Any]", listed) if isinstance(listed, list) else ())):
+        if isinstance(task, dict) and "taskId" in task:
+            cast("dict[str, Any]", task).setdefault("ttl", None)
+
+
+def _stateless_adapter(revision: StatelessRevision, method: str, result: dict[str, Any]) -> TypeAdapter[Any] | None:
+    """Return the type that a result's resultType names; any other resultType is invalid (basic, results)."""
+    shapes = _shapes(revision.version, method)
+    if not shapes:
+        return _EXTENSION_RESULTS.get(method)
+    revision.complete(result)
+    kind = result["resultType"]
+    if not isinstance(kind, str) or kind not in shapes:
+        expected = " or ".join(map(repr, shapes))
+        wrong = InitErrorDetails(
+            type="literal_error", loc=("resultType",), input=cast("object", kind), ctx={"expected": expected}
+        )
+        raise ValidationError.from_exception_data("Result", [wrong])
+    return shapes[kind]
+
+
+@cache
+def _shapes(version: str, method: str) -> Mapping[str, TypeAdapter[Any]]:
+    """Return the types of a method's result by resultType; none when the revision does not define the method."""
+    shape: Any = tables.SERVER_RESULTS.get((method, version))
+    if shape is None:
+        return {}
+    complete, *others = get_args(shape) or (shape,)
+    found = {"complete": TypeAdapter[Any](complete)}
+    if others:
+        found["input_required"] = TypeAdapter(InputRequiredResult)  # also requires that it asks for something
+    if method == "tools/call":
+        found["task"] = _CREATED
+    return found
+
+
+@cache
+def _adapter(version: str, method: str, as_task: bool) -> TypeAdapter[Any] | None:
+    shape = result_type(version, method)
+    if version == TASKS_REVISION and as_task and shape is not None:
+        shape = CreateTaskResult | shape  # the server may answer at once instead
+    return TypeAdapter(shape) if shape is not None else None
