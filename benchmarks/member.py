@@ -16,9 +16,9 @@ from hubbub_frontend.certs import Authority
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.program import console
-from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.fleet import FleetPort
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store.sqlite import SqliteStore

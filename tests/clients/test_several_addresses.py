@@ -335,7 +335,7 @@ async def test_a_frozen_member_is_noticed_by_keepalive_and_left(two: Two, monkey
 
 
 def test_a_frozen_member_is_noticed_within_ten_seconds_by_pings_that_a_hub_permits() -> None:
-    from hubbubd.rpc.server import PING_INTERVAL_MS
+    from hubbubd.rpc.listeners.grpc_server import PING_INTERVAL_MS
 
     options = dict(channel.WATCHFUL)
     assert options["grpc.keepalive_time_ms"] > PING_INTERVAL_MS

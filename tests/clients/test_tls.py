@@ -22,9 +22,9 @@ from hubbubd.config import HubSettings
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.grants import Grants
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile

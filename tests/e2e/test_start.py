@@ -62,7 +62,9 @@ def test_what_a_hub_offers_is_imported_before_the_thread_that_imports_what_serve
     config.write_text(OFFERS_ALL)
     before, _, after = until_ready(tmp_path, "--config", str(config)).partition("server connecting")
     assert imported(before) >= {"connectrpc", "jwt", "uvicorn"}
-    assert modules(after).isdisjoint({"hubbubd.rpc.connect", "hubbubd.rpc.jwt", "hubbubd.rpc.metrics"})
+    assert modules(after).isdisjoint(
+        {"hubbubd.rpc.listeners.connect", "hubbubd.rpc.auth.jwt", "hubbubd.rpc.listeners.metrics"}
+    )
 
 
 def test_what_opens_links_is_imported_beside_the_loop() -> None:

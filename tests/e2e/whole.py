@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 
 METHODS: list[MethodDescriptor] = [method for service in SERVICES.values() for method in service.methods]
 LISTS = [method for method in METHODS if method.name.startswith("List")]

@@ -35,8 +35,8 @@ import hubbub_cli.holding
 import hubbub_cli.live
 import hubbub_cli.tree
 import hubbubd.program.app
-import hubbubd.rpc.certificates
-import hubbubd.rpc.jwt
+import hubbubd.rpc.auth.certificates
+import hubbubd.rpc.auth.jwt
 import hubbubd.upstream.http.transports
 import hubbubd.upstream.links.opener
 

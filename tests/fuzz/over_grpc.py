@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import admin_pb2
-from hubbubd.rpc import json_codec
-from hubbubd.rpc.server import MAX_METADATA, SERVICES
+from hubbubd.rpc.listeners.grpc_server import MAX_METADATA, SERVICES
+from hubbubd.rpc.messages import json_codec
 
 from .chance import Chance
 from .messages import Maker, Memory

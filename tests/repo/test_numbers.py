@@ -29,18 +29,18 @@ EXCEPTIONS = {
     "hub/hubbubd/telemetry/process.py": {"int": "what the kernel says of this process"},
     "hub/hubbubd/telemetry/sdk.py": {"int": "ids that the hub has made, or that a pattern has counted"},
     "hub/hubbubd/config/policy/hosts.py": {"int": "of an address, not of a text"},
-    "hub/hubbubd/rpc/keys.py": {"float": "a constant"},
-    "hub/hubbubd/rpc/catalog.py": {"float": "a place in a list"},
+    "hub/hubbubd/rpc/auth/jwks.py": {"float": "a constant"},
+    "hub/hubbubd/rpc/servicers/catalog.py": {"float": "a place in a list"},
     "hub/hubbubd/rpc/status.py": {"FromMilliseconds": "of what a reader has bounded"},
-    "hub/hubbubd/rpc/convert.py": {
+    "hub/hubbubd/rpc/messages/api_records.py": {
         "FromMicroseconds": "raises for what no calendar has; `shown` shows the rest",
         "FromMilliseconds": "raises for what is longer than any duration; `shown` shows the rest",
     },
-    "hub/hubbubd/rpc/json_codec.py": {
+    "hub/hubbubd/rpc/messages/json_codec.py": {
         "int": "of digits that a pattern has counted, within the range of the field",
         "float": "of digits that a pattern has counted; what is past a double is refused",
     },
-    "hub/hubbubd/rpc/members.py": {"FromMicroseconds": "bounded"},
+    "hub/hubbubd/rpc/servicers/members.py": {"FromMicroseconds": "bounded"},
     "hub/hubbubd/rpc/spec_fields.py": {"FromMicroseconds": "of what a reader has bounded"},
     "clients/hubbub_tui/pane.py": {"int": "of the time of this machine"},
     "clients/hubbub_agent/limits.py": {"int": "of constants"},

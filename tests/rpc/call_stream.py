@@ -12,8 +12,8 @@ from google.rpc.status_pb2 import Status
 
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import inbox_pb2
-from hubbubd.rpc.call_stream import CallStreams
 from hubbubd.rpc.methods import Unary
+from hubbubd.rpc.servicers.call_stream import CallStreamServer
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, Refusal, explain, refusal
@@ -106,9 +106,9 @@ def failure(step: pb.StreamCallsResponse.Step, id_: int) -> Refusal:
     return refusal(CODES[status.code], status)
 
 
-def streams(hub: Hub, serve: Unary, calls: Any = None) -> CallStreams:
+def streams(hub: Hub, serve: Unary, calls: Any = None) -> CallStreamServer:
     """The streams of a hub, where `serve` is all that becomes of a call or an answer."""
-    return CallStreams(
+    return CallStreamServer(
         calls=calls or hub.calls,
         work=hub.work,
         serve=serve,

@@ -22,8 +22,8 @@ from hubbub.v1 import server_pb2
 from hubbub_client.data.specs import ServerSpec, to_message
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.policy.commands import REST, AllowedCommand
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import work
 from hubbubd.store.sqlite import SqliteStore

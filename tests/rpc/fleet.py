@@ -13,8 +13,8 @@ from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config import ServerConfig
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.rpc.fleet import FleetPort
-from hubbubd.rpc.fleet.forwarding import Forwarding
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.fleet.forwards.forwarding import Forwarding
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store.sqlite import SqliteStore

@@ -14,7 +14,7 @@ from anyio.abc import SocketStream
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.connection import State
-from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.mcp_http import serve_mcp
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore

@@ -20,7 +20,7 @@ from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.tasks import Task, TaskRole
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore

@@ -16,12 +16,12 @@ from hubbub.v1 import admin_pb2
 from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.core.access import EVERYTHING, Grant, Role
 from hubbubd.errors import InvalidArgument, Unauthenticated
-from hubbubd.rpc import pages
-from hubbubd.rpc.auth import MAX_TOKEN, Authentication, Gate
-from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.health import MAX_WATCHES
+from hubbubd.rpc.auth.gate import MAX_TOKEN, Authentication, Gate
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.listeners.grpc_server import serve
+from hubbubd.rpc.listeners.health import MAX_WATCHES
+from hubbubd.rpc.messages import pages
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Token
 
@@ -53,7 +53,9 @@ async def test_a_caller_does_not_say_itself_where_it_calls_from(http: httpx2.Asy
 async def test_the_token_of_the_machine_is_refused_over_connect_from_elsewhere(
     http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.connect.is_loopback", lambda _: False)  # so that TCP comes from elsewhere
+    monkeypatch.setattr(
+        "hubbubd.rpc.listeners.connect.is_loopback", lambda _: False
+    )  # so that TCP comes from elsewhere
     response = await http.post(GET_SELF, json={}, headers=RIGHT)
     assert response.status_code == 401
     assert "TOKEN_LOCAL_ONLY" in response.text
@@ -124,7 +126,7 @@ async def test_what_has_no_rule_is_not_served_to_anybody(hub: Hub) -> None:
 async def test_rpcs_that_are_open_at_once_are_bounded_whoever_began_them(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 2)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_RPCS", 2)
     async with AsyncExitStack() as opened:
         address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
         channel = await opened.enter_async_context(grpc.aio.insecure_channel(address))
@@ -152,7 +154,7 @@ async def _answers(stub: health_pb2_grpc.HealthStub) -> bool:
 async def test_connections_over_connect_that_are_open_at_once_are_bounded(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.connect.MAX_RPCS", 3)
+    monkeypatch.setattr("hubbubd.rpc.listeners.connect.MAX_RPCS", 3)
     async with AsyncExitStack() as opened:
         base = await opened.enter_async_context(serve_connect(hub, listen="127.0.0.1:0", gate=gate(hub)))
         http = httpx2.AsyncClient(

@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub
 
 from ..config.test_allowances import ODD

@@ -25,7 +25,7 @@ from hubbubd.core.filters import ServerFilter
 from hubbubd.core.inbox import RequestState
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import HubError
-from hubbubd.rpc import convert, watch
+from hubbubd.rpc.messages import api_records, watch
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import broadcast
 from hubbubd.store import Write
@@ -163,7 +163,7 @@ async def test_json_has_batches_too_as_they_are_described(hub: Hub, web: Web) ->
 
 
 Watching = AsyncGenerator[bytes, None]
-SHOWN = partial(convert.server, seen=EVERYTHING)
+SHOWN = partial(api_records.server, seen=EVERYTHING)
 
 
 async def several(hub: Hub, count: int) -> list[str]:

@@ -14,8 +14,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.rpc import call_stream, methods
-from hubbubd.rpc.server import serve
+from hubbubd.rpc import methods
+from hubbubd.rpc.listeners.grpc_server import serve
+from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import WatcherLimit
 

@@ -13,7 +13,7 @@ from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.trace import Kind, Span, Trace
 from hubbubd.telemetry.tracer import Tracer

@@ -11,9 +11,9 @@ from hubbub.v1 import call_pb2, inbox_pb2
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
-from hubbubd.rpc import call_stream
-from hubbubd.rpc.auth import local_principal
+from hubbubd.rpc.auth.gate import local_principal
 from hubbubd.rpc.context import amend
+from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import call_pb2
 from hubbubd.errors import InvalidArgument, Unavailable
-from hubbubd.rpc import call_stream
+from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.hub import Hub
 
 from .call_stream import begin, failure, streams, waiting

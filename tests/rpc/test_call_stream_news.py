@@ -9,9 +9,9 @@ import pytest
 
 from hubbub.v1 import call_pb2 as pb
 from hubbubd.core.calls import Call
-from hubbubd.rpc import call_stream
-from hubbubd.rpc.auth import local_principal
+from hubbubd.rpc.auth.gate import local_principal
 from hubbubd.rpc.context import amend
+from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent
 from hubbubd.runtime.hub import Hub
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from hubbubd.errors import Unauthenticated
-from hubbubd.rpc.certificates import name_of, parsed
+from hubbubd.rpc.auth.certificates import name_of, parsed
 
 URI = x509.UniformResourceIdentifier("spiffe://example.org/worker")
 MAIL = x509.RFC822Name("alice@example.org")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbubd.rpc import client_file
+from hubbubd.rpc.auth import client_file
 
 
 def test_clients_find_the_address_and_the_token_and_others_do_not(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from hubbub.v1 import call_pb2, server_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.rpc import connect
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners import connect
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub
 
 from . import test_openapi

@@ -2,7 +2,7 @@
 
 import httpx2
 
-from hubbubd.rpc import connect
+from hubbubd.rpc.listeners import connect
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, gate

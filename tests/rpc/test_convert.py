@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hubbubd.core.asked_hosts import AskedHost
 from hubbubd.core.inbox import CauseSource
 from hubbubd.core.server import QueueCounts
-from hubbubd.rpc import convert
+from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.store import StoreStats
 from hubbubd.telemetry.trace import Trace
@@ -34,7 +34,7 @@ GRANTS = [{"role": "ACCESS_ROLE_VIEWER", "servers": ["*"]}]
 
 CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
     (
-        convert.server,
+        api_records.server,
         replace(
             SERVER,
             connection=replace(SERVER.connection, fault=LOST, attempt=3, next_retry_at=4.0, gave_up=True),
@@ -66,12 +66,12 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.counts,
+        api_records.counts,
         QueueCounts(queued=1, in_progress=2, waiting_input=3, completed=4, failed=5, cancelled=6),
         {"queued": 1, "in_progress": 2, "waiting_input": 3, "completed": 4, "failed": 5, "cancelled": 6},
     ),
     (
-        convert.request,
+        api_records.request,
         replace(
             REQUEST,
             request=b'"request"',
@@ -118,7 +118,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.call,
+        api_records.call,
         replace(
             CALL,
             params=b'"params"',
@@ -151,7 +151,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.task,
+        api_records.task,
         replace(
             TASK, last_updated_at=2.0, ttl_ms=5000, poll_interval_ms=6000, pending_ids=("pending",), defect="defect"
         ),
@@ -172,7 +172,7 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.token,
+        api_records.token,
         replace(TOKEN, may_name_others=True, last_used_at=3.0, hold_s=9.0),
         {
             "id": "t",
@@ -187,8 +187,8 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.catalog_list,
-        replace(RECORDS[convert.catalog_list], fault=LOST),
+        api_records.catalog_list,
+        replace(RECORDS[api_records.catalog_list], fault=LOST),
         {
             "id": "one/tool",
             "server": "one",
@@ -200,9 +200,14 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.audit_entry,
+        api_records.audit_entry,
         replace(
-            RECORDS[convert.audit_entry], credential="shown", peer="unix", target="it", outcome="NO", trace_id="trace"
+            RECORDS[api_records.audit_entry],
+            credential="shown",
+            peer="unix",
+            target="it",
+            outcome="NO",
+            trace_id="trace",
         ),
         {
             "id": "a",
@@ -219,8 +224,8 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.event,
-        RECORDS[convert.event],
+        api_records.event,
+        RECORDS[api_records.event],
         {
             "server": "one",
             "kind": "EVENT_KIND_LOG",
@@ -231,23 +236,23 @@ CASES: list[tuple[Callable[..., Message], Any, dict[str, Any]]] = [
         },
     ),
     (
-        convert.resource_update,
-        replace(RECORDS[convert.resource_update], fault=LOST),
+        api_records.resource_update,
+        replace(RECORDS[api_records.resource_update], fault=LOST),
         {"server": "one", "uri": "a:b", "result": "{}", "error": ERROR, "read_at": 1.0},
     ),
     (
-        convert.principal,
-        replace(RECORDS[convert.principal], may_name_others=True),
+        api_records.principal,
+        replace(RECORDS[api_records.principal], may_name_others=True),
         {"name": "me", "credential": "token:t", "grants": GRANTS, "expires_at": 3.0, "may_name_others": True},
     ),
     (
-        convert.progress,
+        api_records.progress,
         ProgressEvent("call", 1.0, 2.0, "words"),
         {"call_id": "call", "progress": 1.0, "total": 2.0, "message": "words"},
     ),
-    (convert.call_log, LogEvent("call", b"{}"), {"call_id": "call", "params": "{}"}),
+    (api_records.call_log, LogEvent("call", b"{}"), {"call_id": "call", "params": "{}"}),
     (
-        convert.store,
+        api_records.store,
         StoreStats(id="store", revision=1, compacted_revision=2, size_bytes=3, keys=4, deletions=5, free_bytes=6),
         {
             "id": "store",

@@ -22,11 +22,11 @@ from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.core.connection import State
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.permissions import RULES, Reach
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.grants import Grants
+from hubbubd.rpc.auth.permissions import RULES, RpcReach
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile
@@ -40,7 +40,7 @@ from .test_bad_input import METHODS
 GET_SELF = "/hubbub.v1.AdminService/GetSelf"
 LATER_S = 20 * 366 * 86_400.0
 NOT_BY_RPC = ("audit/", "milestones", "server/")
-PATHS = sorted(path for path, rule in RULES.items() if rule.reach is not Reach.OPEN)
+PATHS = sorted(path for path, rule in RULES.items() if rule.reach is not RpcReach.OPEN)
 ENDS = ("certificate over", "jwt over", "token over", "token revoked", "grant taken")
 CODES = {
     "CREDENTIAL_ENDED": grpc.StatusCode.UNAUTHENTICATED,

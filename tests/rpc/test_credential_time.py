@@ -9,7 +9,7 @@ import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import HubError, Unauthenticated
-from hubbubd.rpc.auth import ENDED_CREDENTIALS, Gate
+from hubbubd.rpc.auth.gate import ENDED_CREDENTIALS, Gate
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.timing.clock import TICK_S, Clock
 

@@ -19,10 +19,10 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import PeerError
 from hubbubd.rpc import revision
-from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.fleet import forwarding, subjects
-from hubbubd.rpc.permissions import RULES, At
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.auth.permissions import RULES, At
+from hubbubd.rpc.fleet.forwards import forwarding, subjects
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime import wiring
 from hubbubd.runtime.calls import registry
 from hubbubd.runtime.ownership import Taking

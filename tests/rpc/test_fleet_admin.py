@@ -10,7 +10,7 @@ import pytest
 from hubbub.v1 import fleet_pb2
 from hubbubd.core.audit import AuditFilter
 from hubbubd.rpc.fleet.peers import Peers
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.ownership import Owner
 
 from .conftest import Until

@@ -13,7 +13,8 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
 from hubbubd.rpc.context import amend, principal
-from hubbubd.rpc.fleet import calls, forwarding
+from hubbubd.rpc.fleet import calls
+from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.runtime.calls import CallSpec, ProgressEvent
 
 from ..runtime.conftest import FORM

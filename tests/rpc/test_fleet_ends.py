@@ -21,10 +21,11 @@ from hubbub.v1 import event_pb2, event_pb2_grpc
 from hubbub_client.transport import discovery
 from hubbubd.core.calls import Call
 from hubbubd.errors import FailedPrecondition, HubError
-from hubbubd.rpc import call_stream, server
-from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.fleet import forwarding
+from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.rpc.fleet.peers import Peers
+from hubbubd.rpc.listeners import grpc_server
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime import hub as running
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -269,7 +270,7 @@ async def end(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Callable[[Serve, Callable[[str], Any]], Awaitable[Ending]]]:
     """`await end(serve, call)` ends an ingress that is served so, and makes the call once it has drained."""
-    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
     ingress, owner = two
     asked, go_on = anyio.Event(), anyio.Event()
     call_there, drain = owner.hub.calls.call, ingress.hub.drain
@@ -306,7 +307,9 @@ async def end(
 
 def over_grpc(ingress: Member) -> AbstractAsyncContextManager[str]:
     within = (ingress.forwarding.over,)
-    return server.serve(ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, within=within)
+    return grpc_server.serve(
+        ingress.hub, listen="127.0.0.1:0", gate=gate(ingress.hub), grace_s=10 * LIMIT_S, within=within
+    )
 
 
 async def call_over_grpc(address: str) -> Any:
@@ -350,7 +353,7 @@ async def test_a_member_that_is_declared_gone_does_not_wait_for_them_either(
     end: Any, two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(two[0].hub, "fleet", Membership())
-    monkeypatch.setattr(server, "LAST_WORDS_S", 10 * LIMIT_S)
+    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 10 * LIMIT_S)
     ending = await end(over_grpc, call_over_grpc)
     await ending.closed()
     assert not ending.over.done()
@@ -369,7 +372,7 @@ async def test_a_hub_that_is_in_a_hurry_from_the_beginning_ends_all_the_same(hub
         hub.hurry.set()
 
     with anyio.fail_after(LIMIT_S):
-        async with server.serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address:
+        async with grpc_server.serve(hub, listen="127.0.0.1:0", gate=gate(hub)) as address:
             async with grpc.aio.insecure_channel(address) as channel:
                 await channel.channel_ready()
             hurrying = asyncio.create_task(some_turns_later())
@@ -381,7 +384,7 @@ async def test_other_rpcs_of_a_member_that_ends_do_not_hold_it_up(
     two: tuple[Member, Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch that another member serves is not ended by this one's drain."""
-    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
     request = event_pb2.WatchEventsRequest(filter=event_pb2.EventFilter(server="one"))
     with anyio.fail_after(LIMIT_S):
         async with over_grpc(two[0]) as address, grpc.aio.insecure_channel(address) as channel:

@@ -17,7 +17,8 @@ from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2
 from hubbubd.core.calls import Call
 from hubbubd.core.filters import RequestFilter
 from hubbubd.errors import FailedPrecondition, NotFound, Unauthenticated
-from hubbubd.rpc.fleet import forwarding, peers, service
+from hubbubd.rpc.fleet import peers, service
+from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 from hubbubd.runtime.servers import EventStep, ServerEvent, ServerEventKind

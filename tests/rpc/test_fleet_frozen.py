@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import event_pb2
 from hubbubd.core.calls import Call
-from hubbubd.rpc.fleet import forwarding, underway
+from hubbubd.rpc.fleet.forwards import forwarding, open_forwards
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 
@@ -65,7 +65,7 @@ async def test_a_stream_at_an_owner_that_is_gone_ends_too(three: Three) -> None:
 async def test_an_owner_that_lives_and_has_handed_its_server_on_still_responds(
     three: Three, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(underway, "HANDED_ON_S", 10 * LIMIT_S)
+    monkeypatch.setattr(open_forwards, "HANDED_ON_S", 10 * LIMIT_S)
     ingress, owner, after = three
     go_on = anyio.Event()
 

@@ -16,10 +16,10 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import call_pb2, event_pb2, inbox_pb2
 from hubbubd.core.calls import Call, CallState
-from hubbubd.rpc.fleet import live, merged
-from hubbubd.rpc.fleet.changes import Changes
-from hubbubd.rpc.fleet.merged import MergedEvents
-from hubbubd.rpc.fleet.telling import ROOM, told
+from hubbubd.rpc.fleet import live, merged_events
+from hubbubd.rpc.fleet.changes import OwnershipChanges
+from hubbubd.rpc.fleet.live_events import ROOM, told
+from hubbubd.rpc.fleet.merged_events import MergedEvents
 from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.live import MAX_EARLY
 from hubbubd.runtime.ownership import Owner
@@ -41,7 +41,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Fleet]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member that was lost is tried again at once."""
-    monkeypatch.setattr(merged, "AGAIN_S", 0.05)
+    monkeypatch.setattr(merged_events, "AGAIN_S", 0.05)
     monkeypatch.setattr(live, "AGAIN_S", 0.05)
 
 
@@ -413,7 +413,7 @@ async def test_events_that_several_members_have_dropped_are_counted_together() -
 
     believed, here = Believed("a"), asyncio.Queue[tuple[int, str] | None]()
     believed.members = [Owner("b", 1, "")]
-    watch = MergedEvents(believed, Changes(believed)).responses(said(here), at)
+    watch = MergedEvents(believed, OwnershipChanges(believed)).responses(said(here), at)
     async with aclosing(watch):
         told: list[tuple[int, str]] = []
 

@@ -20,9 +20,10 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import ConfigError
 from hubbubd.program.fleet_join import Joining
 from hubbubd.rpc.context import current
-from hubbubd.rpc.fleet import FleetPort, forwarding
-from hubbubd.rpc.fleet.opening import enter, opening
-from hubbubd.rpc.tls import channel_credentials
+from hubbubd.rpc.fleet import FleetPort
+from hubbubd.rpc.fleet.forwards import forwarding
+from hubbubd.rpc.fleet.forwards.caller_context import enter, opening
+from hubbubd.rpc.listeners.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
 from hubbubd.telemetry.trace import CURRENT_TRACE, Trace
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from hubbubd.rpc import server as serving
-from hubbubd.rpc.server import SERVICES, serve
+from hubbubd.rpc.listeners import grpc_server as serving
+from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from hubbub_http import LET_IN, connection_class
 from hubbub_http.connection import DRAINED_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_STRANGER_CHUNKS, STRANGER_BYTES
-from hubbubd.rpc.http import serving
+from hubbubd.rpc.listeners.http_server import serving
 
 from .conftest import LIMIT_S
 

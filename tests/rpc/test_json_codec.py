@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, inbox_pb2, server_pb2
 from hubbubd import payload
 from hubbubd.errors import InvalidArgument, ResourceExhausted
-from hubbubd.rpc import json_codec
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
+from hubbubd.rpc.messages import json_codec
 
 WELL_KNOWN = ("google.protobuf.Duration", "google.protobuf.Timestamp", "google.protobuf.FieldMask")
 CALL, ANSWER, ADD = call_pb2.CallMethodRequest, inbox_pb2.AnswerPendingRequestRequest, server_pb2.AddServerRequest

@@ -24,13 +24,13 @@ from hubbub.v1 import server_pb2
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Permission
 from hubbubd.errors import HubError, PermissionDenied, Unauthenticated, Unavailable
-from hubbubd.rpc import keys
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.jwt import LEEWAY_S, Jwt
-from hubbubd.rpc.keys import Keys
-from hubbubd.rpc.listen import bound_socket
-from hubbubd.rpc.server import SERVICES, serve
+from hubbubd.rpc.auth import jwks
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.grants import Grants
+from hubbubd.rpc.auth.jwks import JwksCache
+from hubbubd.rpc.auth.jwt import LEEWAY_S, Jwt
+from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
+from hubbubd.rpc.listeners.sockets import bound_socket
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, Caller
@@ -100,7 +100,7 @@ class Provider:
 
     def jwt(self, roles: str | None = None, pause_s: float = 0, jwks_url: str | None = None, name: str = "sub") -> Jwt:
         """What believes it."""
-        known = Keys(self.issuer, jwks_url, pause_s=pause_s)
+        known = JwksCache(self.issuer, jwks_url, pause_s=pause_s)
         return Jwt(known, Grants(GRANTS), issuer=self.issuer, audience=AUDIENCE, name=name, roles=roles)
 
 
@@ -305,7 +305,7 @@ async def test_a_rotated_key_is_found_and_a_withdrawn_one_is_forgotten(
     assert await jwt.principal(provider.token(private("EC"), "ES256", "two")) is not None
     assert (await refusal(jwt, old)).reason == "TOKEN_INVALID"
     provider.keys = [published("three", private("RSA"))]
-    monkeypatch.setattr(keys, "FRESH_S", 0.0)
+    monkeypatch.setattr(jwks, "FRESH_S", 0.0)
     assert (await refusal(jwt, provider.token(private("EC"), "ES256", "two"))).reason == "TOKEN_INVALID"
 
 
@@ -330,7 +330,7 @@ async def test_without_the_issuer_its_last_keys_are_used(monkeypatch: pytest.Mon
     async with listening(provider):
         jwt = provider.jwt()
         assert await jwt.principal(provider.token()) is not None
-    monkeypatch.setattr(keys, "FRESH_S", 0.0)
+    monkeypatch.setattr(jwks, "FRESH_S", 0.0)
     assert await jwt.principal(provider.token()) is not None
     assert (await refusal(jwt, provider.token(kid="new"))).reason == "TOKEN_INVALID"
     never = await refusal(provider.jwt(), provider.token())
@@ -342,7 +342,7 @@ async def test_without_the_issuer_its_last_keys_are_used(monkeypatch: pytest.Mon
 
 def _large(provider: Provider, path: str) -> Response:
     usual = provider.usual(path)
-    return Response(bytes(usual.body).ljust(keys.MAX_BYTES + 1), media_type="application/json")
+    return Response(bytes(usual.body).ljust(jwks.MAX_BYTES + 1), media_type="application/json")
 
 
 def _elsewhere(provider: Provider, path: str) -> Response:

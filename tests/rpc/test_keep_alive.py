@@ -13,8 +13,8 @@ import h11
 import pytest
 from anyio.abc import SocketStream
 
-from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.metrics import serve_metrics
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.listeners.metrics import serve_metrics
 
 from ..idle_time import IdleTimeLoop
 from .conftest import LIMIT_S, TOKEN, gate

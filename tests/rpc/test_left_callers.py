@@ -9,8 +9,8 @@ from grpc._cython.cygrpc import ExecuteBatchError  # pyright: ignore[reportMissi
 
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.rpc import connect
-from hubbubd.rpc.server import is_fault
+from hubbubd.rpc.listeners import connect
+from hubbubd.rpc.listeners.grpc_server import is_fault
 from hubbubd.runtime.hub import Hub
 
 from .conftest import Until

@@ -11,10 +11,10 @@ import pytest
 from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.jwt import Jwt
-from hubbubd.rpc.keys import Keys
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.grants import Grants
+from hubbubd.rpc.auth.jwks import JwksCache
+from hubbubd.rpc.auth.jwt import Jwt
 from hubbubd.rpc.mcp_http import serve_mcp
 
 from ..downstream.conftest import handles
@@ -71,7 +71,7 @@ async def test_a_token_of_an_identity_provider_gives_a_host_what_is_granted_to_i
     provider = Provider()
     async with listening(provider), stage(tmp_path) as made:
         believed = Jwt(
-            Keys(provider.issuer, None, pause_s=0),
+            JwksCache(provider.issuer, None, pause_s=0),
             GRANTS,
             issuer=provider.issuer,
             audience=AUDIENCE,

@@ -14,7 +14,7 @@ import pytest
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import Role
 from hubbubd.downstream import Replay
-from hubbubd.rpc.server import SERVICES, serve
+from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from hubbubd.rpc.metrics import serve_metrics
+from hubbubd.rpc.listeners.metrics import serve_metrics
 
 from .conftest import LIMIT_S
 

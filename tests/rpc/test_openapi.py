@@ -17,8 +17,8 @@ from referencing.jsonschema import DRAFT202012
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
 from hubbub_frontend import error_help
-from hubbubd.rpc import json_codec
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
+from hubbubd.rpc.messages import json_codec
 
 from .test_json_codec import api_messages, messages_of_the_api
 

@@ -15,7 +15,7 @@ from hubbub.v1 import admin_pb2, common_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Introduction
 from hubbubd.store import Write

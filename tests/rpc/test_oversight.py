@@ -20,9 +20,9 @@ from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
+from hubbubd.rpc.auth.permissions import RULES
 from hubbubd.rpc.interceptors import MAX_TARGET
-from hubbubd.rpc.permissions import RULES
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile

@@ -9,7 +9,7 @@ from hubbub.v1 import call_pb2, inbox_pb2
 from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import InvalidArgument
-from hubbubd.rpc import pages
+from hubbubd.rpc.messages import pages
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from hubbubd.core.access import ROLES, Permission, Role
-from hubbubd.rpc.permissions import OF_CALLERS, RULES
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.auth.permissions import OF_CALLERS, RULES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/access.md").read_text()
 SERVED = [

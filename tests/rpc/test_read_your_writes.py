@@ -19,7 +19,7 @@ from hubbub_client.transport.revisions import Seen
 from hubbubd.config import HubSettings
 from hubbubd.rpc import revision
 from hubbubd.rpc.context import amend
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.store.vault import TokenFile

@@ -20,11 +20,11 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
 from hubbubd.errors import ConfigError, FailedPrecondition, Unauthenticated
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.connect import serve_connect
-from hubbubd.rpc.grants import Grants
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
 from hubbubd.runtime.servers import EventFilter, configuration

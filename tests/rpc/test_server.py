@@ -16,9 +16,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hubbub.v1 import admin_pb2, server_pb2
 from hubbubd.errors import ConfigError
-from hubbubd.rpc import server
-from hubbubd.rpc.listen import bound_socket
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.listeners import grpc_server
+from hubbubd.rpc.listeners.grpc_server import serve
+from hubbubd.rpc.listeners.sockets import bound_socket
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate
@@ -144,7 +144,7 @@ async def test_a_port_closes_while_what_did_not_leave_in_time_is_cut_off(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, again: int
 ) -> None:
     """A stop whose grace runs out as another one ends could use a server that gRPC has freed."""
-    monkeypatch.setattr(server, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(grpc_server, "LAST_WORDS_S", 0.0)
     a_port: Any = type(grpc.aio.server())
     stop, graces = a_port.stop, list[float | None]()
 

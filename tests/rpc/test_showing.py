@@ -23,8 +23,8 @@ from hubbubd.core.inbox import Answer, Claim, Origin, PendingRequest, RequestEve
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
-from hubbubd.rpc import convert, pages, watch
-from hubbubd.rpc.showing import shown
+from hubbubd.rpc.messages import api_records, pages, watch
+from hubbubd.rpc.messages.fallback import shown
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.records import EventKind, WatchEvent
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
@@ -96,20 +96,24 @@ TOKEN = Token(
     last_used_at=1.0,
 )
 RECORDS: dict[Callable[..., Message], Any] = {
-    convert.server: SERVER,
-    convert.request: REQUEST,
-    convert.call: CALL,
-    convert.task: TASK,
-    convert.token: TOKEN,
-    convert.catalog_list: CatalogList(
+    api_records.server: SERVER,
+    api_records.request: REQUEST,
+    api_records.call: CALL,
+    api_records.task: TASK,
+    api_records.token: TOKEN,
+    api_records.catalog_list: CatalogList(
         id="one/tool", server="one", kind=Kind.TOOL, fetched_at=1.0, fault=FAULT, count=3
     ),
-    convert.audit_entry: AuditEntry(id="a", kind=AuditKind.CHANGE, created_at=1.0, principal="me", action="X", count=2),
-    convert.event: ServerEvent(server="one", kind=ServerEventKind.LOG, params=b"{}", at=1.0, method="m", call_id="c"),
-    convert.resource_update: ResourceUpdate(server="one", uri="a:b", at=1.0, result=b"{}", fault=None),
-    convert.principal: Principal(name="me", credential="token:t", grants=TOKEN.grants, expires_at=3.0),
+    api_records.audit_entry: AuditEntry(
+        id="a", kind=AuditKind.CHANGE, created_at=1.0, principal="me", action="X", count=2
+    ),
+    api_records.event: ServerEvent(
+        server="one", kind=ServerEventKind.LOG, params=b"{}", at=1.0, method="m", call_id="c"
+    ),
+    api_records.resource_update: ResourceUpdate(server="one", uri="a:b", at=1.0, result=b"{}", fault=None),
+    api_records.principal: Principal(name="me", credential="token:t", grants=TOKEN.grants, expires_at=3.0),
 }
-MARKED = (convert.server, convert.request, convert.call, convert.task)
+MARKED = (api_records.server, api_records.request, api_records.call, api_records.task)
 
 
 def show(converter: Callable[..., Any], record: Any) -> Any:
@@ -151,7 +155,7 @@ def test_a_record_is_shown_whatever_stands_in_it(converter: Callable[..., Messag
 def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callable[..., Any]) -> None:
     record = RECORDS[converter]
     assert not show(converter, record).defect
-    at = "next_retry_at" if converter is convert.server else "created_at"
+    at = "next_retry_at" if converter is api_records.server else "created_at"
     cut = replace(record, connection=replace(record.connection, next_retry_at=1e15)) if at == "next_retry_at" else None
     message = show(converter, cut or replace(record, created_at=1e15))
     assert message.defect
@@ -160,7 +164,9 @@ def test_a_sound_record_has_no_defect_and_one_that_is_cut_has(converter: Callabl
 
 def test_every_converter_of_a_record_shows_what_it_can() -> None:
     parts = {"timestamp", "duration", "fault", "text", "counts", "millis"}
-    public = {n: f for n, f in inspect.getmembers(convert, inspect.isfunction) if f.__module__ == convert.__name__}
+    public = {
+        n: f for n, f in inspect.getmembers(api_records, inspect.isfunction) if f.__module__ == api_records.__name__
+    }
     bare = {n for n, f in public.items() if not n.startswith("_") and not hasattr(f, "__wrapped__")}
     assert bare == parts
 
@@ -176,7 +182,7 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
                     records,
                     ListTasksRequest(page_size=size, page_token=token),
                     pages.newest,
-                    convert.task,
+                    api_records.task,
                     of=of,
                     scope=EVERYTHING,
                 )
@@ -189,10 +195,10 @@ def test_a_bad_record_among_good_ones_leaves_the_list_whole_in_pages_of_any_size
 @pytest.mark.parametrize(
     ("converter", "response"),
     [
-        (convert.server, server_pb2.WatchServersResponse),
-        (convert.request, inbox_pb2.WatchPendingRequestsResponse),
-        (convert.call, call_pb2.WatchCallsResponse),
-        (convert.task, task_pb2.WatchTasksResponse),
+        (api_records.server, server_pb2.WatchServersResponse),
+        (api_records.request, inbox_pb2.WatchPendingRequestsResponse),
+        (api_records.call, call_pb2.WatchCallsResponse),
+        (api_records.task, task_pb2.WatchTasksResponse),
     ],
 )
 async def test_a_bad_record_among_good_ones_leaves_the_watch_whole(converter: Any, response: Any) -> None:
@@ -212,7 +218,7 @@ def test_a_bad_record_is_logged_once_however_many_look() -> None:
     bad = replace(TASK, id="looked-at", created_at=math.inf)
     with capture_logs() as logs:
         for _ in range(50):
-            convert.task(bad)
+            api_records.task(bad)
     assert [line["id"] for line in logs] == ["looked-at"]
 
 

@@ -16,8 +16,9 @@ from hubbub.v1 import admin_pb2
 from hubbubd import errors
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
-from hubbubd.rpc import listen, status
+from hubbubd.rpc import status
 from hubbubd.rpc.context import amend
+from hubbubd.rpc.listeners import sockets
 from hubbubd.rpc.methods import generic_handler
 from hubbubd.store import Conflict, StoreUnavailable
 
@@ -50,7 +51,7 @@ async def told(error: Exception, caller: Principal = VIEWER) -> Refusal:
     async with settled():
         server = grpc.aio.server()
         server.add_generic_rpc_handlers([generic_handler(SERVICE, Failing(error, caller), 1024)])
-        address = listen.bind(server, "127.0.0.1:0")
+        address = sockets.bind(server, "127.0.0.1:0")
         await server.start()
         try:
             async with grpc.aio.insecure_channel(address) as channel:

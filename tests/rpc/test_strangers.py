@@ -20,12 +20,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hubbub.v1 import admin_pb2
 from hubbubd.core.access import Principal
 from hubbubd.errors import Unauthenticated
-from hubbubd.rpc import json_codec
-from hubbubd.rpc.auth import CertificatePrincipal, Gate
-from hubbubd.rpc.connect import JSON_AT_ONCE, serve_connect
-from hubbubd.rpc.metrics import serve_metrics
-from hubbubd.rpc.server import MAX_RPCS, MAX_STREAMS, serve
-from hubbubd.rpc.strangers import REQUEST_BYTES
+from hubbubd.rpc.auth.gate import CertificatePrincipal, Gate
+from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
+from hubbubd.rpc.listeners.connect import JSON_AT_ONCE, serve_connect
+from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, MAX_STREAMS, serve
+from hubbubd.rpc.listeners.metrics import serve_metrics
+from hubbubd.rpc.messages import json_codec
 from hubbubd.runtime.hub import Hub
 
 from .by_hand import MAX_CONCURRENT_STREAMS, SETTINGS, begin, drain, raw
@@ -42,7 +42,7 @@ WATCH = "/grpc.health.v1.Health/Watch"
 async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.server.HANDSHAKE_MS", 200)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.HANDSHAKE_MS", 200)
     async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
         with anyio.fail_after(LIMIT_S):
             await drain(stream)
@@ -50,7 +50,7 @@ async def test_whoever_connects_and_does_not_speak_is_not_kept_for_long(
 
 async def test_a_connection_is_told_how_many_rpcs_it_may_have(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC holds its clients to what is announced (RFC 9113, 5.1.2)."""
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 3)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_STREAMS", 3)
     async with serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0) as address, raw(address) as stream:
         await begin(stream, 5, WATCH)
         with anyio.fail_after(LIMIT_S):
@@ -85,8 +85,8 @@ async def crowded(hub: Hub, guarded: Gate, count: int, *paths: str, **credential
 async def test_health_checks_that_never_end_take_no_place_of_those_with_a_credential(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, paths: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
-    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 20)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_RPCS", 60)
+    monkeypatch.setattr("hubbubd.rpc.auth.unauthenticated.MAX_OPEN", 20)
     async with crowded(hub, gate(hub), 400 // len(paths), *paths) as address:
         await _served(address)
 
@@ -112,7 +112,7 @@ async def test_whoever_has_no_credential_is_refused_before_a_request_comes_and_k
     certificates: CertificatePrincipal | None,
     known: dict[str, str],
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_RPCS", 60)
     guarded = Gate(TOKEN, hub.clock, [hub.tokens], certificates)
     async with crowded(hub, guarded, 120, path, **known) as address:
         await _served(address)
@@ -121,7 +121,7 @@ async def test_whoever_has_no_credential_is_refused_before_a_request_comes_and_k
 async def test_requests_that_do_not_come_keep_no_place_once_their_credential_was_revoked(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_RPCS", 60)
     token, made = await hub.tokens.create("ada", [], by="test", ttl_s=None, may_name_others=False)
     async with crowded(hub, gate(hub), 120, GET_SELF, authorization=f"Bearer {made}") as address:
         with anyio.fail_after(LIMIT_S):
@@ -135,8 +135,8 @@ async def test_one_connection_has_a_share_of_the_places_whoever_it_is(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_STREAMS <= MAX_RPCS / 5
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_RPCS", 60)
-    monkeypatch.setattr("hubbubd.rpc.server.MAX_STREAMS", 20)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_RPCS", 60)
+    monkeypatch.setattr("hubbubd.rpc.listeners.grpc_server.MAX_STREAMS", 20)
     async with crowded(hub, gate(hub), 400, GET_SELF, **RIGHT) as address:
         await _served(address)
 
@@ -144,8 +144,8 @@ async def test_one_connection_has_a_share_of_the_places_whoever_it_is(
 async def test_a_health_check_that_sends_no_request_gives_its_place_back(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 3)
-    monkeypatch.setattr("hubbubd.rpc.strangers.REQUEST_S", 1.0)
+    monkeypatch.setattr("hubbubd.rpc.auth.unauthenticated.MAX_OPEN", 3)
+    monkeypatch.setattr("hubbubd.rpc.auth.unauthenticated.REQUEST_S", 1.0)
     async with AsyncExitStack() as opened:
         address = await opened.enter_async_context(serve(hub, listen="127.0.0.1:0", gate=gate(hub), grace_s=0))
         stub = health_pb2_grpc.HealthStub(await opened.enter_async_context(grpc.aio.insecure_channel(address)))
@@ -208,9 +208,9 @@ async def _crowded(address: str) -> AsyncIterator[None]:
 
 @pytest.fixture
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 5)
-    monkeypatch.setattr("hubbubd.rpc.health.MAX_WATCHES", 2)
-    monkeypatch.setattr("hubbubd.rpc.strangers.REQUEST_S", 10 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.rpc.auth.unauthenticated.MAX_OPEN", 5)
+    monkeypatch.setattr("hubbubd.rpc.listeners.health.MAX_WATCHES", 2)
+    monkeypatch.setattr("hubbubd.rpc.auth.unauthenticated.REQUEST_S", 10 * LIMIT_S)
 
 
 @pytest.mark.usefixtures("few_places")
@@ -231,7 +231,7 @@ async def test_strangers_keep_nobody_with_a_credential_from_the_health(hub: Hub)
 async def test_whoever_has_a_credential_needs_no_place_of_strangers(
     hub: Hub, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.strangers.MAX_OPEN", 0)
+    monkeypatch.setattr("hubbubd.rpc.auth.unauthenticated.MAX_OPEN", 0)
     async with grpc.aio.insecure_channel(address) as channel:
         await _answered(health(channel), (("authorization", f"Bearer {TOKEN}"),))
         assert await _reason(health(channel)) == "TOO_MANY_CHECKS"
@@ -241,7 +241,7 @@ async def test_whoever_has_a_credential_needs_no_place_of_strangers(
 async def test_strangers_of_a_network_keep_nobody_on_the_hubs_own_machine_from_the_health(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.auth.is_loopback", lambda _: False)  # so that TCP comes from elsewhere
+    monkeypatch.setattr("hubbubd.rpc.auth.gate.is_loopback", lambda _: False)  # so that TCP comes from elsewhere
     async with (
         serve(hub, listen="127.0.0.1:0", gate=gate(hub), local=tmp_path / "hub.sock", grace_s=0) as address,
         _crowded(address),
@@ -353,7 +353,7 @@ async def test_long_json_is_read_beside_the_loop_and_short_json_at_once(
 async def test_a_request_that_does_not_come_is_not_waited_for_and_is_no_watcher_that_was_dropped(
     base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hubbubd.rpc.connect.REQUEST_S", 0.2)
+    monkeypatch.setattr("hubbubd.rpc.listeners.connect.REQUEST_S", 0.2)
     head = f"POST {GET_SELF} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n"
     async with raw(base) as stream:
         with anyio.fail_after(LIMIT_S), structlog.testing.capture_logs() as logged:

@@ -22,12 +22,12 @@ from hubbub_frontend.certs import Authority, Pair
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.errors import ConfigError, Unauthenticated
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.connect import serve_connect
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.context import Peer
-from hubbubd.rpc.grants import Grants
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.server import SERVICES, serve
+from hubbubd.rpc.listeners.connect import serve_connect
+from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
 from hubbubd.runtime.hub import Hub
 
 from .conftest import LIMIT_S, TOKEN, Caller, Refusal, spec_of

@@ -13,8 +13,8 @@ import hubbub_client
 from hubbub.v1 import server_pb2
 from hubbub_client import ServerSpec
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.rpc.auth import Gate
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 
 from .conftest import TOKEN, Caller, Refusal, opened, spec_of

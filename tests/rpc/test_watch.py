@@ -11,7 +11,8 @@ import pytest
 from hubbub.v1 import server_pb2
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import ServerFilter
-from hubbubd.rpc import convert, methods, watch
+from hubbubd.rpc import methods
+from hubbubd.rpc.messages import api_records, watch
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers.registry import ServerRecord
 
@@ -140,7 +141,7 @@ async def test_a_change_is_serialised_once_for_all_who_watch_the_same(hub: Hub) 
 
     def counting(record: ServerRecord) -> server_pb2.Server:
         converted.append(record)
-        return convert.server(record, EVERYTHING)
+        return api_records.server(record, EVERYTHING)
 
     async def follow(watched: AsyncGenerator[bytes, None], responses: list[bytes]) -> None:
         async with aclosing(watched):

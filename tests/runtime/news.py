@@ -13,7 +13,7 @@ from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, Serve
 from hubbubd.core.inbox import PendingRequest
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task
-from hubbubd.rpc import convert
+from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import EventKind, WatchEvent
 
@@ -28,11 +28,11 @@ WATCHES: dict[str, Watch] = {
 }
 
 SHOWN: dict[type[Any], Callable[[Any], Message]] = {
-    ServerRecord: lambda record: convert.server(record, EVERYTHING),
-    Call: lambda record: convert.call(record, EVERYTHING),
-    PendingRequest: convert.request,
-    Task: convert.task,
-    CatalogList: lambda record: convert.catalog_list(record, EVERYTHING),
+    ServerRecord: lambda record: api_records.server(record, EVERYTHING),
+    Call: lambda record: api_records.call(record, EVERYTHING),
+    PendingRequest: api_records.request,
+    Task: api_records.task,
+    CatalogList: lambda record: api_records.catalog_list(record, EVERYTHING),
 }
 
 

@@ -14,7 +14,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.server import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
-from hubbubd.rpc import convert
+from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.diagnostics import Severity, records
 from hubbubd.runtime.records import Stored, WatcherLimit
 from hubbubd.runtime.tables import Tables
@@ -105,11 +105,11 @@ def text(noun: str, record_id: str, field: str = "", value: str = "") -> bytes:
 def shown(hub: Any, noun: str) -> dict[str, Any]:
     match noun:
         case "task":
-            return {record.id: convert.task(record) for record in hub.tasks.select(TaskFilter())}
+            return {record.id: api_records.task(record) for record in hub.tasks.select(TaskFilter())}
         case "call":
-            return {record.id: convert.call(record, EVERYTHING) for record in hub.calls.select(CallFilter())}
+            return {record.id: api_records.call(record, EVERYTHING) for record in hub.calls.select(CallFilter())}
         case _:
-            return {record.id: convert.request(record) for record in hub.inbox.select(RequestFilter())}
+            return {record.id: api_records.request(record) for record in hub.inbox.select(RequestFilter())}
 
 
 @pytest.mark.parametrize(("noun", "field", "value"), SPOILT, ids=lambda value: value[:20])
@@ -174,7 +174,7 @@ async def test_a_stored_server_whose_option_is_past_a_newer_bound_is_held_to_it(
         await settle()
         one = hub.servers.get("one")
         assert getattr(one.config, option) < value
-        assert option in convert.server(one, EVERYTHING).defect
+        assert option in api_records.server(one, EVERYTHING).defect
 
 
 @pytest.mark.parametrize("strange", [{"shiny": {"level": 7}}, {"oauth": {"shade": ["x"]}}])

@@ -12,7 +12,7 @@ from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.config import ServerConfig
 from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.members import Member, Standing
-from hubbubd.rpc.members import FleetAdminService
+from hubbubd.rpc.servicers.members import FleetAdminService
 from hubbubd.runtime.findings import Finding, Severity
 from hubbubd.runtime.fleet_diagnostics import checked
 from hubbubd.runtime.fleet_operations import Operations

@@ -12,7 +12,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.errors import PeerError, UpstreamError
-from hubbubd.rpc.server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

@@ -13,7 +13,7 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import TaskFilter
 from hubbubd.core.tasks import TaskRole
 from hubbubd.errors import Category, Fault, UpstreamError
-from hubbubd.rpc import convert
+from hubbubd.rpc.messages import api_records
 from hubbubd.upstream.ports import Era
 
 from .conftest import EPOCH, World, server, until
@@ -33,14 +33,14 @@ async def test_a_task_may_live_and_be_polled_as_odd_as_its_server_says(world: Wo
     tasks.more = {"ttlMs" if tasks.stateless else "ttl": number}
     async with world.hub(server()) as hub:
         call = await started(hub)
-        assert convert.task(the_task(hub)).id == the_task(hub).id
+        assert api_records.task(the_task(hub)).id == the_task(hub).id
         await anyio.sleep(40)
         assert tasks.asked("tasks/get")
         tasks.end(result=RESULT)
         assert (await ended(hub, call)).state is CallState.COMPLETED
     async with world.hub(server()) as hub:
         (task,) = hub.tasks.select(TaskFilter(role=TaskRole.CLIENT))
-        assert not convert.task(task).defect
+        assert not api_records.task(task).defect
 
 
 @pytest.mark.parametrize("ttl", [2**64 - 1, 2**63, 10**400, 1e308, math.inf])
@@ -62,7 +62,7 @@ async def test_a_server_may_slow_the_hub_down_but_not_send_it_away_for_good(worl
         at = record.connection.next_retry_at
         assert at is not None
         assert at <= EPOCH + 3600 + 100
-        assert not convert.server(record, EVERYTHING).defect
+        assert not api_records.server(record, EVERYTHING).defect
         await anyio.sleep(3600 + 100)
         assert hub.servers.get("one").connection.state is State.CONNECTED
 

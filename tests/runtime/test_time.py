@@ -199,8 +199,8 @@ ALLOWED = {
     "downstream/instrumentation.py": {"time.perf_counter"},  # how long something took
     "process/garbage.py": {"time.perf_counter"},
     "config/sections/tls.py": {"datetime.now"},  # certificates are good by the system's clock
-    "rpc/jwt.py": {"time.time"},  # and so are tokens of others
-    "rpc/tls.py": {"datetime.now"},
+    "rpc/auth/jwt.py": {"time.time"},  # and so are tokens of others
+    "rpc/listeners/tls.py": {"datetime.now"},
     "runtime/diagnostics.py": {"datetime.now"},
     "runtime/records/ledger.py": {"time.perf_counter"},  # how long something took
     "telemetry/sdk.py": {"time.monotonic"},

@@ -10,7 +10,7 @@ import pytest
 from anyio.abc import SocketStream
 from multidict import CIMultiDict
 from starlette.applications import Starlette
-from starlette.requests import HttpRequest as StarletteRequest
+from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from yarl import URL

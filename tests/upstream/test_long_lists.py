@@ -163,7 +163,7 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._next)
 
 
-@pytest.mark.parametrize("check", ["link.check_result", "link.absorb_tools", "inbound.check"])
+@pytest.mark.parametrize("check", ["link.check_result", "link.absorb_tools", "server_requests.check"])
 async def test_between_the_steps_of_each_check_others_have_their_turn(
     check: str, scripted: Scripted, connect: Connect, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,11 +180,11 @@ async def test_between_the_steps_of_each_check_others_have_their_turn(
         asked = event({"jsonrpc": "2.0", "id": 7, "method": "elicitation/create", "params": form})
         return Response(asked, media_type="text/event-stream", headers={"x-id": str(message["id"])})
 
-    if check != "inbound.check":
+    if check != "server_requests.check":
         modern(scripted)
     async with connect(url=scripted.url) as link:
-        monkeypatch.setattr(f"hubbubd.upstream.{check}", steps)
-        if check == "inbound.check":
+        monkeypatch.setattr(f"hubbubd.upstream.links.{check}", steps)
+        if check == "server_requests.check":
             scripted.replaced["tools/call"] = asks
             with suppress(UpstreamError):
                 await link.request("tools/call", {"name": "any"})

@@ -21,7 +21,7 @@ from hubbubd import payload
 from hubbubd.core import forms, questions
 from hubbubd.core.inbox import RequestKind
 from hubbubd.errors import InvalidArgument
-from hubbubd.rpc import json_codec
+from hubbubd.rpc.messages import json_codec
 from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream.http.oauth.replies import require_short
 from hubbubd.upstream.http.streams.event_parser import EventParser

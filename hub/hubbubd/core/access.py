@@ -9,7 +9,8 @@
     administer                                          x      servers, tokens, the audit log, the store
 
 A principal's own records are the calls it made, the tasks these became, and the pending requests whose cause the wire
-names (`CauseSource.WIRE`). An inferred cause gives no right. `rpc/permissions.py` has the permission each RPC needs.
+names (`CauseSource.WIRE`). An inferred cause gives no right. `rpc/auth/permissions.py` has the permission that each RPC
+needs.
 """
 
 from collections.abc import Iterable

@@ -25,10 +25,10 @@ from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
 from hubbubd.process import garbage
 from hubbubd.program import console, listeners
 from hubbubd.redaction import REDACTION
-from hubbubd.rpc import client_file
-from hubbubd.rpc.auth import Authenticator, Gate
-from hubbubd.rpc.grants import Grants
-from hubbubd.rpc.server import serve
+from hubbubd.rpc.auth import client_file
+from hubbubd.rpc.auth.gate import Authenticator, Gate
+from hubbubd.rpc.auth.grants import Grants
+from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime import diagnostics
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
@@ -373,7 +373,7 @@ def _identity_provider(settings: HubSettings, grants: Grants) -> Iterator[Authen
     """Yield the authenticator of an identity provider, if the settings name one."""
     if settings.oidc_issuer is None:
         return
-    from hubbubd.rpc.jwt import Jwt  # lazy: see `offered.import_all`
+    from hubbubd.rpc.auth.jwt import Jwt  # lazy: see `offered.import_all`
 
     if jwt := Jwt.of(settings, grants):
         yield jwt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hubbubd.config import HubSettings
 from hubbubd.downstream import Handles
-from hubbubd.rpc.auth import Gate
+from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.methods import Around
 from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.meter import Meter
@@ -23,10 +23,10 @@ def import_all(settings: HubSettings) -> None:
     wait for each other.
     """
     offered = {
-        "hubbubd.rpc.jwt": settings.oidc_issuer,
-        "hubbubd.rpc.connect": settings.connect_listen,
+        "hubbubd.rpc.auth.jwt": settings.oidc_issuer,
+        "hubbubd.rpc.listeners.connect": settings.connect_listen,
         "hubbubd.rpc.mcp_http": settings.mcp_listen,
-        "hubbubd.rpc.metrics": settings.metrics_listen,
+        "hubbubd.rpc.listeners.metrics": settings.metrics_listen,
         "hubbubd.program.fleet_join": settings.fleet,
     }
     for module, setting in offered.items():
@@ -42,7 +42,7 @@ async def connect(
     if settings.connect_listen is None:
         yield None
         return
-    from hubbubd.rpc.connect import serve_connect  # lazy: an optional extra, see `import_all`
+    from hubbubd.rpc.listeners.connect import serve_connect  # lazy: an optional extra, see `import_all`
 
     async with serve_connect(
         hub,
@@ -81,7 +81,7 @@ async def metrics(settings: HubSettings, meter: Meter) -> AsyncGenerator[str | N
     if settings.metrics_listen is None:
         yield None
         return
-    from hubbubd.rpc.metrics import serve_metrics  # lazy: an optional extra, see `import_all`
+    from hubbubd.rpc.listeners.metrics import serve_metrics  # lazy: an optional extra, see `import_all`
 
     async with serve_metrics(settings.metrics_listen, meter.exposition) as url:
         yield url

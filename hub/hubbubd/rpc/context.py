@@ -20,7 +20,7 @@ NOBODY = Principal(name="", grants=(), credential="")
 """The principal of callers without a valid credential."""
 
 
-class Crowd(Enum):
+class CallerGroup(Enum):
     """The group that an RPC without a required credential is counted in."""
 
     KNOWN = "has shown a good one"
@@ -52,7 +52,7 @@ class RpcContext:
     heard: Callable[[int], None] = lambda _: None
     """Takes the newest revision of another member that has carried this RPC out."""
 
-    crowd: Crowd = Crowd.AWAY
+    crowd: CallerGroup = CallerGroup.AWAY
     """Set for RPCs that need no credential."""
 
     standing: Callable[[], bool] = lambda: True

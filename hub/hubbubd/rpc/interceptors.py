@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 from hubbubd.core.access import Principal
 from hubbubd.core.audit import AuditKind
 from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
-from hubbubd.rpc.context import Crowd, current, principal
-from hubbubd.rpc.permissions import RULES, Reach
+from hubbubd.rpc.auth.permissions import RULES, RpcReach
+from hubbubd.rpc.context import CallerGroup, current, principal
 from hubbubd.runtime.oversight import Attempt, Audit, Quotas
 from hubbubd.telemetry.trace import CURRENT_TRACE
 
@@ -36,7 +36,7 @@ class Oversight:
     def over(self, method: MethodDescriptor, serve: Callable[..., Any]) -> Callable[..., Any]:
         """Return the RPC wrapped with audit log and quotas."""
         path = f"/{method.containing_service.full_name}/{method.name}"
-        if RULES[path].reach is Reach.OPEN:
+        if RULES[path].reach is RpcReach.OPEN:
             return self._counted(serve) if method.server_streaming else serve
         if method.client_streaming:
             return self._dialogue(path, serve)
@@ -110,7 +110,7 @@ class Oversight:
         """Wrap a stream that needs no credential; with a valid one it counts against the quota of streams."""
 
         async def stream(request: Message) -> AsyncGenerator[bytes, None]:
-            known = current().crowd is Crowd.KNOWN
+            known = current().crowd is CallerGroup.KNOWN
             with self._quotas.streams.hold(principal().name) if known else nullcontext():
                 async with aclosing(serve(request)) as responses:
                     async for response in responses:

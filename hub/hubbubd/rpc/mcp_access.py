@@ -22,10 +22,10 @@ from hubbubd.errors import (
     Unauthenticated,
     Unavailable,
 )
-from hubbubd.rpc import auth
-from hubbubd.rpc.authority import host_of, is_loopback_name, is_served
+from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import Peer, amend, principal
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.listeners.host_check import host_of, is_loopback_name, is_served
 from hubbubd.rpc.mcp_wire import SESSION, VERSION, Answered, Headers, Received
 
 PATH: Final = "/mcp"

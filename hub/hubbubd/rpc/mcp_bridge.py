@@ -14,8 +14,9 @@ from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Principal
 from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Handles, Limits, Outlet
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
-from hubbubd.rpc import mcp_hosts, requests
+from hubbubd.rpc import mcp_hosts
 from hubbubd.rpc.context import current, principal
+from hubbubd.rpc.messages import requests
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import BOOKMARK_S

@@ -6,8 +6,8 @@ from typing import Final
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import EVERYTHING
 from hubbubd.errors import NotFound
-from hubbubd.rpc import pages, requests
-from hubbubd.rpc.convert import timestamp
+from hubbubd.rpc.messages import pages, requests
+from hubbubd.rpc.messages.api_records import timestamp
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost, OpenRequest
 

@@ -52,10 +52,12 @@ from hubbubd.downstream import (
 from hubbubd.downstream.endpoint import BECOME_CALLS
 from hubbubd.downstream.messages import Id, Message, Notification, Refusal, Request, Response
 from hubbubd.errors import HubError, Unavailable
-from hubbubd.rpc import auth
+from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import amend
-from hubbubd.rpc.http import serving
 from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
+from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.tls import ssl_context
 from hubbubd.rpc.mcp_access import METADATA, PATH, RPC, Admission, preflight, status_of
 from hubbubd.rpc.mcp_headers import check_arguments, decoded
 from hubbubd.rpc.mcp_wire import (
@@ -71,8 +73,6 @@ from hubbubd.rpc.mcp_wire import (
     reply_resumably,
     resume,
 )
-from hubbubd.rpc.server import LAST_WORDS_S, MAX_RPCS
-from hubbubd.rpc.tls import ssl_context
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Quota
 from hubbubd.telemetry import metrics

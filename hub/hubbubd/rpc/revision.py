@@ -15,9 +15,9 @@ from hubbub.v1 import call_pb2
 from hubbubd import bounds
 from hubbubd.errors import HubError, InvalidArgument, Unavailable
 from hubbubd.rpc import status
+from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import amend, current
 from hubbubd.rpc.interceptors import CALL_STREAM
-from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.store import Store
 
 KEY: Final = "hubbub-revision"
@@ -47,7 +47,7 @@ class Revisions(grpc.aio.ServerInterceptor):
             if key == KEY and handler is not None:
                 path = handler_call_details.method
                 rule = RULES.get(path)
-                known = rule is not None and rule.reach is not Reach.OPEN  # nobody else may make the hub wait
+                known = rule is not None and rule.reach is not RpcReach.OPEN  # nobody else may make the hub wait
                 return self._around(handler, str(value), path == CALL_STREAM) if known else handler
         return handler
 
@@ -57,7 +57,7 @@ class Revisions(grpc.aio.ServerInterceptor):
         behaviour = getattr(handler, kind)
 
         async def serve(asked: Any, context: status.Context) -> Any:
-            telling = _Telling(context, self._store, carries_calls=carries_calls)
+            telling = _RevisionContext(context, self._store, carries_calls=carries_calls)
             amend(heard=telling.hear)
             try:
                 await self._wait_for(seen)
@@ -121,7 +121,7 @@ async def caught_up_with(store: Store, told: Iterable[tuple[str, str | bytes]] |
             await caught_up(store, revision, BEHIND_S if left_s is None else min(BEHIND_S, left_s))
 
 
-class _Telling:
+class _RevisionContext:
     """The context of an RPC; tells the caller the newest revision, errors included."""
 
     def __init__(self, context: status.Context, store: Store, *, carries_calls: bool) -> None:

@@ -12,9 +12,9 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from hubbubd.rpc import status
+from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
-from hubbubd.rpc.permissions import RULES, Reach
 from hubbubd.telemetry import mcp
 from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Kind, Serving, Span
 from hubbubd.telemetry.tracer import Tracer
@@ -38,7 +38,7 @@ def tracing(tracer: Tracer, system: str) -> Around:
     def around(method: MethodDescriptor, serve: Serve) -> Serve:
         streams = method.server_streaming or method.client_streaming
         name = f"{method.containing_service.full_name}/{method.name}"
-        untold = not tracer.on or streams or RULES[f"/{name}"].reach is Reach.OPEN
+        untold = not tracer.on or streams or RULES[f"/{name}"].reach is RpcReach.OPEN
         return serve if untold else _told(tracer, name, system, serve)
 
     return around

@@ -5,5 +5,5 @@
 The ingress is the member that the caller has reached. The owner forwards nothing. Only hubs with `[fleet]` import this.
 """
 
-from hubbubd.rpc.fleet.forwarding import Forwarding as Forwarding
+from hubbubd.rpc.fleet.forwards.forwarding import Forwarding as Forwarding
 from hubbubd.rpc.fleet.port import FleetPort as FleetPort

@@ -18,8 +18,8 @@ from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFou
 from hubbubd.rpc import status
 from hubbubd.rpc.context import current
 from hubbubd.rpc.fleet.changes import ended
-from hubbubd.rpc.fleet.forwarding import Asked, Forwarding, own_s
-from hubbubd.rpc.fleet.subjects import is_known
+from hubbubd.rpc.fleet.forwards.forwarding import ForwardedRpc, Forwarding, own_s
+from hubbubd.rpc.fleet.forwards.subjects import is_known
 from hubbubd.rpc.spec_fields import duration
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -97,7 +97,7 @@ class CallsElsewhere:
         self, server: str, uri: str, principal: str, tell: Callable[[str], None]
     ) -> AsyncGenerator[anyio.Event]:
         body = event_pb2.WatchResourceRequest(server=server, uri=uri).SerializeToString()
-        asked = Asked(WATCH_RESOURCE, server, _caller(principal, server), body)
+        asked = ForwardedRpc(WATCH_RESOURCE, server, _caller(principal, server), body)
         failed = anyio.Event()
 
         async def watch() -> AsyncGenerator[bytes, None]:
@@ -144,7 +144,7 @@ class CallsElsewhere:
                     raise
 
     async def _ask(self, name: str, server: str, principal: str, request: Any, response: Any) -> Any:
-        asked = Asked(
+        asked = ForwardedRpc(
             f"{SERVICE}{name}", server, _caller(principal, server), request.SerializeToString(), own_s(request)
         )
         return response.FromString(await self._forwarding.send(asked))

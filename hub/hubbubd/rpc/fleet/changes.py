@@ -15,7 +15,7 @@ LOOK_S = 1.0
 """Seconds between looks which members there are."""
 
 
-class Changes:
+class OwnershipChanges:
     """Tells of changed owners, as often as one asks."""
 
     def __init__(self, ownership: Ownership) -> None:
@@ -38,7 +38,7 @@ class Changes:
 
 
 async def with_each_other(
-    ownership: Ownership, changes: Changes, work: Callable[[Owner], Coroutine[Any, Any, None]]
+    ownership: Ownership, changes: OwnershipChanges, work: Callable[[Owner], Coroutine[Any, Any, None]]
 ) -> None:
     """Do work with each other member, for as long as it takes part; until cancelled."""
     working: dict[Owner, asyncio.Task[None]] = {}

@@ -7,7 +7,7 @@ import anyio
 import grpc
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbubd.rpc.fleet.changes import LOOK_S, Changes, ended, with_each_other
+from hubbubd.rpc.fleet.changes import LOOK_S, OwnershipChanges, ended, with_each_other
 from hubbubd.rpc.fleet.peers import Peers, Unreached, read
 from hubbubd.rpc.methods import EOF
 from hubbubd.runtime.calls import Live, LiveCalls, LogEvent, ProgressEvent
@@ -26,7 +26,7 @@ QUIET_S = 10.0
 class LiveElsewhere:
     """Listens to the other members."""
 
-    def __init__(self, live: LiveCalls, ownership: Ownership, peers: Peers, changes: Changes) -> None:
+    def __init__(self, live: LiveCalls, ownership: Ownership, peers: Peers, changes: OwnershipChanges) -> None:
         self._live = live
         self._ownership = ownership
         self._peers = peers

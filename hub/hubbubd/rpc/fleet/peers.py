@@ -15,7 +15,7 @@ from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.fleet.v1 import fleet_pb2_grpc
 from hubbubd import bounds
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.rpc.tls import channel_credentials
+from hubbubd.rpc.listeners.tls import channel_credentials
 from hubbubd.runtime.ownership import Owner
 
 if TYPE_CHECKING:

@@ -9,16 +9,16 @@ import grpc
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.errors import ConfigError
-from hubbubd.rpc import listen as listening
 from hubbubd.rpc.fleet.calls import CallsElsewhere
-from hubbubd.rpc.fleet.changes import Changes, ended
-from hubbubd.rpc.fleet.forwarding import Forwarding
+from hubbubd.rpc.fleet.changes import OwnershipChanges, ended
+from hubbubd.rpc.fleet.forwards.forwarding import Forwarding
 from hubbubd.rpc.fleet.live import LiveElsewhere
 from hubbubd.rpc.fleet.peers import KEEPALIVE_MS, Peers
 from hubbubd.rpc.fleet.service import FleetService
+from hubbubd.rpc.listeners import sockets as listening
+from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, servicers
+from hubbubd.rpc.listeners.tls import grpc_credentials
 from hubbubd.rpc.methods import RpcSettings, rpcs
-from hubbubd.rpc.server import MAX_RPCS, servicers
-from hubbubd.rpc.tls import grpc_credentials
 from hubbubd.runtime.hub import Hub
 
 ENDING_S = 1.0
@@ -63,7 +63,7 @@ class FleetPort:
     @asynccontextmanager
     async def serving(self, hub: Hub, *, life: int) -> AsyncGenerator[Forwarding]:
         """Serve the others with what this hub has, and yield what forwards to them. `life` is this member's."""
-        changes = Changes(hub.ownership)
+        changes = OwnershipChanges(hub.ownership)
         offered = servicers(hub, RpcSettings(self._max_message_bytes, ()))
         known = {rpc.path: rpc for each in offered for rpc in rpcs(*each, self._max_message_bytes)}
         live = LiveElsewhere(hub.calls.live, hub.ownership, self._peers, changes)

@@ -10,13 +10,14 @@ import grpc
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbubd import __version__
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, Unauthenticated, Unavailable
-from hubbubd.rpc import convert, revision, status
+from hubbubd.rpc import revision, status
+from hubbubd.rpc.auth.permissions import RULES, At
 from hubbubd.rpc.context import amend
-from hubbubd.rpc.fleet.changes import Changes
-from hubbubd.rpc.fleet.opening import enter
-from hubbubd.rpc.fleet.telling import told
+from hubbubd.rpc.fleet.changes import OwnershipChanges
+from hubbubd.rpc.fleet.forwards.caller_context import enter
+from hubbubd.rpc.fleet.live_events import told
+from hubbubd.rpc.messages import api_records
 from hubbubd.rpc.methods import Rpc
-from hubbubd.rpc.permissions import RULES, At
 from hubbubd.runtime.calls import LiveCalls
 from hubbubd.runtime.ownership import Ownership
 from hubbubd.store import Store
@@ -39,7 +40,7 @@ class FleetService:
         rpcs: Mapping[str, Rpc],
         calls: LiveCalls,
         ownership: Ownership,
-        changes: Changes,
+        changes: OwnershipChanges,
         store: Store,
         *,
         name: str,
@@ -149,7 +150,7 @@ class FleetService:
             _check_member(context)
         except HubError as exc:
             await status.abort(context, exc)
-        offset = convert.duration(self._clock_ahead_s())
+        offset = api_records.duration(self._clock_ahead_s())
         return pb.HelloResponse(member=self._name, life=self._life, version=__version__, clock_offset=offset)
 
     def _opened(self, opening: pb.Opening, context: status.Context) -> Rpc:

@@ -1,0 +1,105 @@
+"""Authorization: what the caller of an RPC may do with the server or record that its request names.
+
+What the caller may not see is NOT_FOUND, exactly as if it did not exist; what it may see but not use is
+PERMISSION_DENIED. Servers and principals of records never change, so one check is enough.
+"""
+
+from hubbubd.core.access import Permission, Scope, scope, servers_scope
+from hubbubd.core.calls import Call
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.tasks import Task
+from hubbubd.errors import NotFound, PermissionDenied
+from hubbubd.rpc.auth.permissions import denied
+from hubbubd.rpc.context import LOCAL, current, principal
+
+
+def reading() -> Scope:
+    """Return the scope of the requests, calls and tasks that the caller may see."""
+    return scope(principal(), Permission.SEE)
+
+
+def answering() -> Scope:
+    """Return the scope of the requests that the caller may answer."""
+    return scope(principal(), Permission.ANSWER)
+
+
+def browsing() -> Scope:
+    """Return the scope of the servers that the caller may know of."""
+    return servers_scope(principal(), Permission.BROWSE)
+
+
+def listening() -> Scope:
+    """Return the scope of the servers whose events, logs and fault details the caller may see."""
+    return servers_scope(principal(), Permission.SEE)
+
+
+def use(server: str, *any_of: Permission) -> str:
+    """Return the server's name if the caller has one of these permissions on it.
+
+    Raises NotFound and PermissionDenied.
+    """
+    caller = principal()
+    if not caller.may(Permission.BROWSE, server):
+        raise NotFound("server", server)
+    if not any(caller.may(permission, server) for permission in any_of):
+        raise denied(any_of[0], server)
+    return server
+
+
+def configure(server: str) -> None:
+    """Raise PermissionDenied unless the caller may administer a server of this name, whether it exists or not."""
+    if not principal().may(Permission.ADMINISTER, server):
+        raise denied(Permission.ADMINISTER, server)
+
+
+def is_owner() -> bool:
+    """Return whether the caller shows the token in the hub's data directory, and names nobody for whom it calls.
+
+    That file is for the owner of the hub's machine alone, who may start any program without the hub, too. Whoever gives
+    a name, even the owner's, passes on what somebody else wants: people at the web page choose their names.
+    """
+    caller = principal()
+    return caller.credential == caller.name == LOCAL and not current().names_caller
+
+
+def call(record: Call, permission: Permission = Permission.SEE) -> Call:
+    """Return the call if it is the caller's own, or on a server with this permission.
+
+    Raises NotFound and PermissionDenied.
+    """
+    if not reading().has_call(record):
+        raise NotFound("call", record.id)
+    if not scope(principal(), permission).has_call(record):
+        raise denied(permission, record.server)
+    return record
+
+
+def task(record: Task, permission: Permission = Permission.SEE) -> Task:
+    """Return the task if it is the caller's own, or on a server with this permission. Raises as `call`."""
+    if not reading().has_task(record):
+        raise NotFound("task", record.id)
+    if not scope(principal(), permission).has_task(record):
+        raise denied(permission, record.server)
+    return record
+
+
+def request(record: PendingRequest, permission: Permission = Permission.SEE) -> PendingRequest:
+    """Return the request if the caller caused it, or has this permission on its server. Raises as `call`."""
+    if not reading().has_request(record):
+        raise NotFound("request", record.id)
+    if not scope(principal(), permission).has_request(record):
+        raise denied(permission, record.server)
+    return record
+
+
+def claimed(record: PendingRequest, claim_id: str) -> None:
+    """Raise PermissionDenied for the id of another principal's claim; the inbox checks whether it is still valid.
+
+    The hub's own credential, when it names nobody else, may use any claim whose id it knows.
+    """
+    claim, caller = record.claim, principal()
+    trusted = caller.name == caller.credential == LOCAL
+    if claim is not None and claim.id == claim_id and caller.name != claim.by and not trusted:
+        raise PermissionDenied(
+            f"this claim is of {claim.by}", reason="CLAIM_NOT_YOURS", metadata={"claimed_by": claim.by}
+        )

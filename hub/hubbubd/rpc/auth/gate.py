@@ -1,0 +1,413 @@
+"""Authentication: the gate that every RPC passes, over gRPC and Connect.
+
+    `authorization: Bearer ...`   the hub's own token (client.json), or one that an authenticator knows
+    no `authorization`            the client certificate of the connection, where the hub takes these
+
+`hubbub-as`, or `hubbub-as-bin` for names that are not ASCII, names the person or program on whose behalf a trusted
+caller acts (impersonation). Health checks need no credential.
+"""
+
+import base64
+import hmac
+import inspect
+import math
+import re
+import unicodedata
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
+
+import anyio
+import grpc
+
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.core.access import Grant, Principal, Role
+from hubbubd.errors import HubError, InvalidArgument, PermissionDenied, Unauthenticated
+from hubbubd.rpc import status
+from hubbubd.rpc.auth.permissions import RULES, RpcReach, denied
+from hubbubd.rpc.auth.unauthenticated import Around, UnauthenticatedRpcs
+from hubbubd.rpc.context import LOCAL, NOBODY, CallerGroup, Peer, amend, current, principal
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.methods import only_request, with_streamed_request
+from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
+from hubbubd.timing.clock import Clock
+
+NAME_METADATA = "hubbub-as"
+BINARY_NAME_METADATA = "hubbub-as-bin"
+"""The same in UTF-8: gRPC allows only ASCII in metadata keys without the suffix `-bin`."""
+MAX_NAME = 64
+"""Characters of a name that a caller gives; it stands in every record of theirs."""
+
+MAX_TOKEN = 8192
+"""Longest credential, in characters; a longer one is refused unread."""
+
+RESERVED = re.compile(r"hub|\*|(hub|cert|oidc):.*", re.IGNORECASE)
+"""Names that no caller may take: the hub's own, those that only an authority gives, and the wildcard."""
+
+# RFC 6750, section 2.1; the scheme is case-insensitive (RFC 9110, section 11.1).
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.IGNORECASE)
+
+ENDED_CREDENTIALS = 10_000
+"""How many revoked credentials are remembered, for RPCs that were admitted but have not begun."""
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+Metadata = Iterable[tuple[str, str | bytes]]
+CertificatePrincipal = Callable[[bytes], Principal]
+"""Returns the principal of a verified certificate (PEM or DER). Raises Unauthenticated, PermissionDenied."""
+
+
+class Authenticator(Protocol):
+    """A kind of bearer token."""
+
+    async def principal(self, token: str) -> Principal | None:
+        """Return a token's principal; None if it is of another kind. Raises Unauthenticated for an invalid one."""
+        ...
+
+
+def local_principal() -> Principal:
+    """Return the principal of whoever can read the hub's client.json."""
+    return Principal(name=LOCAL, grants=(Grant(Role.ADMIN),), credential=LOCAL, may_name_others=True)
+
+
+class Gate:
+    """Admits callers, and ends their RPCs when their credential ends."""
+
+    def __init__(
+        self,
+        token: str,
+        clock: Clock,
+        authenticators: Sequence[Authenticator] = (),
+        certificates: CertificatePrincipal | None = None,
+        *,
+        standing: Callable[[Principal], bool] = lambda _: True,
+        networked: bool = False,
+    ) -> None:
+        """`standing` tells whether a principal still has all grants it was admitted with."""
+        self._token = token.encode()
+        self._local = local_principal()
+        self._clock = clock
+        self._authenticators = authenticators
+        self._certificates = certificates
+        self._standing = standing
+        self._networked = networked
+        self._inside: dict[str, dict[anyio.CancelScope, Principal]] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        clock.follow(lambda _: self._set_anew())
+
+    async def admit(
+        self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer | None = None
+    ) -> Principal | None:
+        """Authenticate the caller, note it and its trace for the RPC, and return it; None if that needs the `peer`.
+
+        Raises Unauthenticated, PermissionDenied, ResourceExhausted, and InvalidArgument for an invalid name.
+        """
+        if current().principal is not NOBODY:
+            amend(principal=NOBODY, names_caller=False)
+        credentials: list[str] = []
+        called: list[str | None] = []
+        place: dict[str, str] = {}
+        for key, value in metadata:
+            match key.lower():
+                case "authorization":
+                    credentials.append(_text(value))
+                case name if name == NAME_METADATA:
+                    called.append(_text(value))
+                case name if name == BINARY_NAME_METADATA:
+                    called.append(_utf8(value))
+                case "traceparent" | "tracestate" as name:
+                    place[name] = _text(value)
+                case _:
+                    pass
+        caller = await self._of_bearer(credentials, peer) if credentials else self._of_certificate(peer)
+        if caller is None:
+            return None
+        amend(principal=caller)
+        if called:
+            caller = _named(caller, called)
+            amend(principal=caller, names_caller=True)
+        CURRENT_TRACE.set(parsed(place))
+        oversight.admit(caller)
+        rule = RULES.get(path)
+        if rule is not None and not rule.admits(caller):
+            raise denied(rule.any_of[0], everywhere=rule.reach is RpcReach.HUB)
+        return caller
+
+    async def recognise(self, path: str, metadata: Metadata, oversight: Oversight, peer: Peer) -> Principal | None:
+        """Authenticate the caller of an RPC that needs no credential; None without a valid one."""
+        try:
+            caller = await self.admit(path, metadata, oversight, peer)
+        except HubError:
+            amend(principal=NOBODY)
+            caller = None
+        amend(crowd=CallerGroup.KNOWN if caller is not None else CallerGroup.LOCAL if peer.local else CallerGroup.AWAY)
+        return caller
+
+    async def _of_bearer(self, credentials: list[str], peer: Peer | None) -> Principal | None:
+        bearer = _BEARER.fullmatch(credentials[0].strip(" ")) if len(credentials[0]) <= MAX_TOKEN else None
+        if len(credentials) == 1 and bearer is not None:
+            token = bearer[1]
+            if hmac.compare_digest(token.encode(), self._token):
+                return self._of_local(peer)
+            for authenticator in self._authenticators:
+                if (found := await authenticator.principal(token)) is not None:
+                    return found
+        raise Unauthenticated("this is no bearer token that the hub knows", reason="TOKEN_INVALID")
+
+    def _of_local(self, peer: Peer | None) -> Principal | None:
+        if not self._networked:
+            return self._local
+        if peer is not None and not peer.local:
+            raise Unauthenticated(
+                "the token of client.json is for the hub's own machine; `hubbub tokens create` makes one for others",
+                reason="TOKEN_LOCAL_ONLY",
+            )
+        return self._local if peer else None
+
+    def _of_certificate(self, peer: Peer | None) -> Principal | None:
+        if self._certificates is not None and peer is None:
+            return None
+        if self._certificates is None or peer is None or peer.certificate is None:
+            raise Unauthenticated("a bearer token is needed; the hub's client.json has it", reason="TOKEN_MISSING")
+        return self._certificates(peer.certificate)
+
+    def good(self, caller: Principal | None) -> bool:
+        """Return whether a credential is valid now: not expired or revoked, with the grants it was admitted with."""
+        if caller is None or caller.credential == LOCAL:  # no credential needed, or one valid until the hub ends
+            return True
+        over = caller.expires_at is not None and self._clock.now() >= caller.expires_at
+        return not over and caller.credential not in self._ended and self._standing(caller)
+
+    @contextmanager
+    def inside(self, caller: Principal | None, path: str, oversight: Oversight) -> Generator[None]:
+        """Run one RPC, or one step of a stream, for as long as the credential is valid; cancel the block when it ends.
+
+        Raises Unauthenticated (CREDENTIAL_ENDED), and ResourceExhausted where that was tried too often (rate limit).
+        """
+        amend(standing=lambda: self.good(caller))
+        if caller is None or caller.credential == LOCAL:
+            yield
+            return
+        if not self.good(caller):
+            raise oversight.refused(path, _ended(), caller)
+        with anyio.CancelScope() as scope:
+            scope.deadline = self._deadline(caller)
+            inside = self._inside.setdefault(caller.credential, {})
+            inside[scope] = caller
+            try:
+                yield
+            finally:
+                del inside[scope]
+                if not inside and self._inside.get(caller.credential) is inside:
+                    del self._inside[caller.credential]
+        if scope.cancelled_caught:
+            raise oversight.cut_short(path, _ended(), caller)
+
+    def _deadline(self, caller: Principal) -> float:
+        """Return when a credential expires, by the loop's clock; it is dated by the system's."""
+        if caller.expires_at is None:
+            return math.inf
+        return anyio.current_time() + caller.expires_at - self._clock.now()
+
+    def _set_anew(self) -> None:
+        """Recompute all deadlines after the clock has jumped."""
+        for inside in self._inside.values():
+            for scope, caller in inside.items():
+                scope.deadline = self._deadline(caller)
+
+    def end(self, credential: str) -> None:
+        """End all RPCs of a revoked credential."""
+        self._ended[credential] = None
+        if len(self._ended) > ENDED_CREDENTIALS:
+            self._ended.popitem(last=False)
+        for scope in self._inside.get(credential, ()):
+            scope.cancel()
+
+    def review(self) -> None:
+        """End all RPCs whose principal has lost grants."""
+        for inside in self._inside.values():
+            for scope, caller in inside.items():
+                if not self._standing(caller):
+                    scope.cancel()
+
+
+class Authentication(grpc.aio.ServerInterceptor):
+    """The gate as a gRPC interceptor: it runs before the request is read."""
+
+    def __init__(self, gate: Gate, oversight: Oversight) -> None:
+        self._gate = gate
+        self._oversight = oversight
+        self._strangers = UnauthenticatedRpcs()
+
+    async def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Q, A] | None":
+        """Return the RPC's own handler, or one that refuses with UNAUTHENTICATED or PERMISSION_DENIED."""
+        path, metadata = handler_call_details.method, handler_call_details.invocation_metadata
+        rule = RULES.get(path)
+        if rule is not None and rule.reach is RpcReach.OPEN:
+            found = await continuation(handler_call_details)
+            return found and self._strangers.served(found, self._of_anybody(path, metadata))
+        try:
+            caller = await self._gate.admit(path, metadata, self._oversight)
+        except HubError as exc:
+            return self._refusal(path, exc)
+        # Default deny: an RPC without a rule does not exist, whoever serves it.
+        handler = await continuation(handler_call_details) if rule is not None else None
+        if caller is not None and (handler is None or caller.credential == LOCAL):
+            return handler
+        return self._kept(handler or _unknown(), path, metadata, caller)
+
+    def _of_anybody(self, path: str, metadata: Metadata) -> Around:
+        async def around(serve: Callable[[], Awaitable[Any]], context: status.Context) -> Any:
+            try:
+                caller = await self._gate.recognise(path, metadata, self._oversight, _peer(context))
+                with self._gate.inside(caller, path, self._oversight):
+                    return await serve()
+            except HubError as exc:
+                await status.abort(context, exc)
+
+        return around
+
+    def _kept(self, handler: Any, path: str, metadata: Metadata, known: Principal | None) -> Any:
+        """Wrap a handler so that its RPCs end with their credential.
+
+        The caller is authenticated before the request is read: a caller without a valid credential would hold a place
+        for as long as its request does not come.
+        """
+        behaviour = getattr(handler, _kind(handler))
+
+        async def serve(requests: AsyncIterator[Any], context: status.Context) -> Any:
+            amend(address=context.peer())
+            try:
+                caller = known or await self._admitted(path, metadata, context)
+                with self._gate.inside(caller, path, self._oversight):
+                    asked = _while_good(requests) if handler.request_streaming else await _only(context)
+                    good = _CheckedContext(context)
+                    began = behaviour(asked, good)
+                    return await (_written(began, good) if inspect.isasyncgenfunction(behaviour) else began)
+            except HubError as exc:
+                await status.abort(context, exc)
+
+        return with_streamed_request(handler, serve)
+
+    async def _admitted(self, path: str, metadata: Metadata, context: status.Context) -> Principal:
+        try:
+            caller = await self._gate.admit(path, metadata, self._oversight, _peer(context))
+        except HubError as exc:
+            raise self._oversight.refused(path, exc, principal()) from None
+        assert caller is not None, "the peer was given"
+        return caller
+
+    def _refusal(self, path: str, exc: HubError) -> "grpc.RpcMethodHandler[Any, Any]":
+        # gRPC calls the handlers of request streams before it has read a request.
+        async def refuse(_requests: object, context: status.Context) -> None:
+            amend(address=context.peer())
+            await status.abort(context, self._oversight.refused(path, exc, principal()))
+
+        return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+async def _written(responses: AsyncIterator[Any], context: "_CheckedContext") -> None:
+    async for response in responses:
+        await context.write(response)
+
+
+def _kind(handler: Any) -> str:
+    sides = handler.request_streaming, handler.response_streaming
+    return "_".join("stream" if streams else "unary" for streams in sides)
+
+
+async def _only(context: status.Context) -> Any:
+    """Return the request of an RPC that has one. Raises InvalidArgument (MALFORMED_REQUEST)."""
+    request = await only_request(context)
+    if request is None:
+        raise InvalidArgument("no request came", reason="MALFORMED_REQUEST")
+    return request
+
+
+async def _while_good(requests: AsyncIterator[Any]) -> AsyncGenerator[Any]:
+    """Pass a stream's requests on until the credential has ended."""
+    async for request in requests:
+        _check_standing()
+        yield request
+
+
+class _CheckedContext:
+    """The context of an RPC; sends nothing once the credential has ended."""
+
+    def __init__(self, context: status.Context) -> None:
+        self._context = context
+        self._begun = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def write(self, response: Any) -> None:
+        """Send one response of a stream. Raises Unauthenticated (CREDENTIAL_ENDED)."""
+        _check_standing()
+        # gRPC notes that it has sent the headers only once the first write has ended. A status that came before would
+        # be refused, and the caller would never learn that the stream is over.
+        with anyio.CancelScope(shield=not self._begun):
+            await self._context.write(response)
+        self._begun = True
+
+
+def _check_standing() -> None:
+    if not current().standing():
+        raise _ended()
+
+
+def _named(caller: Principal, names: list[str | None]) -> Principal:
+    # NFC: names that look the same to people are the same.
+    name = unicodedata.normalize("NFC", names[0] or "")
+    if len(names) > 1 or not 0 < len(name) <= MAX_NAME or not name.isprintable() or name != name.strip():
+        wanted = f"must be one name of 1 to {MAX_NAME} characters that can be printed, without space around it"
+        raise InvalidArgument.field(f"metadata.{NAME_METADATA}", wanted)
+    if name == caller.name:
+        return caller
+    if not caller.may_name_others or RESERVED.fullmatch(unicodedata.normalize("NFKC", name)):
+        raise PermissionDenied(
+            f"{caller.name} may not call as {name}", reason="NAMING_NOT_ALLOWED", metadata={"name": name}
+        )
+    return replace(caller, name=name)
+
+
+def _peer(context: status.Context) -> Peer:
+    """Return the other end, from gRPC's notation: unix:..., ipv4:1.2.3.4:5, ipv6:%5B::1%5D:5."""
+    kind, _, where = context.peer().partition(":")  # pyright: ignore[reportUnknownMemberType]
+    local = kind == "unix" or is_loopback(unquote(where).rpartition(":")[0].strip("[]"))
+    shown: Mapping[str, Iterable[bytes]] = context.auth_context()  # pyright: ignore[reportUnknownMemberType]
+    return Peer(local, next(iter(shown.get("x509_pem_cert", ())), None))
+
+
+def _ended() -> Unauthenticated:
+    return Unauthenticated(
+        "the credential of this call has expired, was revoked, or is good for less than it was; call again",
+        reason="CREDENTIAL_ENDED",
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _utf8(value: str | bytes) -> str | None:
+    """Decode a binary value, None if invalid. gRPC has decoded it; over HTTP it is base64, padded or not."""
+    try:
+        raw = value if isinstance(value, bytes) else base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+        return raw.decode()
+    except ValueError:
+        return None
+
+
+def _unknown() -> "grpc.RpcMethodHandler[Any, Any]":
+    async def refuse(_requests: object, context: status.Context) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

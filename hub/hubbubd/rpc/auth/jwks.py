@@ -1,0 +1,144 @@
+"""Public keys of an identity provider (JWKS): a cache with single-flight, rate-limited fetches.
+
+JWK sets: RFC 7517, section 5. Discovery: https://openid.net/specs/openid-connect-discovery-1_0.html#ProviderConfig.
+While the provider is unreachable the last keys stay in use.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import anyio
+import httpx2
+import structlog
+from jwt import PyJWK
+from jwt.exceptions import PyJWTError
+
+from hubbubd import payload
+from hubbubd.config.sections.network import check_url
+from hubbubd.cookies import NoCookies
+from hubbubd.errors import Unavailable
+
+log = structlog.get_logger(__name__)
+
+MAX_BYTES = 256 * 1024
+"""Bytes of a provider's keys: room for `MAX_KEYS` of them, with their certificates."""
+
+MAX_KEYS = 100
+"""Keys of a provider that are kept; it needs two while one follows the other."""
+
+FETCH_S = 5.0
+"""Seconds the provider gets to return its keys."""
+
+FRESH_S = 900.0
+"""Seconds after which keys are fetched again, so that a withdrawn key stops working."""
+
+PAUSE_S = 30.0
+"""The shortest interval between fetches in seconds, whatever tokens come (rate limit)."""
+
+ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+"""Allowed algorithms by key type: only asymmetric ones, never `none` or HMAC."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A public key, with the algorithms it may be used for."""
+
+    algorithms: tuple[str, ...]
+    key: Any
+
+
+class JwksCache:
+    """The keys by id. An unknown id causes a fetch, but not more often than `pause_s`."""
+
+    def __init__(self, issuer: str, jwks_url: str | None, *, pause_s: float = PAUSE_S) -> None:
+        self._issuer = issuer
+        self._jwks_url = jwks_url
+        self._pause_s = pause_s
+        self._keys: dict[str | None, Key] | None = None
+        self._fetched_at = self._tried_at = -float("inf")
+        self._fetching = anyio.Lock()
+
+    async def find(self, kid: str | None) -> Key | None:
+        """Return the key of this id; without an id, the only one. Raises Unavailable until keys were fetched once."""
+        if not self._good(kid) and not (self._fetching.locked() and self._known(kid)):
+            async with self._fetching:
+                now = anyio.current_time()
+                if not self._good(kid) and now - self._tried_at >= self._pause_s:
+                    self._tried_at = now
+                    await self._fetch()
+        if self._keys is None:
+            raise Unavailable(
+                "the identity provider's keys cannot be fetched now, so none of its tokens can be verified",
+                reason="ISSUER_UNREACHABLE",
+                retry_after_s=self._pause_s,
+            )
+        return self._known(kid)
+
+    def _good(self, kid: str | None) -> bool:
+        return self._known(kid) is not None and anyio.current_time() - self._fetched_at < FRESH_S
+
+    def _known(self, kid: str | None) -> Key | None:
+        keys = self._keys or {}
+        return next(iter(keys.values())) if kid is None and len(keys) == 1 else keys.get(kid)
+
+    async def _fetch(self) -> None:
+        """Fetch the keys; on failure the old ones stay."""
+        try:
+            with anyio.fail_after(FETCH_S):
+                async with httpx2.AsyncClient(verify=_authorities(), timeout=FETCH_S, cookies=NoCookies()) as http:
+                    url = self._jwks_url or await self._discover(http)
+                    keys = _usable((await _get(http, url)).get("keys"))
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, ValueError) as exc:
+            log.warning("identity provider keys not fetched", issuer=self._issuer, error=str(exc) or repr(exc))
+            return
+        self._keys, self._fetched_at = keys, anyio.current_time()
+
+    async def _discover(self, http: httpx2.AsyncClient) -> str:
+        found = await _get(http, f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
+        if found.get("issuer") != self._issuer:
+            raise ValueError(f"the discovery document is of another issuer: {found.get('issuer')!r}")
+        return check_url(str(found.get("jwks_uri")))
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    # Loading the certificates takes longer than all else of a fetch, and holds the loop up meanwhile.
+    return httpx2.create_ssl_context()
+
+
+async def _get(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError, HTTPError."""
+    body = bytearray()
+    async with http.stream("GET", url, headers={"accept": "application/json"}) as response:
+        response.raise_for_status()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise ValueError(f"{url} sends more than {MAX_BYTES} bytes")
+    found: object = payload.loads(bytes(body))
+    if not isinstance(found, dict):
+        raise ValueError(f"{url} sends no JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _usable(found: object) -> dict[str | None, Key]:
+    """Return the keys for signatures, by id. Raises ValueError when there are none."""
+    keys: dict[str | None, Key] = {}
+    for each in cast("list[Any]", found)[:MAX_KEYS] if isinstance(found, list) else []:
+        try:
+            kid, stated = each.get("kid"), each.get("alg")
+            algorithms = [name for name in ALGORITHMS.get(each["kty"], ()) if stated in (None, name)]
+            if algorithms and each.get("use", "sig") == "sig" and isinstance(kid, str | None):
+                keys[kid] = Key(tuple(algorithms), PyJWK(each).key)
+        except (PyJWTError, KeyError, TypeError, AttributeError, ValueError):
+            continue  # a key of an unknown kind must not hide the others
+    if not keys:
+        raise ValueError("it publishes no keys for signatures")
+    return keys

@@ -1,0 +1,154 @@
+"""OIDC tokens: JSON web tokens signed by the identity provider, with this hub as their audience.
+
+RFC 7519 (JWT), RFC 8725 (best current practices: what not to trust).
+"""
+
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jwt
+from jwt.exceptions import ExpiredSignatureError, InvalidAudienceError, InvalidIssuerError, PyJWTError
+
+from hubbubd import bounds
+from hubbubd.config import HubSettings
+from hubbubd.core.access import Principal
+from hubbubd.errors import Unauthenticated
+from hubbubd.rpc.auth.grants import Grants
+from hubbubd.rpc.auth.jwks import JwksCache, Key
+
+LEEWAY_S = 30
+"""Clock skew to the provider that is tolerated, in seconds."""
+
+MAX_VERIFIED = 1000
+"""Cache size of verified tokens, so that each is verified once (LRU)."""
+
+Claims = dict[str, Any]
+
+
+class Jwt:
+    """Authenticates principals by their tokens from one issuer; implements `auth.Authenticator`."""
+
+    def __init__(
+        self, keys: JwksCache, grants: Grants, *, issuer: str, audience: str, name: str, roles: str | None
+    ) -> None:
+        self._keys = keys
+        self._grants = grants
+        self._issuer = issuer
+        self._audience = audience
+        self._name = name
+        self._roles = roles
+        self._verified: OrderedDict[bytes, tuple[str | None, Key, Claims]] = OrderedDict()
+
+    @classmethod
+    def of(cls, settings: HubSettings, grants: Grants) -> "Jwt | None":
+        """Return the authenticator that the settings ask for; None without an issuer."""
+        if settings.oidc_issuer is None or settings.oidc_audience is None:
+            return None
+        return cls(
+            JwksCache(settings.oidc_issuer, settings.oidc_jwks_url),
+            grants,
+            issuer=settings.oidc_issuer,
+            audience=settings.oidc_audience,
+            name=settings.oidc_name_claim,
+            roles=settings.oidc_roles_claim,
+        )
+
+    async def principal(self, token: str) -> Principal | None:
+        """Return a token's principal; None for what is no JWT.
+
+        Raises Unauthenticated for an invalid token, PermissionDenied without a grant, and Unavailable while the
+        issuer's keys cannot be fetched.
+        """
+        if token.count(".") != 2:
+            return None
+        claims = await self._known(token) or await self._verify(token)
+        name = claims.get(self._name)
+        if not isinstance(name, str) or not name:
+            raise _refused(f"its claim {self._name!r} is no name")
+        return self._grants.of_claims(name, _values(claims, self._roles), _over_at(claims))
+
+    async def _known(self, token: str) -> Claims | None:
+        """Return a verified token's claims while its key is the issuer's. Raises Unauthenticated once expired."""
+        digest = _digest(token)
+        if digest not in self._verified:
+            return None
+        kid, key, claims = self._verified[digest]
+        if await self._keys.find(kid) is not key:
+            self._verified.pop(digest, None)
+            return None
+        if time.time() >= _over_at(claims):
+            raise _expired()
+        if digest in self._verified:
+            self._verified.move_to_end(digest)
+        return claims
+
+    async def _verify(self, token: str) -> Claims:
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm, kid = header.get("alg"), header.get("kid")
+            found = await self._keys.find(kid)
+            if found is None:
+                raise _refused("the issuer has no such key")
+            # The token may only choose among the algorithms that the key is for (RFC 8725, section 3.1).
+            if algorithm not in found.algorithms:
+                raise _refused("its signature algorithm is not accepted")
+            claims: Claims = jwt.decode(
+                token,
+                found.key,
+                algorithms=[algorithm],
+                audience=self._audience,
+                issuer=self._issuer,
+                leeway=LEEWAY_S,
+                options={"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True},
+            )
+            _over_at(claims)
+            self._verified[_digest(token)] = kid, found, claims
+            if len(self._verified) > MAX_VERIFIED:
+                self._verified.popitem(last=False)
+            return claims
+        except ExpiredSignatureError:
+            raise _expired() from None
+        except InvalidAudienceError:
+            raise _refused(f"it is not meant for {self._audience}") from None
+        except InvalidIssuerError:
+            raise _refused(f"it is not of {self._issuer}") from None
+        except (PyJWTError, ValueError, TypeError, OverflowError) as exc:
+            raise _refused(str(exc)) from None
+
+
+def _over_at(claims: Claims) -> float:
+    """Return when a token expires, with leeway. Raises Unauthenticated without a valid `exp`."""
+    exp: object = claims.get("exp")
+    until = bounds.moment(bounds.real_text(exp) if isinstance(exp, str) else exp)
+    if until is None:
+        raise _refused("its claim 'exp' is no time")
+    return min(until + LEEWAY_S, bounds.LATEST)
+
+
+def _digest(token: str) -> bytes:
+    """Return a token's key in the cache; the token itself is not kept."""
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _expired() -> Unauthenticated:
+    return Unauthenticated("the token has expired; get a new one", reason="TOKEN_EXPIRED")
+
+
+def _refused(why: str) -> Unauthenticated:
+    return Unauthenticated(f"this JSON web token is refused: {why}", reason="TOKEN_INVALID")
+
+
+def _values(claims: Mapping[str, Any], path: str | None) -> frozenset[str]:
+    """Return a claim's values: a list, or a string's words; a dotted path leads into objects (`realm_access.roles`)."""
+    if path is None:
+        return frozenset()
+    found: Any = claims
+    for step in (path,) if path in claims else path.split("."):
+        found = cast("Mapping[str, Any]", found).get(step) if isinstance(found, Mapping) else None
+    if isinstance(found, str):
+        return frozenset(found.split())
+    values = cast("list[Any]", found) if isinstance(found, list) else []
+    return frozenset(each for each in values if isinstance(each, str))

@@ -1,0 +1,210 @@
+"""The permission that each RPC needs: one table, to which a test holds docs/access.md.
+
+The gate asks `RpcRule.admits` before a request is read. Whether the server or record that the request names is in the
+caller's scope, the servicer checks (`access.py`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+
+from hubbubd.core.access import ROLES, Permission, Principal, Role
+from hubbubd.core.audit import AuditKind
+from hubbubd.errors import PermissionDenied
+
+
+class RpcReach(Enum):
+    """What the permission must be for."""
+
+    OPEN = "nothing, not even a credential"
+    KNOWN = "any credential"
+    HUB = "{} for all servers"
+    SERVER = "{} for the server"
+    SHOWN = "{}; shows what is of servers for which one has it"
+    OWN = "{} for its server, or `call` where it is one's own"
+    SHOWN_OWN = "{}, or `call`; shows what is of servers for which one has it, and one's own"
+
+
+class At(Enum):
+    """Which member of a fleet carries an RPC out (`rpc/fleet/`). Without a fleet there is one."""
+
+    HERE = "the one that it reaches: what it needs is in the store, which all share"
+    OWNER = "the one that has the server"
+    OWNERS = "all that have servers, and the one that it reaches merges what they say"
+
+
+_NEEDS_CALL = frozenset({RpcReach.OWN, RpcReach.SHOWN_OWN})
+
+
+@dataclass(frozen=True, slots=True)
+class RpcRule:
+    """What an RPC needs: one of these permissions, on what `reach` says."""
+
+    reach: RpcReach
+    any_of: tuple[Permission, ...] = ()
+    audit: AuditKind | None = None
+    at: At = At.HERE
+
+    def admits(self, principal: Principal) -> bool:
+        """Return whether a principal may use the RPC for anything at all."""
+        match self.reach:
+            case RpcReach.OPEN | RpcReach.KNOWN:
+                return True
+            case RpcReach.HUB:
+                return all(map(principal.may_everywhere, self.any_of))
+            case _:
+                wanted = (*self.any_of, Permission.CALL) if self.reach in _NEEDS_CALL else self.any_of
+                return any(map(principal.servers, wanted))
+
+    def __str__(self) -> str:
+        """Return the rule as text for the documentation."""
+        return self.reach.value.format(" or ".join(f"`{permission}`" for permission in self.any_of))
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that may use the RPC when granted on all servers; none where no role is needed."""
+        if self.reach in (RpcReach.OPEN, RpcReach.KNOWN):
+            return ()
+        wanted = {*self.any_of, Permission.CALL} if self.reach in _NEEDS_CALL else {*self.any_of}
+        return tuple(role for role, permissions in ROLES.items() if permissions & wanted)
+
+
+_OPEN = RpcRule(RpcReach.OPEN)
+_BROWSE = RpcRule(RpcReach.SHOWN, (Permission.BROWSE,))
+_SEE = RpcRule(RpcReach.SHOWN_OWN, (Permission.SEE,))
+_SEE_ONE = RpcRule(RpcReach.OWN, (Permission.SEE,))
+_ANSWER = RpcRule(RpcReach.OWN, (Permission.ANSWER,), AuditKind.ANSWER)
+_CANCEL = RpcRule(RpcReach.OWN, (Permission.OPERATE,), AuditKind.CHANGE)
+_INSPECT = RpcRule(RpcReach.SERVER, (Permission.OPERATE,))
+_OPERATE = RpcRule(RpcReach.SERVER, (Permission.OPERATE,), AuditKind.CHANGE)
+_CALL = RpcRule(RpcReach.SERVER, (Permission.CALL, Permission.OPERATE))
+_REFRESH = RpcRule(RpcReach.SERVER, (Permission.CALL, Permission.OPERATE), AuditKind.CHANGE)
+_CONFIGURE = RpcRule(RpcReach.SERVER, (Permission.ADMINISTER,), AuditKind.CHANGE)
+_INSPECT_HUB = RpcRule(RpcReach.HUB, (Permission.ADMINISTER,))
+_CHANGE_HUB = RpcRule(RpcReach.HUB, (Permission.ADMINISTER,), AuditKind.CHANGE)
+
+
+def _at_owner(rule: RpcRule) -> RpcRule:
+    return replace(rule, at=At.OWNER)
+
+
+_TABLE: Mapping[str, Mapping[str, RpcRule]] = {
+    "hubbub.v1.AdminService": {
+        "GetStatus": RpcRule(RpcReach.HUB, (Permission.SEE,)),
+        "GetStoreStats": _INSPECT_HUB,
+        "CompactStore": _CHANGE_HUB,
+        "BackupStore": _CHANGE_HUB,
+        "CreateToken": _CHANGE_HUB,
+        "ListTokens": _INSPECT_HUB,
+        "RevokeToken": _CHANGE_HUB,
+        "ReloadConfig": _CHANGE_HUB,
+        "CheckHub": _INSPECT_HUB,
+        "GetSelf": RpcRule(RpcReach.KNOWN),
+        "ListAuditEntries": _INSPECT_HUB,
+        "TrustClock": _CHANGE_HUB,
+    },
+    "hubbub.v1.CallService": {
+        "CallMethod": _at_owner(_CALL),
+        "StreamCalls": _CALL,
+        "StartCall": _at_owner(_CALL),
+        "WatchCalls": _SEE,
+        "GetCall": _SEE_ONE,
+        "ListCalls": _SEE,
+        "CancelCall": _at_owner(_CANCEL),
+        "GetQueue": _at_owner(_INSPECT),
+        "ClearQueue": _at_owner(_OPERATE),
+    },
+    "hubbub.v1.CatalogService": {
+        "ListCatalogEntries": _BROWSE,
+        "RefreshCatalog": _at_owner(_REFRESH),
+        "WatchCatalogLists": _BROWSE,
+    },
+    "hubbub.v1.EventService": {
+        "WatchEvents": RpcRule(RpcReach.SHOWN, (Permission.SEE,), at=At.OWNERS),
+        "TailLogs": RpcRule(RpcReach.SERVER, (Permission.SEE,), at=At.OWNER),
+        "WatchResource": RpcRule(RpcReach.SERVER, (Permission.CALL,), at=At.OWNER),
+    },
+    "hubbub.v1.FleetService": {
+        "GetFleet": RpcRule(RpcReach.HUB, (Permission.SEE,)),
+        "MoveServer": _at_owner(_CHANGE_HUB),
+        "DrainMember": _CHANGE_HUB,
+        "ResumeMember": _CHANGE_HUB,
+        "ExpelMember": _CHANGE_HUB,
+        "FinishUpgrade": _CHANGE_HUB,
+        "RotateVaultKey": _CHANGE_HUB,
+    },
+    "hubbub.v1.InboxService": {
+        "WatchPendingRequests": _SEE,
+        "ListPendingRequests": _SEE,
+        "GetPendingRequest": _SEE_ONE,
+        "ClaimPendingRequest": _ANSWER,
+        "RenewClaim": _ANSWER,
+        "ReleasePendingRequest": _ANSWER,
+        "AnswerPendingRequest": _ANSWER,
+        "Work": RpcRule(RpcReach.SHOWN_OWN, (Permission.ANSWER,), AuditKind.ANSWER),
+    },
+    "hubbub.v1.McpService": {
+        "Serve": RpcRule(RpcReach.SERVER, (Permission.CALL,)),
+        "ListHosts": RpcRule(RpcReach.HUB, (Permission.SEE,)),
+    },
+    "hubbub.v1.ServerService": {
+        "AddServer": _CONFIGURE,
+        "UpdateServer": _at_owner(_CONFIGURE),
+        "RemoveServer": _at_owner(_CONFIGURE),
+        "GetServer": RpcRule(RpcReach.SERVER, (Permission.BROWSE,)),
+        "ListServers": _BROWSE,
+        "ConnectServer": _at_owner(_OPERATE),
+        "DisconnectServer": _at_owner(_OPERATE),
+        "LogOutServer": _at_owner(_OPERATE),
+        "GetRoots": _INSPECT,
+        "SetRoots": _at_owner(_OPERATE),
+        "WatchServers": _BROWSE,
+    },
+    "hubbub.v1.TaskService": {
+        "ListTasks": _SEE,
+        "GetTask": _SEE_ONE,
+        "GetTaskResult": _at_owner(_SEE_ONE),
+        "CancelTask": _at_owner(_CANCEL),
+        "WatchTasks": _SEE,
+    },
+    "grpc.health.v1.Health": {"Check": _OPEN, "List": _OPEN, "Watch": _OPEN},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": RpcRule(RpcReach.HUB, (Permission.SEE,))},
+}
+
+RULES: Mapping[str, RpcRule] = MappingProxyType(
+    {f"/{service}/{method}": rule for service, methods in _TABLE.items() for method, rule in methods.items()}
+)
+"""Rules by path of the RPC."""
+
+OF_CALLERS = frozenset(
+    {
+        "completion/complete",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "tools/call",
+        "tools/list",
+    }
+)
+"""MCP methods that, by the protocol, affect only their caller.
+
+All others affect what callers share (log level, subscriptions, tasks by a server's ids, extensions) and need `operate`.
+"""
+
+
+def permission_to_send(method: str) -> Permission:
+    """Return the permission to send an MCP method. It is compared loosely, as a careless server may read it so."""
+    return Permission.CALL if method.strip().casefold() in OF_CALLERS else Permission.OPERATE
+
+
+def denied(permission: Permission, server: str = "*", *, everywhere: bool = False) -> PermissionDenied:
+    """Return the refusal for a caller that may know of a thing; `*` where it is not about one server."""
+    where = " for all servers" if everywhere else "" if server == "*" else f" for the server {server}"
+    return PermissionDenied(
+        f"this needs the permission `{permission}`{where}; `hubbub whoami` shows what you have",
+        metadata={"permission": str(permission), "server": server},
+    )

@@ -1,0 +1,93 @@
+"""Bounds for RPCs without a credential (health checks over gRPC): few bytes, little time, few at once.
+
+gRPC would read the request before it calls the handler, however long that takes. So these RPCs take a stream of
+requests (`with_streamed_request`), and the only one is awaited here.
+
+With a valid credential no stranger can take one's place. Callers on the hub's machine and callers from the network have
+separate limits, so that a local supervisor always gets an answer.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import grpc
+
+from hubbubd.errors import InvalidArgument, ResourceExhausted
+from hubbubd.rpc import status
+from hubbubd.rpc.context import CallerGroup, current
+from hubbubd.rpc.methods import only_request, with_streamed_request
+
+REQUEST_BYTES = 1024
+"""The longest request without a credential; a health check has the name of a service."""
+
+REQUEST_S = 5.0
+"""Seconds its sender may take."""
+
+MAX_OPEN = 200
+"""The most RPCs without a credential open over gRPC, health watches included; per crowd."""
+
+
+Serve = Callable[[], Awaitable[Any]]
+Around = Callable[[Serve, status.Context], Awaitable[Any]]
+"""Serves an RPC for the caller it identifies, and notes the caller's crowd."""
+
+
+def check_size(size: int) -> None:
+    """Raise ResourceExhausted (MESSAGE_TOO_LARGE) for too long a request without a credential."""
+    if size > REQUEST_BYTES:
+        raise ResourceExhausted(
+            f"a request without a credential may have {REQUEST_BYTES} bytes",
+            reason="MESSAGE_TOO_LARGE",
+            metadata={"limit": str(REQUEST_BYTES)},
+        )
+
+
+class UnauthenticatedRpcs:
+    """The RPCs of one server that need no credential."""
+
+    def __init__(self) -> None:
+        self._open = Counter[CallerGroup]()
+
+    def served(self, handler: Any, around: Around) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Return the handler of a unary or server-streaming RPC, within these bounds."""
+        behaviour = handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+        async def serve(context: status.Context) -> Any:
+            crowd = current().crowd
+            if crowd is not CallerGroup.KNOWN and self._open[crowd] >= MAX_OPEN:
+                await status.abort(context, _too_many())
+            self._open[crowd] += 1
+            try:
+                return await behaviour(await _one(context), context)
+            finally:
+                self._open[crowd] -= 1
+
+        async def known(_requests: object, context: status.Context) -> Any:
+            return await around(lambda: serve(context), context)
+
+        return with_streamed_request(handler, known)
+
+
+async def _one(context: status.Context) -> bytes:
+    request: bytes | None = None
+    with anyio.move_on_after(REQUEST_S):
+        request = await only_request(context)
+    if request is None:
+        late = f"no request came within {REQUEST_S:g} s"
+        await status.abort(context, InvalidArgument(late, reason="MALFORMED_REQUEST"))
+    try:
+        check_size(len(request))
+    except ResourceExhausted as exc:
+        await status.abort(context, exc)
+    return request
+
+
+def _too_many() -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{MAX_OPEN} RPCs without a credential are open already; try again",
+        reason="TOO_MANY_CHECKS",
+        metadata={"limit": str(MAX_OPEN)},
+        retry_after_s=1,
+    )

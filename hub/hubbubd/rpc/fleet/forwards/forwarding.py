@@ -1,0 +1,419 @@
+"""The sending side: RPCs about servers of other members go to their owners, once.
+
+not reached, NOT_OWNER, MOVED, OWNER_CHANGING   nothing was carried out: again and again, while a takeover may take
+the owner's port closes before they were taken  the same
+the owner has lost the server since             OWNER_LOST, at once
+any other end of the connection                 OWNER_LOST: it may have been carried out, and is never sent again
+"""
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import grpc
+import structlog
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd import bounds
+from hubbubd.core.access import Principal
+from hubbubd.errors import Category, Fault, HubError, NotFound, Unavailable, UpstreamError
+from hubbubd.rpc import revision, status
+from hubbubd.rpc.auth.permissions import RULES, At
+from hubbubd.rpc.context import current, principal
+from hubbubd.rpc.fleet.changes import OwnershipChanges
+from hubbubd.rpc.fleet.forwards.caller_context import opening
+from hubbubd.rpc.fleet.forwards.open_forwards import OpenForwards
+from hubbubd.rpc.fleet.forwards.subjects import subject
+from hubbubd.rpc.fleet.live import LiveElsewhere
+from hubbubd.rpc.fleet.merged_events import MergedEvents
+from hubbubd.rpc.fleet.peers import Peers, Unreached, cancellable, read
+from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.ownership import NOT_BEGUN, Owner, changing
+from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
+
+if TYPE_CHECKING:
+    from hubbub.fleet.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+CHANGE_S = 2.0
+TAKEOVER_LEASES = 3.0
+"""An RPC that its owner could not begin is sent again for CHANGE_S and the time of so many leases, but no longer than
+its caller waits, or its call may take: a takeover needs one lease, a look and a connection."""
+
+LOOK_S = 0.1
+"""Seconds until it is sent again to the same owner, each time twice as long."""
+
+EARLIER_S = 0.05
+"""Seconds by which a forward ends before its caller gives up, so that the caller hears why."""
+
+NOT_REACHED = "NOT_REACHED"
+"""Of a forward that has found no connection; nothing was sent."""
+
+SPAN = "hubbub.fleet.v1.FleetService/Forward"
+
+_CALL = "/hubbub.v1.CallService/CallMethod"
+
+_ELSEWHERE = frozenset({"NOT_OWNER", *NOT_BEGUN})
+
+# The receiver does not take this member for one, or knows no such RPC: it may be of another version.
+_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED})
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedRpc:
+    """An RPC about a server, which a caller asks for: its path, and its request, serialized."""
+
+    path: str
+    server: str
+    caller: Principal
+    body: bytes
+    own_s: float | None = None
+    """Seconds that a call may take by what it says itself."""
+
+    def opening(self, trace: Trace | None) -> pb.Opening:
+        """Return what goes ahead of the request."""
+        return opening(self.path, self.server, self.caller, trace)
+
+
+class NotOwner(Unreached):
+    """Another member has the server, or nobody; nothing was carried out."""
+
+    reason = "NOT_OWNER"
+    why = "which says that it does not have it"
+
+
+class ForwardNotTaken(NotOwner):
+    """A member's port closed, and no handler had taken the RPC; nothing was carried out."""
+
+    reason = "NOT_TAKEN"
+    why = "which has just ended"
+
+
+class Forwarding:
+    """Wraps RPCs; `over` is a `methods.Around`, the innermost one."""
+
+    def __init__(self, hub: Hub, peers: Peers, changes: OwnershipChanges, live: LiveElsewhere) -> None:
+        self._hub = hub
+        self._live = live
+        self._ownership = hub.ownership
+        self._peers = peers
+        self._changes = changes
+        self._underway = OpenForwards(hub.ownership, peers.answers)
+
+    def over(self, method: MethodDescriptor, serve: Serve) -> Serve:
+        """Return the RPC as a member serves it."""
+        path = f"/{method.containing_service.full_name}/{method.name}"
+        match RULES[path].at:
+            case At.HERE if method.client_streaming or method.server_streaming:
+                return serve
+            case At.HERE:
+                return self._certain(serve)
+            case At.OWNER if method.server_streaming:
+                return self._stream(path, serve)
+            case At.OWNER:
+                return self._certain(self._unary(method, path, serve))
+            case At.OWNERS:
+                return self._merged(path, serve)
+
+    def _certain(self, serve: Unary) -> Unary:
+        """Return the RPC, which says of no record that it is not there unless the database has none, either."""
+
+        async def certain(request: Message) -> Message:
+            try:
+                return await serve(request)
+            except NotFound as exc:
+                [(noun, name)] = exc.metadata.items()
+                if await self._hub.knows(noun, name):
+                    raise
+            return await serve(request)
+
+        return certain
+
+    def _unary(self, method: MethodDescriptor, path: str, serve: Unary) -> Unary:
+        parse: Callable[[bytes], Message] = GetMessageClass(method.output_type).FromString
+
+        async def at_owner(request: Message) -> Message:
+            server = subject(self._hub, path, request)
+            if server is None or self._ownership.owns(server):
+                try:
+                    return await serve(request)
+                except HubError as exc:
+                    if server is None or exc.reason not in _ELSEWHERE:
+                        raise
+            asked = ForwardedRpc(path, server, principal(), request.SerializeToString(), own_s(request))
+
+            async def send(owner: Owner) -> Message:
+                return parse(await self._sent(asked, owner))
+
+            with self._heard_out(path):
+                return await self._at_owner(server, send, lambda: serve(request), asked.own_s)
+
+        return at_owner
+
+    async def _at_owner(
+        self,
+        server: str,
+        send: Callable[[Owner], Awaitable[T]],
+        here: Callable[[], Awaitable[T]],
+        own_s: float | None = None,
+    ) -> T:
+        """Do something where a server's owner is, which may be this member by now. Raises HubError."""
+        steady = self._hub.clock.steady
+        give_up_at, pause_s = steady() + self._change_s(own_s), LOOK_S
+        while True:
+            left_s = give_up_at - steady()
+            if (owner := self._ownership.owner(server)) is not None:
+                try:
+                    return await send(owner)
+                except Unreached as exc:
+                    member, why = owner.member, exc.why
+                    if not isinstance(exc, NotOwner):  # that was counted where it was said
+                        self._hub.meter.count(FORWARD_FAILURES, {"reason": NOT_REACHED})
+            elif self._ownership.owns(server):
+                return await here()
+            else:
+                member = why = ""
+            if left_s <= 0:
+                raise changing(server, member, why)
+            with anyio.move_on_after(min(pause_s, left_s)):
+                await self._has_another(server, owner)
+            pause_s *= 2
+
+    def _change_s(self, own_s: float | None) -> float:
+        fleet = self._hub.fleet
+        takeover_s = 0.0 if fleet is None else TAKEOVER_LEASES * fleet.membership.lease_ttl_s
+        return min(CHANGE_S + takeover_s, *(each for each in (own_s, _timeout()) if each is not None), math.inf)
+
+    async def _has_another(self, server: str, former: Owner | None) -> None:
+        """Wait until a server has another owner. One that is handed on has none for a moment."""
+        while not self._ownership.owns(server) and self._ownership.owner(server) in (None, former):
+            changed = self._changes.next(server)
+            with anyio.move_on_after(LOOK_S):  # where a member is reached is told later than what it has
+                await changed.wait()
+
+    async def send(self, asked: ForwardedRpc) -> bytes:
+        """Have the owner of a server carry out a unary RPC, and return the response. Raises HubError."""
+
+        async def here() -> bytes:
+            raise changing(asked.server)  # it has just come to this member
+
+        with self._heard_out(asked.path):
+            return await self._at_owner(asked.server, lambda owner: self._sent(asked, owner), here, asked.own_s)
+
+    async def stream(self, asked: ForwardedRpc) -> AsyncGenerator[bytes, None]:
+        """Return the responses of an RPC at the owner of a server; the first one is there. Raises HubError."""
+
+        async def here() -> AsyncGenerator[bytes, None]:
+            raise changing(asked.server)
+
+        return await self._opened(asked, here)
+
+    async def _sent(self, asked: ForwardedRpc, owner: Owner) -> bytes:
+        """Have the owner carry out a unary RPC, and return the response. Raises HubError and Unreached."""
+        await self._live.begun(owner)
+        stub = await self._peers.reach(owner)
+        with self._measured(asked.server, owner) as trace, _told(asked.server, owner):
+            request = pb.ForwardRequest(opening=asked.opening(trace), request=asked.body)
+            async with cancellable():
+                forward = stub.Forward(request, timeout=_timeout())
+                with self._underway.watched(asked.server, owner, forward, asked.own_s):
+                    response, told = await forward, await forward.trailing_metadata()
+        # The response is there: it must not come too late for the sake of what its caller may read next. Whoever made a
+        # call has its result, and is not to wait for its record as well.
+        await revision.caught_up_with(self._hub.store, told, 0.0 if asked.path == _CALL else _timeout())
+        match response.WhichOneof("outcome"):
+            case "failed":
+                raise _failure(response.failed)
+            case "response":
+                return response.response
+            case _:
+                raise _lost(asked.server, owner, "it speaks of an outcome that this version does not know")
+
+    def _stream(self, path: str, serve: Stream) -> Stream:
+        async def at_owner(request: Message) -> AsyncGenerator[bytes, None]:
+            async def here() -> AsyncGenerator[bytes, None]:
+                return serve(request)
+
+            server = subject(self._hub, path, request)
+            if server is None or self._ownership.owns(server):
+                responses = serve(request)
+            else:
+                asked = ForwardedRpc(path, server, principal(), request.SerializeToString())
+                responses = await self._opened(asked, here)
+            async with aclosing(responses):
+                async for response in responses:
+                    yield response
+
+        return at_owner
+
+    async def _opened(
+        self, asked: ForwardedRpc, here: Callable[[], Awaitable[AsyncGenerator[bytes, None]]]
+    ) -> AsyncGenerator[bytes, None]:
+        async def send(owner: Owner) -> AsyncGenerator[bytes, None]:
+            responses = self.responses(await self._peers.reach(owner), asked, owner)
+            try:
+                first = await anext(responses)
+            except StopAsyncIteration:
+                return _after(None, responses)
+            return _after(first, responses)
+
+        return await self._at_owner(asked.server, send, here)
+
+    def _merged(self, path: str, serve: Stream) -> Stream:
+        of_one = self._stream(path, serve)
+
+        async def at_all(request: Any) -> AsyncGenerator[bytes, None]:
+            chosen = of_one(request) if request.filter.server else self._events(path, request, serve)
+            async with aclosing(chosen) as responses:
+                async for response in responses:
+                    yield response
+
+        return at_all
+
+    def _events(self, path: str, request: Message, serve: Stream) -> AsyncGenerator[bytes, None]:
+        asked = ForwardedRpc(path, "", principal(), request.SerializeToString())
+
+        async def at(owner: Owner) -> AsyncGenerator[bytes, None]:
+            return self.responses(await self._peers.reach(owner), asked, owner)
+
+        return MergedEvents(self._ownership, self._changes).responses(serve(request), at)
+
+    async def responses(
+        self, stub: "FleetServiceAsyncStub", asked: ForwardedRpc, owner: Owner
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the responses of an RPC at another member. Raises HubError, and NotOwner before the first."""
+        request = pb.ForwardStreamRequest(opening=asked.opening(CURRENT_TRACE.get()), request=asked.body)
+        stream = stub.ForwardStream(request, timeout=_timeout())
+        begun = False
+        try:
+            with _told(asked.server, owner), self._underway.watched(asked.server, owner, stream):
+                while (step := await read(stream)) is not EOF:
+                    if step.HasField("failed"):
+                        raise _failure(step.failed, nothing_done=not begun)
+                    begun = True
+                    if step.HasField("response"):  # of another kind this version does not know what to do with it
+                        yield step.response
+        except NotOwner:
+            if begun:
+                raise _lost(asked.server, owner, "it has ended the stream") from None
+            raise
+        finally:
+            stream.cancel()
+
+    def _heard_out(self, path: str) -> AbstractContextManager[None]:
+        """Have a member that ends wait for a call that its own caller has elsewhere."""
+        return self._hub.calls.heard_out() if path == _CALL else nullcontext()
+
+    @contextmanager
+    def _measured(self, server: str, owner: Owner) -> Generator[Trace | None]:
+        """Export a span and the time of the forward, and yield its place; without tracing that of the caller."""
+        tracer, meter, parent = self._hub.tracer, self._hub.meter, CURRENT_TRACE.get()
+        if not (tracer.on or meter.on):
+            yield parent
+            return
+        trace, begun, start = tracer.begin(parent, SPAN, Kind.CLIENT), self._hub.clock.steady(), tracer.now()
+        error: str | None = grpc.StatusCode.CANCELLED.name
+        try:
+            yield trace
+            error = None
+        except (HubError, NotOwner) as exc:
+            error = exc.reason
+            raise
+        finally:
+            meter.record(FORWARD, self._hub.clock.steady() - begun, {"error.type": error} if error else {})
+            if error:
+                meter.count(FORWARD_FAILURES, {"reason": error})
+            if trace is not None:
+                about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
+                about |= {"hubbub.member": owner.member, "hubbub.server": server}
+                span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=start, attributes=about)
+                tracer.tell(span, tracer.now(), error=error)
+
+
+@contextmanager
+def _told(server: str, owner: Owner) -> Generator[None]:
+    """Say what became of a forward that its connection or its receiver ended."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as exc:
+        given = cast("Status | None", rpc_status.from_call(cast("Any", exc)))  # pyright: ignore[reportUnknownMemberType]
+        reason = status.info(given).reason if given is not None else ""
+        if exc.code() in _REFUSED and reason not in _ELSEWHERE:
+            log.warning("forward refused", member=owner.member, error=exc.details())
+        if exc.code() in _REFUSED or reason in _ELSEWHERE:
+            raise NotOwner from None
+        if not reason and _is_untaken(exc):
+            log.debug("forward not taken", member=owner.member, server=server, error=exc.details())
+            raise ForwardNotTaken from None
+        if given is not None and reason:
+            raise status.passed(given) from None
+        if exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise _late() from None
+        log.info("forward lost", member=owner.member, server=server, code=exc.code().name, error=exc.details())
+        raise _lost(server, owner, f"its connection ended with {exc.code().name}") from None
+
+
+def _is_untaken(exc: grpc.aio.AioRpcError) -> bool:
+    """Return whether gRPC itself has ended an RPC that no handler had taken, as its receiver's port closed.
+
+    When there is no connection any more, nothing was sent; only the text says so. What has arrived at a server that is
+    stopped, and was not taken, ends with CANCELLED (https://github.com/grpc/grpc/issues/41785). What was taken ends
+    with UNAVAILABLE then, and the receiving side sees to it that it never ends with CANCELLED.
+    """
+    found_none = (exc.details() or "").startswith("failed to connect to all addresses")
+    return exc.code() is grpc.StatusCode.CANCELLED or (exc.code() is grpc.StatusCode.UNAVAILABLE and found_none)
+
+
+def _failure(failed: bytes, *, nothing_done: bool = True) -> Exception:
+    """Return the error with which the owner has answered; `nothing_done` says that it may have meant somebody else."""
+    error = status.passed(Status.FromString(failed))
+    return NotOwner() if nothing_done and error.reason in _ELSEWHERE else error
+
+
+def own_s(request: Any) -> float | None:
+    """Return the seconds that the call of a request may take by what it says itself; None without."""
+    if "spec" not in request.DESCRIPTOR.fields_by_name or "timeout" not in request.spec.DESCRIPTOR.fields_by_name:
+        return None
+    if not request.spec.HasField("timeout"):
+        return None
+    given = request.spec.timeout
+    return bounds.seconds(given.seconds + given.nanos / 1e9)
+
+
+def _timeout() -> float | None:
+    remaining = current().remaining()
+    return None if remaining is None else max(remaining - EARLIER_S, 0.0)
+
+
+async def _after(first: bytes | None, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(others):
+        if first is not None:
+            yield first
+        async for each in others:
+            yield each
+
+
+def _lost(server: str, owner: Owner, why: str) -> Unavailable:
+    return Unavailable(
+        f"{owner.member}, which has {server}, gave no answer: {why}; what was asked may have been carried out",
+        reason="OWNER_LOST",
+        metadata={"server": server, "member": owner.member},
+    )
+
+
+def _late() -> UpstreamError:
+    message = "the call took longer than its caller wanted to wait"
+    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

@@ -1,0 +1,89 @@
+"""Which server a request is about."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from hubbubd.core.access import Permission
+from hubbubd.errors import NotFound
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.context import principal
+from hubbubd.runtime.hub import Hub
+
+Find = Callable[[Hub, Any], str]
+"""Returns the server's name; empty if the request names none, or a record that its caller may not see."""
+
+
+def subject(hub: Hub, path: str, request: Any) -> str | None:
+    """Return the server that a request is about, if there is one, and its caller may know of it.
+
+    All others are refused where they arrive, and their callers learn nothing of what other members have.
+    """
+    server = _FINDERS[path](hub, request)
+    return server if is_known(hub, server) and principal().may(Permission.BROWSE, server) else None
+
+
+def is_known(hub: Hub, server: str) -> bool:
+    """Return whether there is a server of this name, whichever member has it."""
+    whose = hub.ownership
+    return whose.owns(server) or whose.owner(server) is not None or hub.servers.find(server) is not None
+
+
+def _of_server(_hub: Hub, request: Any) -> str:
+    return request.server
+
+
+def _of_name(_hub: Hub, request: Any) -> str:
+    return request.name
+
+
+def _of_call_spec(_hub: Hub, request: Any) -> str:
+    return request.spec.server
+
+
+def _of_server_spec(_hub: Hub, request: Any) -> str:
+    return request.spec.name
+
+
+def _of_filter(_hub: Hub, request: Any) -> str:
+    return request.filter.server
+
+
+def _of_call(hub: Hub, request: Any) -> str:
+    try:
+        call = hub.calls.get(request.id)
+    except NotFound:
+        return ""
+    return call.server if access.reading().has_call(call) else ""
+
+
+def _of_task(hub: Hub, request: Any) -> str:
+    try:
+        task = hub.tasks.get(request.id)
+    except NotFound:
+        return ""
+    return task.server if access.reading().has_task(task) else ""
+
+
+_FINDERS: Mapping[str, Find] = MappingProxyType(
+    {
+        "/hubbub.v1.CallService/CallMethod": _of_call_spec,
+        "/hubbub.v1.CallService/StartCall": _of_call_spec,
+        "/hubbub.v1.CallService/CancelCall": _of_call,
+        "/hubbub.v1.CallService/GetQueue": _of_server,
+        "/hubbub.v1.CallService/ClearQueue": _of_server,
+        "/hubbub.v1.CatalogService/RefreshCatalog": _of_server,
+        "/hubbub.v1.EventService/TailLogs": _of_server,
+        "/hubbub.v1.EventService/WatchResource": _of_server,
+        "/hubbub.v1.EventService/WatchEvents": _of_filter,
+        "/hubbub.v1.FleetService/MoveServer": _of_server,
+        "/hubbub.v1.ServerService/UpdateServer": _of_server_spec,
+        "/hubbub.v1.ServerService/RemoveServer": _of_name,
+        "/hubbub.v1.ServerService/ConnectServer": _of_name,
+        "/hubbub.v1.ServerService/DisconnectServer": _of_name,
+        "/hubbub.v1.ServerService/LogOutServer": _of_name,
+        "/hubbub.v1.ServerService/SetRoots": _of_name,
+        "/hubbub.v1.TaskService/GetTaskResult": _of_task,
+        "/hubbub.v1.TaskService/CancelTask": _of_task,
+    }
+)

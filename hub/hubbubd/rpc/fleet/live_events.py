@@ -1,0 +1,54 @@
+"""What calls of this member's servers tell, for a member that listens."""
+
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+
+import anyio
+
+from hubbub.fleet.v1 import fleet_pb2 as pb
+from hubbubd.core.calls import Call
+from hubbubd.rpc.messages import api_records
+from hubbubd.runtime.calls import Live, LiveCalls, ProgressEvent
+from hubbubd.runtime.ownership import Ownership
+from hubbubd.runtime.records import BOOKMARK_S
+
+ROOM = 1000
+"""While as many events wait to be written, further log messages are dropped, and of progress the oldest."""
+
+
+async def told(live: LiveCalls, ownership: Ownership) -> AsyncGenerator[pb.LiveResponse]:
+    """Yield what calls tell from now on, and signs of life in between, the first at once.
+
+    What this hub has heard from others is not told again.
+    """
+    waiting: OrderedDict[object, Live] = OrderedDict()
+    news = anyio.Event()
+
+    def tell(call: Call, event: Live) -> None:
+        if not ownership.owns(call.server):
+            return
+        if isinstance(event, ProgressEvent):
+            waiting.pop(call.id, None)  # the newest counts, and it must not come before what was said earlier
+            waiting[call.id] = event
+            if len(waiting) > ROOM:
+                waiting.popitem(last=False)
+        elif len(waiting) < ROOM:
+            waiting[object()] = event
+        news.set()
+
+    with live.follow(tell):
+        yield pb.LiveResponse()
+        while True:
+            while waiting:
+                yield _response(waiting.popitem(last=False)[1])
+            news = anyio.Event()
+            with anyio.move_on_after(BOOKMARK_S) as quiet:
+                await news.wait()
+            if quiet.cancelled_caught:
+                yield pb.LiveResponse()
+
+
+def _response(event: Live) -> pb.LiveResponse:
+    if isinstance(event, ProgressEvent):
+        return pb.LiveResponse(progress=api_records.progress(event))
+    return pb.LiveResponse(log=api_records.call_log(event))

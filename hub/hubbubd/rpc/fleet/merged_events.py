@@ -1,0 +1,108 @@
+"""WatchEvents of a fleet: the events of all members, as one stream.
+
+What a member could not say because it was lost counts as one event that is missing (`dropped`), once it is back.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from itertools import count
+
+import anyio
+
+from hubbub.v1 import event_pb2
+from hubbubd.errors import HubError
+from hubbubd.rpc.fleet.changes import OwnershipChanges, ended, with_each_other
+from hubbubd.rpc.fleet.peers import Unreached
+from hubbubd.runtime.ownership import Owner, Ownership
+
+AGAIN_S = 1.0
+"""Seconds after which a lost member is tried again."""
+
+BEGIN_S = 2.0
+"""Seconds that the first response waits for the other members."""
+
+ROOM = 64
+"""Responses that wait for the watcher; then members are not read any further, and drop what is oldest."""
+
+Responses = AsyncGenerator[bytes, None]
+HERE = ""
+
+
+class MergedEvents:
+    """One watch of all members' events."""
+
+    def __init__(self, ownership: Ownership, changes: OwnershipChanges) -> None:
+        self._ownership = ownership
+        self._changes = changes
+        self._said: asyncio.Queue[tuple[str, int, bytes | Exception | None]] = asyncio.Queue(ROOM)
+        self._streams = count(1)
+        self._heard: dict[str, tuple[int, int]] = {}
+        """By member: the number of the stream heard last, and how many events that has dropped."""
+        self._missing = 0
+        """Events that streams before those have dropped, and one for each end of one."""
+        self._told = 0
+        self._begun: dict[str, anyio.Event] = {}
+
+    async def responses(self, here: Responses, at: Callable[[Owner], Awaitable[Responses]]) -> Responses:
+        """Yield the responses of this member and of all others; `at` opens those of another one.
+
+        Ends with those of this member. Raises HubError as they do.
+        """
+        pumps = [asyncio.create_task(with_each_other(self._ownership, self._changes, lambda o: self._listen(o, at)))]
+        try:
+            await self._all_begun()
+            pumps.append(asyncio.create_task(self._own(here)))
+            while True:
+                member, stream, said = await self._said.get()
+                if isinstance(said, Exception):
+                    raise said
+                if said is None:
+                    return
+                if (response := self._counted(member, stream, said)) is not None:
+                    yield response
+        finally:
+            await ended(*pumps)
+
+    async def _all_begun(self) -> None:
+        with anyio.move_on_after(BEGIN_S):
+            for other in self._ownership.others():
+                await self._begun.setdefault(other.member, anyio.Event()).wait()
+
+    async def _own(self, here: Responses) -> None:
+        end: Exception | None = None
+        try:
+            async with aclosing(here):
+                async for response in here:
+                    await self._said.put((HERE, 0, response))
+        except Exception as exc:  # noqa: BLE001 - raised by `responses`
+            end = exc
+        await self._said.put((HERE, 0, end))
+
+    async def _listen(self, owner: Owner, at: Callable[[Owner], Awaitable[Responses]]) -> None:
+        begun = self._begun.setdefault(owner.member, anyio.Event())
+        while True:
+            stream = next(self._streams)
+            with suppress(Unreached, HubError):
+                async with aclosing(await at(owner)) as responses:
+                    async for response in responses:
+                        begun.set()
+                        await self._said.put((owner.member, stream, response))
+            begun.set()
+            await anyio.sleep(AGAIN_S)
+
+    def _counted(self, member: str, stream: int, response: bytes) -> bytes | None:
+        """Return a response with the number of all events that are missing; None for a sign of life of another."""
+        said = event_pb2.WatchEventsResponse.FromString(response)
+        before = self._heard.get(member)
+        if before is not None and before[0] != stream:
+            self._missing += before[1] + 1  # nobody knows what it has said meanwhile
+        self._heard[member] = stream, said.dropped
+        missing = self._missing + sum(dropped for _, dropped in self._heard.values())
+        if member != HERE and not said.HasField("event") and missing == self._told:
+            return None
+        self._told = missing
+        if missing == said.dropped:
+            return response
+        # Of a field that is there twice the last one counts.
+        return response + event_pb2.WatchEventsResponse(dropped=missing).SerializeToString()

@@ -1,0 +1,1 @@
+"""The ports: gRPC, Connect, metrics; sockets, TLS, and the health that they report."""

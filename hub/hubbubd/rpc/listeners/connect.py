@@ -1,0 +1,441 @@
+"""The API over Connect and gRPC-Web, for browsers and for languages where gRPC is heavy (docs/connect.md).
+
+A request becomes the bytes that gRPC would have brought, and passes the same gate, servicers and statuses. RPCs whose
+requests stream need gRPC.
+
+Connect: https://connectrpc.com/docs/protocol. gRPC-Web: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md.
+"""
+
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import resources
+from typing import Any
+
+import anyio
+import grpc
+import structlog
+import uvicorn
+from anyio import to_thread
+from connectrpc.code import Code
+from connectrpc.codec import Codec
+from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.interceptor import MetadataInterceptor
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.request import RequestContext
+from connectrpc.server import ConnectASGIApplication, Endpoint
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2 as details_pb2
+from protobuf.wkt import Any as ConnectAny
+from protobuf.wkt import Struct
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Message as Event
+
+from hubbub.v1 import server_pb2
+from hubbub_http import CERTIFICATE, LET_IN, connection_class
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.config.sections.tls import TlsFiles
+from hubbubd.core.access import Principal
+from hubbubd.errors import HubError, InvalidArgument
+from hubbubd.rpc import status
+from hubbubd.rpc.auth import gate as auth
+from hubbubd.rpc.auth.permissions import RULES, RpcReach
+from hubbubd.rpc.auth.unauthenticated import REQUEST_BYTES
+from hubbubd.rpc.context import NOBODY, Peer, amend, current, principal
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.listeners.grpc_server import MAX_RPCS, last_words, servicers
+from hubbubd.rpc.listeners.host_check import meant
+from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.tls import ssl_context
+from hubbubd.rpc.messages import json_codec
+from hubbubd.rpc.methods import STALL_S, Around, Rpc, RpcSettings, rpcs
+from hubbubd.rpc.tracing import tracing
+from hubbubd.runtime.hub import Hub
+
+log = structlog.get_logger(__name__)
+
+# Headers of the two protocols beyond those that CORS always allows (https://connectrpc.com/docs/cors).
+_REQUEST_HEADERS = (
+    "authorization",
+    auth.NAME_METADATA,
+    auth.BINARY_NAME_METADATA,
+    "traceparent",
+    "tracestate",
+    "content-type",
+    "connect-protocol-version",
+    "connect-timeout-ms",
+    "grpc-timeout",
+    "x-grpc-web",
+    "x-user-agent",
+)
+_RESPONSE_HEADERS = ("grpc-status", "grpc-message", "grpc-status-details-bin")
+_PREFLIGHT_S = 7200
+"""Seconds for which a browser remembers a preflight: two hours are the most that Chromium takes."""
+
+
+JSON_AT_ONCE = 16 * 1024
+"""Longer JSON is read in a worker thread, one request at a time."""
+
+OPENAPI = "/openapi.json"
+"""Where the API is described (https://spec.openapis.org/oas/v3.1.1.html)."""
+
+REQUEST_S = 60.0
+"""Seconds a caller may take to send a request."""
+
+_DETAILS = {
+    kind.DESCRIPTOR.full_name: kind
+    for kind in (
+        details_pb2.ErrorInfo,
+        details_pb2.RetryInfo,
+        details_pb2.BadRequest,
+        details_pb2.Help,
+        server_pb2.RevisionConflict,
+    )
+}
+
+
+@asynccontextmanager
+async def serve_connect(
+    hub: Hub,
+    *,
+    listen: str,
+    gate: auth.Gate,
+    tls: TlsFiles | None = None,
+    origins: Callable[[], Sequence[str]] = tuple,
+    hosts: Callable[[], Sequence[str]] = tuple,
+    max_message_bytes: int = 16 * 1024 * 1024,
+    within: tuple[Around, ...] = (),
+) -> AsyncGenerator[str, None]:
+    """Serve a hub over HTTP/1.1 and yield the base URL. Pages of the current `origins` may use it (CORS), no others.
+
+    It is reached under names of loopback, and under the current `hosts`.
+
+    On leaving, open RPCs have the time of `server.last_words`; whoever stops a hub must have drained it. `within`
+    and what is raised: as in `server.serve`.
+    """
+    context = ssl_context(tls) if tls else None
+    app = application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
+    config = uvicorn.Config(
+        meant(app, origins, hosts, secure=tls is not None),
+        http=connection_class(),
+        ssl_context_factory=(lambda _config, _default: context) if context else None,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the caller's address is that of the connection, not what X-Forwarded-For claims
+        limit_concurrency=MAX_RPCS,
+    )
+    async with serving(config, listen, secure=tls is not None, closing=partial(last_words, hub)) as url:
+        yield url
+
+
+def application(
+    hub: Hub,
+    *,
+    gate: auth.Gate,
+    origins: Callable[[], Sequence[str]],
+    max_message_bytes: int,
+    within: tuple[Around, ...] = (),
+) -> ASGIApp:
+    """Return an ASGI application with all services of a hub; `within` as in `server.serve`."""
+
+    def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
+        return {rpc.path: _endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming}
+
+    def services(served: Sequence[Rpc], read_max_bytes: int) -> _Services:
+        return _Services(
+            service=served,
+            endpoints=endpoints,
+            interceptors=[_Access(gate, oversight)],
+            read_max_bytes=read_max_bytes,
+            compressions=(),  # most callers are on this machine
+            codecs=[_Binary(), _Json()],
+        )
+
+    reading = anyio.CapacityLimiter(1)
+    oversight = Oversight(hub.audit, hub.quotas)
+    around = (tracing(hub.tracer, "connectrpc"), oversight.over, *within)
+    offered = servicers(hub, RpcSettings(max_message_bytes, around))
+    served = [rpc for each in offered for rpc in rpcs(*each, max_message_bytes, *around)]
+    open_to_all = [rpc for rpc in served if RULES[rpc.path].reach is RpcReach.OPEN]
+    paths = {rpc.path for rpc in open_to_all}
+    strangers = services(open_to_all, REQUEST_BYTES)
+    # Above our own limit, as in gRPC, which is checked on the parsed request; its JSON is longer.
+    known = services([rpc for rpc in served if rpc.path not in paths], 2 * max_message_bytes)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == OPENAPI:
+            await _openapi(scope, receive, send)
+            return
+        await (strangers if scope["path"] in paths else known)(scope, receive, send)  # type: ignore[arg-type]
+
+    return _Cors(_unstalled(app, hub.watcher_dropped), origins)
+
+
+async def _openapi(scope: Scope, receive: Receive, send: Send) -> None:
+    """Gives the description of the API to anybody: it is the same for every hub of this version."""
+    if scope["method"] in ("GET", "HEAD"):
+        answer = Response(_described(), media_type="application/json")
+    else:
+        answer = PlainTextResponse("Only GET.\n", 405, {"allow": "GET, HEAD"})
+    await answer(scope, receive, send)
+
+
+@cache
+def _described() -> bytes:
+    return (resources.files("hubbub.v1") / "openapi.json").read_bytes()
+
+
+class _Cors(CORSMiddleware):
+    """CORS for origins that may change while the hub runs."""
+
+    def __init__(self, app: ASGIApp, origins: Callable[[], Sequence[str]]) -> None:
+        super().__init__(
+            app,
+            allow_methods=["POST"],
+            allow_headers=_REQUEST_HEADERS,
+            allow_private_network=True,
+            expose_headers=_RESPONSE_HEADERS,
+            max_age=_PREFLIGHT_S,
+        )
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Without origins, answer as if CORS did not exist."""
+        await (super().__call__ if self._origins() else self._app)(scope, receive, send)
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        """Return whether an origin's pages may read the responses."""
+        return origin in self._origins()
+
+
+class _Services(ConnectASGIApplication[Sequence[Rpc]]):
+    """All services in one application; the RPC's path tells them apart."""
+
+    @property
+    def path(self) -> str:
+        """The mount point: the root."""
+        return ""
+
+
+def _unstalled(app: Callable[..., Any], dropped: Callable[[], None]) -> ASGIApp:
+    """Time-limit sending and receiving: a caller that reads nothing is dropped, and may resume with its last token."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        until = anyio.current_time() + REQUEST_S
+        whole = False
+
+        async def receive_in_time() -> Event:
+            nonlocal whole
+            with anyio.CancelScope(deadline=math.inf if whole else until):
+                event = await receive()
+                whole = whole or not event.get("more_body", False)
+                return event
+            raise _refusal(InvalidArgument(f"no request came within {REQUEST_S:g} s", reason="MALFORMED_REQUEST"))
+
+        async def send_in_time(event: Event) -> None:
+            with anyio.fail_after(STALL_S):
+                await send(event)
+
+        if _is_grpc(dict(scope.get("headers", ())).get(b"content-type", b"")):
+            await PlainTextResponse("gRPC is spoken at another address; here it is Connect and gRPC-Web.\n", 415)(
+                scope, receive, send
+            )
+            return
+        host, _ = scope.get("client") or ("", 0)
+        peer = Peer(local=is_loopback(host), certificate=scope.get(CERTIFICATE))
+        amend(peer=peer, let_in=scope.get(LET_IN, lambda: None))
+        try:
+            headers = [(key, _readable(value)) for key, value in scope.get("headers", ())]
+            await app({**scope, "headers": headers}, receive_in_time, send_in_time)
+        except TimeoutError:
+            dropped()
+            log.warning("caller read nothing; stream ended", path=scope["path"], seconds=STALL_S)
+
+    return call
+
+
+def _is_grpc(content_type: bytes) -> bool:
+    """Return whether the request is plain gRPC, which needs HTTP/2 and would fail in the layer below."""
+    return content_type.partition(b";")[0].strip().lower().partition(b"+")[0] == b"application/grpc"
+
+
+def _readable(value: bytes) -> bytes:
+    """Return a header's value as UTF-8, which the layer below requires; HTTP itself allows any bytes."""
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1").encode()
+    return value
+
+
+class _Access(MetadataInterceptor[None]):
+    """Authenticates an RPC before its request is read."""
+
+    def __init__(self, gate: auth.Gate, oversight: Oversight) -> None:
+        self._gate = gate
+        self._oversight = oversight
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        """Authenticate the RPC. Raises ConnectError."""
+        path = f"/{ctx.method.service_name}/{ctx.method.name}"
+        amend(address=ctx.client_address or "")
+        here, headers = current(), ctx.request_headers.allitems()
+        assert here.peer is not None, "noted when the request came"
+        if RULES[path].reach is RpcReach.OPEN:
+            if await self._gate.recognise(path, headers, self._oversight, here.peer) is not None:
+                here.let_in()
+            return
+        try:
+            await self._gate.admit(path, headers, self._oversight, here.peer)
+        except HubError as exc:
+            raise _refusal(self._oversight.refused(path, exc, principal())) from None
+        here.let_in()
+
+
+def _caller() -> Principal | None:
+    """Return the caller of the RPC being served; None where no credential is needed or shown."""
+    caller = principal()
+    return None if caller is NOBODY else caller
+
+
+@dataclass(frozen=True, slots=True)
+class _Response:
+    """A response as its servicer made it: a message, or of a watch the bytes that all its watchers share."""
+
+    kind: type[Message]
+    made: Message | bytes
+
+
+class _Binary(Codec[_Response, Any]):
+    """Codec for protocol buffers: bytes are passed through."""
+
+    def name(self) -> str:
+        """Return the codec's part of the content type."""
+        return "proto"
+
+    def encode(self, message: _Response) -> bytes:
+        """Return the serialized response."""
+        return message.made if isinstance(message.made, bytes) else message.made.SerializeToString()
+
+    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> bytes:
+        """Return the request's bytes, which are parsed later."""
+        return bytes(data)
+
+
+class _Json(Codec[_Response, Any]):
+    """Codec for JSON in which documents stand as they are (`json_codec`)."""
+
+    def name(self) -> str:
+        """Return the codec's part of the content type."""
+        return "json"
+
+    def encode(self, message: _Response) -> bytes:
+        """Return a response as JSON. Raises ConnectError."""
+        made = message.made
+        try:
+            return json_codec.dumps(message.kind.FromString(made) if isinstance(made, bytes) else made)
+        except Exception as exc:  # noqa: BLE001 - a fault of the hub, told as any other
+            raise _refusal(exc) from None
+
+    def decode(self, data: bytes | bytearray, message_class: type[Message]) -> "_Text":
+        """Return the request, to be read where that holds up nobody."""
+        return _Text(bytes(data), message_class)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A request in JSON, not parsed yet."""
+
+    raw: bytes
+    kind: type[Message]
+
+    def read(self) -> bytes:
+        """Return the request as protocol buffer bytes. Raises as `json_codec.loads`."""
+        return json_codec.loads(self.raw, self.kind).SerializeToString()
+
+
+async def _bytes(request: "bytes | _Text", reading: anyio.CapacityLimiter) -> bytes:
+    """Return a request as protocol buffer bytes."""
+    if isinstance(request, bytes):
+        return request
+    if len(request.raw) <= JSON_AT_ONCE:
+        return request.read()
+    return await to_thread.run_sync(request.read, limiter=reading)
+
+
+def _endpoint(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    streams = rpc.method.server_streaming
+    about = MethodInfo(
+        name=rpc.method.name,
+        service_name=rpc.method.containing_service.full_name,
+        input=GetMessageClass(rpc.method.input_type),
+        output=rpc.response_type,
+        idempotency_level=IdempotencyLevel.UNKNOWN,
+        stream_type=StreamType.SERVER_STREAM if streams else StreamType.UNARY,
+    )
+    if streams:
+        return Endpoint.server_stream(about, _stream(rpc, gate, oversight, reading))
+    return Endpoint.unary(about, _unary(rpc, gate, oversight, reading))
+
+
+def _unary(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> _Response:
+        try:
+            raw = await _bytes(asked, reading)
+            with gate.inside(_caller(), rpc.path, oversight):
+                return _Response(rpc.response_type, await rpc.serve(rpc.parse(raw)))
+        except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
+            raise _refusal(exc) from None
+
+    return call
+
+
+def _stream(rpc: Rpc, gate: auth.Gate, oversight: Oversight, reading: anyio.CapacityLimiter) -> Any:
+    async def call(asked: bytes | _Text, _context: object) -> AsyncGenerator[_Response, None]:
+        try:
+            raw = await _bytes(asked, reading)
+            async with aclosing(rpc.serve(rpc.parse(raw))) as responses:
+                while True:
+                    with gate.inside(_caller(), rpc.path, oversight):  # not around `yield`: another task may resume it
+                        response = await anext(responses, None)
+                    if response is None:
+                        break
+                    yield _Response(rpc.response_type, response)
+        except Exception as exc:  # noqa: BLE001
+            raise _refusal(exc) from None
+
+    return call
+
+
+def _refusal(exc: Exception) -> ConnectError:
+    """Return the error's status with the same details that gRPC callers get."""
+    told = status.status_of(exc)
+    code = status.code_of(exc)
+    named = Code.CANCELED if code is grpc.StatusCode.CANCELLED else Code[code.name]  # Connect has it with one L
+    return ConnectError(named, told.message, [_Detail(detail) for detail in told.details])
+
+
+class _Detail(ErrorDetail):
+    """An error detail that carries its plain JSON beside the bytes, for people and scripts."""
+
+    def __init__(self, packed: AnyMessage) -> None:
+        super().__init__(ConnectAny(type_url=packed.type_url, value=packed.value))
+        plain = json_codec.dumps(_DETAILS[packed.TypeName()].FromString(packed.value))
+        try:
+            self._plain = Struct.from_json(plain)
+        except (ValueError, RecursionError):  # a document in it does not fit a Struct: half of a surrogate pair, depth
+            self._plain = None
+
+    def value(self, *_known: object) -> Any:
+        """Return the JSON that Connect puts into `debug`, for reading: numbers in it are doubles."""
+        return self._plain

@@ -1,0 +1,189 @@
+"""The gRPC server: all services, health and reflection on one address, and on a Unix socket for local clients."""
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_reflection.v1alpha import reflection
+
+from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
+from hubbubd.config.sections.network import UNIX
+from hubbubd.config.sections.tls import TlsFiles
+from hubbubd.downstream import Handles, KeyRing
+from hubbubd.rpc.auth.gate import Authentication, Gate
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.listeners import health
+from hubbubd.rpc.listeners import sockets as listening
+from hubbubd.rpc.listeners.health import HealthService
+from hubbubd.rpc.listeners.tls import grpc_credentials
+from hubbubd.rpc.mcp_bridge import McpService
+from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
+from hubbubd.rpc.revision import Revisions
+from hubbubd.rpc.servicers.admin import AdminService
+from hubbubd.rpc.servicers.calls import CallService
+from hubbubd.rpc.servicers.catalog import CatalogService
+from hubbubd.rpc.servicers.events import EventService
+from hubbubd.rpc.servicers.inbox import InboxService
+from hubbubd.rpc.servicers.members import FleetAdminService
+from hubbubd.rpc.servicers.servers import ServerService
+from hubbubd.rpc.servicers.tasks import TaskService
+from hubbubd.rpc.tracing import tracing
+from hubbubd.runtime.hub import Hub, unless
+
+_FILES = (admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2)
+SERVICES: dict[str, ServiceDescriptor] = {
+    name: service for file in _FILES for name, service in file.DESCRIPTOR.services_by_name.items()
+}
+
+MAX_RPCS = 10_000
+"""The most RPCs open at a time, watches included; more are refused with RESOURCE_EXHAUSTED."""
+
+MAX_STREAMS = 2000
+"""The most RPCs open over one connection; its client queues further ones."""
+
+IDLE_MS = 600_000
+"""Milliseconds after which a connection without an RPC is closed; clients reconnect when needed."""
+
+HANDSHAKE_MS = 20_000
+"""Milliseconds a new connection may take until it speaks HTTP/2."""
+
+LAST_WORDS_S = 2.0
+"""Seconds from the closing of the port for callers to receive their errors, and for RPCs other than calls to end."""
+
+LOST_S = 0.2
+"""The same for a member that was found to be gone: it is needed in its next life."""
+
+MAX_METADATA = 32 * 1024
+"""The most bytes of an RPC's metadata."""
+
+PING_INTERVAL_MS = 5_000
+"""The shortest interval of a client's HTTP/2 pings on an idle connection; one that pings more is disconnected."""
+
+
+def is_fault(record: logging.LogRecord) -> bool:
+    """Filter gRPC's log: False for callers that disconnected before their response was sent.
+
+    gRPC logs each as an internal error, which it is not, and callers could cause any number of them.
+    """
+    return not (record.exc_info and isinstance(record.exc_info[1], grpc.aio.InternalError))
+
+
+@asynccontextmanager
+async def serve(
+    hub: Hub,
+    *,
+    listen: str,
+    gate: Gate,
+    tls: TlsFiles | None = None,
+    local: Path | None = None,
+    max_message_bytes: int = 16 * 1024 * 1024,
+    grace_s: float | None = None,
+    handles: Handles | None = None,
+    within: tuple[Around, ...] = (),
+) -> AsyncGenerator[str, None]:
+    """Serve a hub behind the `gate`, and yield the address to connect to.
+
+    That is HOST:PORT, with TLS if given, or unix:PATH. A Unix socket at `local` serves the same without TLS. `within`
+    goes around each RPC, within its span, its audit entry and its quotas.
+
+    On leaving, the hub is drained (`Hub.drain`, with `grace_s`) before the port closes. Raises ConfigError for an
+    address beyond loopback without TLS and for unusable TLS files, OSError for an address that cannot be bound.
+    """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(is_fault)
+    oversight = Oversight(hub.audit, hub.quotas)
+    around = (tracing(hub.tracer, "grpc"), oversight.over, *within)
+    carried = RpcSettings(max_message_bytes, (oversight.charged, *around), oversight.admit, oversight.held)
+    server = grpc.aio.server(
+        interceptors=[Authentication(gate, oversight), Revisions(hub.store)],
+        options=_options(max_message_bytes),
+        maximum_concurrent_rpcs=MAX_RPCS,
+    )
+    served = servicers(hub, carried, handles)
+    server.add_generic_rpc_handlers(
+        [generic_handler(*each, max_message_bytes, *around, dropped=hub.watcher_dropped) for each in served]
+    )
+    reflection.enable_server_reflection([*(s.full_name for s, _ in served), reflection.SERVICE_NAME], server)
+
+    address = listening.bind(server, listen, grpc_credentials(tls) if tls else None)
+    if local is not None:
+        listening.bind(server, f"{UNIX}{local}")
+    with anyio.CancelScope(shield=True):  # cut short, it would start all the same, and nobody would stop it
+        await server.start()
+    try:
+        yield address
+    finally:
+        with anyio.CancelScope(shield=True):
+            await hub.drain(grace_s)
+            # Cancelled, gRPC would end its own tasks, too. A second stop is what ends the first one early. Neither may
+            # have a grace that runs out: beside another stop, gRPC would then use a server that it has freed.
+            closed = asyncio.create_task(server.stop(math.inf))
+            try:
+                await last_words(hub, closed)
+            finally:
+                await server.stop(None)
+                await closed
+
+
+async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
+    """Wait until all RPCs of a port that closes have ended (`closed`), or have had their time.
+
+    Calls have what is left of the grace: a member of a fleet takes some for others until its port closes. Other RPCs
+    have LAST_WORDS_S.
+    """
+    begun, lost = hub.clock.steady(), hub.fleet.lost if hub.fleet is not None else anyio.Event()
+    async with unless(hub.hurry), unless(lost):
+        with anyio.move_on_after(hub.grace_left_s()):
+            await hub.calls.all_heard()
+            while not closed.done():  # one that has just come may not have begun
+                await asyncio.wait([closed], timeout=LAST_WORDS_S)
+                if not await hub.calls.all_heard():
+                    break
+    ends = begun + (LOST_S if lost.is_set() else LAST_WORDS_S)
+    await asyncio.wait([closed], timeout=max(0.0, ends - hub.clock.steady()))
+
+
+def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:
+    """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
+    handles = handles or Handles(KeyRing.in_memory(hub.clock), hub.clock)
+    inbox = InboxService(hub.inbox, hub.work)
+    served = {
+        "AdminService": AdminService(hub),
+        "CallService": CallService(hub.calls, hub.work, inbox.answer_pending_request, carried),
+        "CatalogService": CatalogService(hub.catalog),
+        "EventService": EventService(hub.events, hub.subscriptions),
+        "FleetService": FleetAdminService(hub),
+        "InboxService": inbox,
+        "McpService": McpService(hub, handles, carried.charge, carried.max_message_bytes),
+        "ServerService": ServerService(hub.servers, lambda: hub.configuration.state.files),
+        "TaskService": TaskService(hub.tasks),
+    }
+    names = [service.full_name for service in SERVICES.values()]
+    return [
+        *((SERVICES[name], servicer) for name, servicer in served.items()),
+        (health.SERVICE, HealthService(hub.health, names, hub.calls.stopped)),
+    ]
+
+
+def _options(max_message_bytes: int) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", 0),  # a second hub on the port must fail, not share it
+        # Above our own limit, so that a request slightly too long gets our refusal, with details.
+        ("grpc.max_receive_message_length", 2 * max_message_bytes),
+        # A record has both request and response, and each may be as large as the limit.
+        ("grpc.max_send_message_length", 4 * max_message_bytes),
+        # Above auth.MAX_TOKEN, so that the gate refuses a long credential, with details. Between its soft and hard
+        # limit gRPC refuses at random.
+        ("grpc.max_metadata_size", MAX_METADATA),
+        ("grpc.absolute_max_metadata_size", 2 * MAX_METADATA),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS),
+    ]

@@ -1,0 +1,87 @@
+"""Prometheus metrics over HTTP/1.1: GET /metrics, and nothing else.
+
+Served on loopback, to requests whose `Host` is loopback: against DNS rebinding by pages in a browser.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+import uvicorn
+from anyio import CapacityLimiter, to_thread
+
+from hubbub_http import connection_class
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.rpc.listeners.http_server import serving
+
+PATH = "/metrics"
+
+MAX_SCRAPES = 8
+"""The most concurrent requests; more are refused with 503."""
+
+STALL_S = 10.0
+"""Seconds a caller may take to read the response."""
+
+
+@asynccontextmanager
+async def serve_metrics(listen: str, exposition: Callable[[], tuple[str, bytes]]) -> AsyncGenerator[str, None]:
+    """Serve what `exposition` returns, which may block, and yield its URL. Raises as `http.serving`."""
+    config = uvicorn.Config(
+        application(exposition),
+        http=connection_class(open_to_all=True),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    async with serving(config, listen) as url:
+        yield f"{url}{PATH}"
+
+
+def application(exposition: Callable[[], tuple[str, bytes]]) -> Any:
+    """Return an ASGI application that collects in a worker thread, one request at a time."""
+    one = CapacityLimiter(1)
+    active = 0
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal active
+        active += 1
+        try:
+            await answer(scope, send)
+        finally:
+            active -= 1
+
+    async def answer(scope: Any, send: Any) -> None:
+        status, about, body = 200, [], b""
+        if active > MAX_SCRAPES:
+            status = 503
+        elif not _is_meant(scope["headers"]):
+            status = 421
+        elif scope["path"] != PATH:
+            status = 404
+        elif scope["method"] != "GET":
+            status, about = 405, [(b"allow", b"GET")]
+        else:
+            kind, body = await to_thread.run_sync(exposition, limiter=one)
+            about = [(b"content-type", kind.encode())]
+        with anyio.move_on_after(STALL_S):
+            headers = [*about, (b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    return call
+
+
+def _is_meant(headers: Any) -> bool:
+    """Return whether a request's `Host` is loopback (against DNS rebinding; RFC 9110, section 7.2)."""
+    host = next((value.decode("latin-1") for name, value in headers if name == b"host"), "")
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

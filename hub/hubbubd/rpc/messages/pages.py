@@ -1,0 +1,135 @@
+"""Pages of lists. A page token names the last record of its page, so pages do not shift as records come and go."""
+
+import hashlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from hubbub.v1 import common_pb2
+from hubbubd import bounds, payload
+from hubbubd.core.access import Scope
+from hubbubd.errors import InvalidArgument
+from hubbubd.runtime.records import Place
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
+Position = tuple[float, str]
+
+
+class ListRequest(Protocol):
+    """The fields that all requests for lists have."""
+
+    page_size: int
+    page_token: str
+    order: Any
+
+
+DEFAULT_SIZE = 100
+"""Records of a page whose size the caller leaves to the hub."""
+MAX_SIZE = 1000
+"""Records of the longest page."""
+
+# gRPC clients take 4 MiB unless told otherwise; a page of large records ends early.
+_PAGE_BYTES = 3 * 1024 * 1024
+
+
+def newest(record: Any) -> Position:
+    """Return a record's position in a list ordered newest first; one with an invalid time comes last."""
+    at: float = record.created_at
+    return (-at if bounds.EARLIEST <= at <= bounds.LATEST else 0.0, record.id)
+
+
+def by_name(record: Any) -> Position:
+    """Return a record's position in a list ordered by name."""
+    return (0.0, record.name)
+
+
+def place(after: Position | None) -> Place | None:
+    """Convert a position among the newest to the runtime's `Place`."""
+    return None if after is None else (-after[0], after[1])
+
+
+def is_backwards(asked: ListRequest, backwards: int) -> bool:
+    """Return whether the request asks for this order, the reverse of the list's own. Raises InvalidArgument."""
+    if asked.order not in common_pb2.Order.values():
+        raise InvalidArgument.field("order", f"{asked.order} is no known value")
+    return asked.order == backwards
+
+
+def oldest_first(asked: ListRequest) -> bool:
+    """Return whether the request reverses a list ordered newest first. Raises InvalidArgument."""
+    return is_backwards(asked, common_pb2.ORDER_ASCENDING)
+
+
+def page(
+    records: Sequence[T],
+    asked: ListRequest,
+    position: Callable[[T], Position],
+    convert: Callable[[T], M],
+    *,
+    of: Message,
+    scope: Scope,
+    backwards: bool = False,
+) -> tuple[list[M], str]:
+    """Return one page, converted, ordered by position or `backwards`, and the token of the next, empty at the end.
+
+    `of` is the list's filter and `scope` its caller's; a token is only valid for the same list. Raises InvalidArgument.
+    """
+
+    def rest(after: Position | None) -> Iterable[T]:
+        ordered = sorted(records, key=position, reverse=backwards)
+        if after is None:
+            return ordered
+        return [each for each in ordered if (position(each) < after if backwards else position(each) > after)]
+
+    return page_of(rest, asked, position, convert, of=of, scope=scope)
+
+
+def page_of(
+    rest: Callable[[Position | None], Iterable[T]],
+    asked: ListRequest,
+    position: Callable[[T], Position],
+    convert: Callable[[T], M],
+    *,
+    of: Message,
+    scope: Scope,
+) -> tuple[list[M], str]:
+    """Do the same as `page` for records already in order: `rest` yields those after a position, None for all."""
+    if not 0 <= asked.page_size <= MAX_SIZE:
+        raise InvalidArgument.field("page_size", f"must be 0 to {MAX_SIZE}")
+    digest = _digest(of, scope, asked.order)
+    found: list[M] = []
+    last: Position | None = None
+    room = _PAGE_BYTES
+    for record in rest(_decode(asked.page_token, digest) if asked.page_token else None):
+        message = convert(record)
+        room -= message.ByteSize()
+        if len(found) == (asked.page_size or DEFAULT_SIZE) or (found and room < 0):
+            assert last is not None
+            return found, _encode(last, digest)
+        found.append(message)
+        last = position(record)
+    return found, ""
+
+
+def _digest(of: Message, scope: Scope, order: int) -> str:
+    raw = f"{of.DESCRIPTOR.full_name} {scope} {order} ".encode() + of.SerializeToString(deterministic=True)
+    return hashlib.sha256(raw).hexdigest()[:12]
+
+
+def _encode(position: Position, digest: str) -> str:
+    return urlsafe_b64encode(payload.dumps([digest, *position])).decode().rstrip("=")
+
+
+def _decode(token: str, digest: str) -> Position:
+    try:
+        match payload.loads(urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))):
+            case [str(of), int() | float() as at, str(name)] if of == digest and bounds.real(at) == at:
+                return at, name
+            case _:
+                problem = "belongs to another list"
+    except ValueError:
+        problem = "is not a page token"
+    raise InvalidArgument.field("page_token", problem, reason="PAGE_TOKEN_INVALID")

@@ -1,0 +1,222 @@
+"""AdminService: status, store, tokens, audit log, reload."""
+
+import asyncio
+import hashlib
+import os
+import platform
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
+from enum import StrEnum
+from functools import cache
+from importlib.metadata import version
+from typing import BinaryIO, TypeVar
+
+import anyio
+from anyio import to_thread
+
+from hubbub.v1 import admin_pb2 as pb
+from hubbub.v1 import common_pb2
+from hubbubd import __version__
+from hubbubd.config.servers.server import REVISIONS
+from hubbubd.core.access import EVERYTHING
+from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
+from hubbubd.core.inbox import RequestState
+from hubbubd.errors import PermissionDenied, ResourceExhausted
+from hubbubd.rpc.context import principal
+from hubbubd.rpc.messages import api_records, pages, requests
+from hubbubd.runtime import diagnostics
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import Configuration
+from hubbubd.store import NoRoom
+
+E = TypeVar("E", bound=StrEnum)
+_Counts = pb.GetStatusResponse
+
+CHUNK_BYTES = 256 * 1024
+"""Bytes of a copy in one message, far below the 4 MiB that gRPC clients take by default."""
+ALIVE_S = 5.0
+"""Seconds between keep-alives to the caller while a backup is being made."""
+
+
+class AdminService:
+    """Implements hubbub.v1.AdminService."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def get_status(self, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
+        hub = self._hub
+        requests = list(hub.inbox.select(RequestFilter()))
+        waiting = [request for request in requests if request.state is RequestState.OPEN]
+        return pb.GetStatusResponse(
+            version=__version__,
+            pid=os.getpid(),
+            started_at=api_records.timestamp(hub.started_at),
+            servers=[
+                _Counts.ServerCount(state=api_records.SERVER_STATES[state], count=count)
+                for state, count in _counted(server.connection.state for server in hub.servers.all())
+            ],
+            pending_requests=[
+                _Counts.PendingRequestCount(state=api_records.REQUEST_STATES[state], count=count)
+                for state, count in _counted(request.state for request in requests)
+            ],
+            calls=[
+                _Counts.CallCount(state=api_records.CALL_STATES[state], count=count)
+                for state, count in _counted(call.state for call in hub.calls.select(CallFilter()))
+            ],
+            tasks=[
+                _Counts.TaskCount(status=api_records.TASK_STATUSES[status], count=count)
+                for status, count in _counted(task.status for task in hub.tasks.select(TaskFilter()))
+            ],
+            watchers=hub.watchers(),
+            store=api_records.store(await hub.store.stats()),
+            loop_tasks=len(asyncio.all_tasks()),
+            read_at=api_records.timestamp(hub.clock.now()),
+            versions=_versions(),
+            serving=hub.health.well,
+            store_problem=hub.health.problem,
+            last_commit_at=None if hub.committed_at is None else api_records.timestamp(hub.committed_at),
+            open_pending_requests=[
+                _Counts.PendingRequestKindCount(kind=api_records.REQUEST_KINDS[kind], count=count)
+                for kind, count in _counted(request.kind for request in waiting)
+            ],
+            oldest_open_at=api_records.timestamp(min(r.created_at for r in waiting)) if waiting else None,
+            config=_config(hub.configuration),
+            doubted_time=api_records.duration(hub.ages.doubted_s) if hub.ages.doubted_s else None,
+            telemetry=pb.TelemetryStatus(on=bool(hub.telemetry_endpoint), endpoint=hub.telemetry_endpoint),
+        )
+
+    async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
+        """Run the diagnostics of a live hub."""
+        found = await diagnostics.while_running(self._hub, os.environ)
+        return pb.CheckHubResponse(findings=map(api_records.finding, found))
+
+    async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:
+        return pb.GetStoreStatsResponse(store=api_records.store(await self._hub.store.stats()))
+
+    async def compact_store(self, _request: pb.CompactStoreRequest) -> pb.CompactStoreResponse:
+        """Run a round of retention now, and return unused space."""
+        before, after, deleted = await self._hub.retention.compact()
+        compaction = pb.Compaction(deleted=deleted, before=api_records.store(before), after=api_records.store(after))
+        return pb.CompactStoreResponse(compaction=compaction)
+
+    async def backup_store(self, _request: pb.BackupStoreRequest) -> AsyncGenerator[bytes, None]:
+        """Stream a copy of the store in chunks, ending with its SHA-256; bookmarks while it is made."""
+        copying = asyncio.create_task(self._copy())
+        try:
+            while not copying.done():
+                await asyncio.wait([copying], timeout=ALIVE_S)
+                if not copying.done():
+                    yield pb.BackupStoreResponse(bookmark=common_pb2.WatchBookmark()).SerializeToString()
+            copy = copying.result()
+            size, digest = os.fstat(copy.fileno()).st_size, hashlib.sha256()
+            while chunk := await to_thread.run_sync(copy.read, CHUNK_BYTES):
+                digest.update(chunk)
+                yield pb.BackupStoreResponse(size_bytes=size, chunk=chunk).SerializeToString()
+            end = pb.BackupEnd(sha256=digest.hexdigest())
+            yield pb.BackupStoreResponse(size_bytes=size, end=end).SerializeToString()
+        finally:
+            copying.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([copying])
+            if not copying.cancelled() and copying.exception() is None:
+                copying.result().close()
+
+    async def create_token(self, request: pb.CreateTokenRequest) -> pb.CreateTokenResponse:
+        """Create a token. A caller that may not name others cannot create a token that may."""
+        caller = principal()
+        if request.may_name_others and not caller.may_name_others:
+            raise PermissionDenied(
+                "a caller that may not name others cannot create a token that may", reason="NAMING_NOT_ALLOWED"
+            )
+        record, secret = await self._hub.tokens.create(
+            requests.token_name(request.name),
+            requests.grants(request.grants),
+            by=caller.name,
+            ttl_s=requests.token_ttl_s(request.ttl),
+            may_name_others=request.may_name_others,
+            hold_s=requests.token_hold_s(request),
+        )
+        return pb.CreateTokenResponse(token=api_records.token(record), secret=secret)
+
+    async def list_tokens(self, request: pb.ListTokensRequest) -> pb.ListTokensResponse:
+        """Return a page of tokens, newest first."""
+        names = requests.token_names(request.filter)
+        records = [token for token in self._hub.tokens.all() if not names or token.name in names]
+        found, token = pages.page(
+            records,
+            request,
+            pages.newest,
+            api_records.token,
+            of=request.filter,
+            scope=EVERYTHING,
+            backwards=pages.oldest_first(request),
+        )
+        return pb.ListTokensResponse(tokens=found, next_page_token=token)
+
+    async def revoke_token(self, request: pb.RevokeTokenRequest) -> pb.RevokeTokenResponse:
+        record = await self._hub.tokens.revoke(requests.identifier(request.name, "name"))
+        return pb.RevokeTokenResponse(token=api_records.token(record))
+
+    async def reload_config(self, _request: pb.ReloadConfigRequest) -> pb.ReloadConfigResponse:
+        done = await self._hub.configuration.reload()
+        changes = pb.ConfigChanges(
+            added=done.servers.added,
+            changed=done.servers.changed,
+            removed=done.servers.removed,
+            settings=done.settings,
+            needs_restart=done.needs_restart,
+        )
+        return pb.ReloadConfigResponse(changes=changes)
+
+    async def get_self(self, _request: pb.GetSelfRequest) -> pb.GetSelfResponse:
+        """Return the caller's principal."""
+        return pb.GetSelfResponse(caller=api_records.principal(principal()))
+
+    async def list_audit_entries(self, request: pb.ListAuditEntriesRequest) -> pb.ListAuditEntriesResponse:
+        """Return a page of the audit log, newest first."""
+        chosen = requests.audit_filter(request.filter)
+        found, token = pages.page_of(
+            lambda after: self._hub.audit.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
+            pages.newest,
+            api_records.audit_entry,
+            of=request.filter,
+            scope=EVERYTHING,
+        )
+        return pb.ListAuditEntriesResponse(entries=found, next_page_token=token)
+
+    async def trust_clock(self, _request: pb.TrustClockRequest) -> pb.TrustClockResponse:
+        """Let time count that was doubted."""
+        return pb.TrustClockResponse(trusted_time=api_records.duration(await self._hub.ages.trust()))
+
+    async def _copy(self) -> BinaryIO:
+        try:
+            return await self._hub.store.copy()
+        except NoRoom as exc:
+            raise ResourceExhausted(str(exc), reason="NO_ROOM_FOR_BACKUP") from None
+
+
+def _config(configuration: Configuration) -> pb.ConfigStatus:
+    state = configuration.state
+    return pb.ConfigStatus(
+        files=map(str, state.files),
+        loaded_at=api_records.timestamp(state.loaded_at),
+        problem=state.problem,
+        needs_restart=state.needs_restart,
+        watched=configuration.watching,
+    )
+
+
+@cache
+def _versions() -> pb.Versions:
+    return pb.Versions(
+        python=platform.python_version(),
+        mcp=version("mcp"),
+        grpc=version("grpcio"),
+        revisions=sorted(REVISIONS, reverse=True),
+    )
+
+
+def _counted(states: Iterable[E]) -> list[tuple[E, int]]:
+    return sorted(Counter(states).items())

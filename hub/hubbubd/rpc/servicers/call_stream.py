@@ -1,0 +1,383 @@
+"""Many calls over one stream (StreamCalls): each is served as a CallMethod of its own, by the same code.
+
+    caller ──> reader ──> a task per call: CallMethod ──────────────────> outbox ──> writer ──> caller
+                    └───> a task per answer: AnswerPendingRequest ──────────┘
+
+A caller that answers what its call is asked is a worker for as long as the call takes.
+
+A call counts as under way until the writer takes its end, so a caller that reads slowly holds up its own calls only.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+
+from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import inbox_pb2
+from hubbubd.core.access import Principal
+from hubbubd.core.call_faults import cancelled
+from hubbubd.core.calls import Call
+from hubbubd.core.tally import Tally
+from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
+from hubbubd.rpc import status
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.context import current, principal
+from hubbubd.rpc.messages import api_records, requests
+from hubbubd.rpc.methods import Unary, Write
+from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
+from hubbubd.runtime.inbox import Assigned, Over, Work, Worker
+from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
+
+MAX_CALLS = 1000
+"""The most calls under way on one stream, and the most answers."""
+
+MAX_STEPS = 1000
+"""The most steps in one message of a caller."""
+
+MAX_UNWRITTEN = 2 * MAX_CALLS
+"""The most steps that wait to be written before the hub reads no further; refusals of calls too many are among them."""
+
+LOG_ROOM = 256
+"""While as many steps wait to be written, log lines are dropped; a watch drops them, too."""
+
+TOGETHER_BYTES = 64 * 1024
+"""Steps that wait to be written go together up to this size: gRPC takes its price per message."""
+
+NOTICE_S = 1.0
+"""Seconds for which a stream takes calls after its caller was told that the hub shuts down."""
+
+DEFAULT_RESPONSE_BYTES = 4 * 1024 * 1024
+"""The longest response that gRPC's clients take unless told otherwise."""
+
+
+Start = pb.StreamCallsRequest.Start
+Answer = pb.StreamCallsRequest.Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStreamServer:
+    """What all streams of calls have in common.
+
+    `serve` is CallMethod and `answer` AnswerPendingRequest, with all that is around them. `hold` counts a worker among
+    its caller's streams.
+    """
+
+    calls: Calls
+    work: Work
+    serve: Unary
+    answer: Unary
+    hold: Callable[[Principal], AbstractContextManager[None]]
+    max_request_bytes: int
+
+    async def run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
+        """Serve one stream until its caller has no more calls.
+
+        Raises InvalidArgument for a step that belongs to no call, and Unavailable (SHUTTING_DOWN).
+        """
+        with self.calls.heard_out():
+            if not self.calls.draining:
+                await self._run(steps, write)
+        if self.calls.draining:
+            raise _shutting_down()
+
+    async def _run(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
+        ready = pb.StreamCallsResponse.Ready(
+            max_calls=MAX_CALLS, max_request_bytes=self.max_request_bytes, takes_answers=True
+        )
+        await write(_step(ready=ready))
+        stream = _CallStream(self, write)
+        async with asyncio.TaskGroup() as tasks:  # not anyio's, whose tasks cost five times as much
+            reading = tasks.create_task(stream.read(steps, tasks))
+            closing = tasks.create_task(stream.close())
+            await stream.write()
+            reading.cancel()
+            closing.cancel()
+
+
+class _CallStream:
+    """One stream."""
+
+    def __init__(self, streams: CallStreamServer, write: Write) -> None:
+        self._streams = streams
+        self._write = write
+        self._calls: dict[int, asyncio.Task[None] | None] = {}
+        self._answers: dict[int, asyncio.Task[None] | None] = {}
+        self._workers: dict[int, Worker] = {}
+        """By the id of a call, the worker that its caller is."""
+        self._being_answered = Tally()
+        """Ids of pending requests with an answer of this stream under way."""
+        self._outbox: OrderedDict[object, tuple[int, bytes]] = OrderedDict()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._closed = False
+
+    async def read(self, steps: AsyncIterator[pb.StreamCallsRequest], tasks: asyncio.TaskGroup) -> None:
+        """Begin and cancel calls as the caller says. Raises InvalidArgument."""
+        async for message in steps:
+            if len(message.steps) > MAX_STEPS:
+                wrong = f"has {len(message.steps)} entries; at most {MAX_STEPS} are taken"
+                raise InvalidArgument.field("steps", wrong)
+            for step in message.steps:
+                self._take(step, tasks)
+                while len(self._outbox) >= MAX_UNWRITTEN:
+                    self._room.clear()
+                    await self._room.wait()
+        self._close()
+
+    def _take(self, step: pb.StreamCallsRequest.Step, tasks: asyncio.TaskGroup) -> None:
+        match step.WhichOneof("step"):
+            case "start":
+                self._begin("start", step.start.id, tasks, self._calls, lambda: self._call(step.start))
+            case "answer":
+                self._begin("answer", step.answer.id, tasks, self._answers, lambda: self._answer(step.answer))
+            case "cancel":
+                if (task := self._calls.get(step.cancel.id) or self._answers.get(step.cancel.id)) is not None:
+                    task.cancel()
+            case "skip":
+                skipped = requests.identifier(step.skip.pending_request_id, "skip.pending_request_id")
+                if (worker := self._workers.get(step.skip.id)) is not None:
+                    self._streams.work.skip(worker, skipped)
+            case _:
+                raise InvalidArgument.field("step", "must be one of start, answer, cancel, skip")
+
+    async def close(self) -> None:
+        """Tell the caller when the hub shuts down, and take no further calls a moment later."""
+        calls = self._streams.calls
+        await calls.closing.wait()
+        self._tell(0, "closing", _step(closing=pb.StreamCallsResponse.Closing()))
+        with anyio.move_on_after(NOTICE_S):
+            await calls.stopped.wait()
+        self._close()
+
+    async def write(self) -> None:
+        """Write what the calls say, until the stream is closed and the last of them has ended."""
+        while not self._closed or self._calls or self._answers:
+            await self._news.wait()
+            self._news.clear()
+            while self._outbox:
+                await self._write(self._next())
+                self._room.set()
+
+    def _next(self) -> bytes:
+        """Take the next steps out of the outbox, as one message."""
+        message = b""
+        while self._outbox:
+            key = next(iter(self._outbox))
+            call_id, step = self._outbox[key]
+            if message and len(message) + len(step) > TOGETHER_BYTES:
+                break
+            del self._outbox[key]
+            # Before it is written: a caller that has read it may use the id again.
+            self._calls.pop(call_id, None)
+            self._answers.pop(call_id, None)
+            message += step  # repeated fields of messages one after the other are one list
+        return message
+
+    def _close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    def _begin(
+        self,
+        name: str,
+        id_: int,
+        tasks: asyncio.TaskGroup,
+        among: dict[int, asyncio.Task[None] | None],
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Begin a call or an answer. Raises InvalidArgument."""
+        if id_ <= 0:
+            raise InvalidArgument.field(f"{name}.id", "must be above 0")
+        if id_ in self._calls or id_ in self._answers:
+            wrong = f"{id_} is the id of a call or an answer that is under way on this stream"
+            raise InvalidArgument.field(f"{name}.id", wrong)
+        late = self._closed and among is self._calls
+        if late or len(among) >= MAX_CALLS:
+            among[id_] = None
+            self._say(id_, _failed(id_, _shutting_down(begun="false") if late else _too_many()))
+            return
+        task = among[id_] = tasks.create_task(work())
+        task.add_done_callback(lambda done: self._cancelled(id_) if done.cancelled() else None)
+
+    async def _call(self, start: Start) -> None:
+        """Make a call, and tell the caller how it has ended."""
+
+        async def completed() -> bytes:
+            limit = requests.max_response_bytes(start, "start") or DEFAULT_RESPONSE_BYTES
+            with (
+                self._followed(start, limit) if start.follow else nullcontext(),
+                self._at_work(start, limit) if start.answers else nullcontext(),
+            ):
+                response = await self._served(start)
+            return _within(limit, _step(id=start.id, completed=response), "GetCall", call_id=response.call.id)
+
+        await self._told(start, completed)
+
+    async def _answer(self, answer: Answer) -> None:
+        """Answer a pending request, and tell the caller whether that is accepted."""
+
+        async def answered() -> bytes:
+            limit = requests.max_response_bytes(answer, "answer") or DEFAULT_RESPONSE_BYTES
+            self._being_answered.add(answer.request.id)
+            try:
+                response = cast("inbox_pb2.AnswerPendingRequestResponse", await self._streams.answer(answer.request))
+            finally:
+                self._being_answered.take(answer.request.id)
+            said = _step(id=answer.id, answered=response)
+            return _within(limit, said, "the answer is accepted; GetPendingRequest", request=answer.request.id)
+
+        await self._told(answer, answered)
+
+    async def _told(self, begun: Start | Answer, serve: Callable[[], Awaitable[bytes]]) -> None:
+        CURRENT_TRACE.set(parsed({"traceparent": begun.traceparent, "tracestate": begun.tracestate}))
+        try:
+            said = await serve()
+        except Exception as exc:  # noqa: BLE001 - every error gets a status; cancellation is not an Exception
+            said = _failed(begun.id, exc)
+        self._say(begun.id, said)
+
+    async def _served(self, start: Start) -> pb.CallMethodResponse:
+        """Make a call, for as long as its caller waits."""
+        if not start.HasField("wait"):
+            return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
+        wait = asyncio.timeout(requests.wait_s(start))
+        try:
+            async with wait:
+                return cast("pb.CallMethodResponse", await self._streams.serve(start.request))
+        except TimeoutError:
+            if wait.expired():
+                raise _wait_over() from None
+            raise
+
+    @contextmanager
+    def _followed(self, start: Start, limit: int) -> Generator[None]:
+        """Tell the caller of what happens to a call meanwhile, as far as it may see the call."""
+        call_id, seen, calls = requests.followed(start), access.reading(), self._streams.calls
+
+        def tell(call: Call, live: object) -> None:
+            if not seen.has_call(call) or call.state.ended:
+                return
+            match live:
+                case None:
+                    self._tell(start.id, "changed", _step(id=start.id, changed=api_records.call(call, seen)), limit)
+                case ProgressEvent():
+                    self._tell(start.id, "progress", _step(id=start.id, progress=api_records.progress(live)), limit)
+                case LogEvent() if len(self._outbox) < LOG_ROOM:
+                    self._tell(start.id, object(), _step(id=start.id, log=api_records.call_log(live)), limit)
+                case _:
+                    pass
+
+        if (call := calls.find(call_id)) is not None:
+            tell(call, None)
+        with calls.listen(call_id, tell):
+            yield
+
+    @contextmanager
+    def _at_work(self, start: Start, limit: int) -> Generator[None]:
+        """Make the caller a worker for what its call is asked. Raises ResourceExhausted."""
+        work, chosen = self._streams.work, requests.answered(start, access.answering())
+        told: set[str] = set()
+
+        def hear(step: Assigned | Over) -> None:
+            match step:
+                case Assigned(request):
+                    said = _step(id=start.id, assigned=api_records.request(request, with_claim_id=True))
+                    if self._tell(start.id, ("assigned", request.id), said, limit):
+                        told.add(request.id)
+                    else:
+                        work.skip(worker, request.id)
+                case Over(id=id_, state=state) if id_ in told:
+                    told.discard(id_)
+                    if not self._untold(start.id, id_):
+                        over = inbox_pb2.WorkResponse.Revoked(id=id_, state=api_records.REQUEST_STATES[state])
+                        # Whoever has answered it hears so in a moment: one message has both.
+                        at_once = not self._being_answered[id_]
+                        self._tell(start.id, ("revoked", id_), _step(id=start.id, revoked=over), limit, at_once)
+                case Over():
+                    pass
+
+        with (
+            self._streams.hold(principal()),
+            work.join(principal().name, chosen, 1, current().standing, hear=hear) as worker,
+        ):
+            self._workers[start.id] = worker
+            try:
+                yield
+            finally:
+                del self._workers[start.id]
+                for id_ in told:
+                    self._untold(start.id, id_)
+
+    def _untold(self, call_id: int, request_id: str) -> bool:
+        """Take back an assignment that is unwritten, and return whether it was.
+
+        What is over by then is not told at all, so a caller that reads nothing takes no memory.
+        """
+        return self._outbox.pop((call_id, ("assigned", request_id)), None) is not None
+
+    def _tell(
+        self, call_id: int, kind: object, step: bytes, limit: int = DEFAULT_RESPONSE_BYTES, at_once: bool = True
+    ) -> bool:
+        """Put a step of a call into the outbox, and return whether its caller takes one of this length.
+
+        It replaces an unwritten one of its kind. Unless it is to be written `at_once`, it goes with the next one.
+        """
+        if len(step) > limit:
+            return False
+        self._outbox.pop((call_id, kind), None)
+        self._outbox[call_id, kind] = 0, step
+        if at_once:
+            self._news.set()
+        return True
+
+    def _cancelled(self, call_id: int) -> None:
+        """Tell the caller that it has hung up. A call that was cancelled before it began says nothing by itself."""
+        self._say(call_id, _failed(call_id, UpstreamError(cancelled("its caller hung up"))))
+
+    def _say(self, call_id: int, step: bytes) -> None:
+        """Put the end of a call, or of the wait for an answer, into the outbox."""
+        self._outbox[call_id, "end"] = call_id, step
+        self._news.set()
+
+
+def _step(**step: Any) -> bytes:
+    message = pb.StreamCallsResponse()
+    message.steps.add(**step)  # copied once: a result may be long
+    return message.SerializeToString()
+
+
+def _failed(call_id: int, exc: Exception) -> bytes:
+    return _step(id=call_id, failed=status.status_of(exc).SerializeToString())
+
+
+def _within(limit: int, response: bytes, where: str, **metadata: str) -> bytes:
+    """Return a response. Raises ResourceExhausted if it is too long for its caller; `where` says what has it."""
+    if len(response) <= limit:
+        return response
+    raise ResourceExhausted(
+        f"the response is {len(response)} bytes long, its caller takes {limit}; {where} has it",
+        reason="MESSAGE_TOO_LARGE",
+        metadata={"limit": str(limit), **metadata},
+    )
+
+
+def _too_many() -> ResourceExhausted:
+    return ResourceExhausted(
+        f"{MAX_CALLS} calls, or answers, are under way on this stream; that is as many as one may have",
+        reason="TOO_MANY_CALLS",
+        metadata={"limit": str(MAX_CALLS)},
+    )
+
+
+def _shutting_down(**metadata: str) -> Unavailable:
+    return Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
+
+
+def _wait_over() -> UpstreamError:
+    message = "the call took longer than its caller wanted to wait"
+    return UpstreamError(Fault(code="WAIT_OVER", category=Category.TIMEOUT, message=message))

@@ -1,0 +1,122 @@
+"""CallService: calls of MCP methods."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
+
+from google.protobuf.message import Message
+
+from hubbub.v1 import call_pb2 as pb
+from hubbub.v1 import inbox_pb2
+from hubbubd.core.access import Permission
+from hubbubd.core.calls import Call
+from hubbubd.errors import UpstreamError
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.auth.permissions import permission_to_send
+from hubbubd.rpc.context import principal
+from hubbubd.rpc.messages import api_records, pages, requests, watch
+from hubbubd.rpc.methods import RpcSettings, Unary, Write
+from hubbubd.rpc.servicers.call_stream import CallStreamServer
+from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
+from hubbubd.runtime.inbox import Work
+
+CALL_METHOD = pb.DESCRIPTOR.services_by_name["CallService"].methods_by_name["CallMethod"]
+ANSWER = inbox_pb2.DESCRIPTOR.services_by_name["InboxService"].methods_by_name["AnswerPendingRequest"]
+
+
+class CallService:
+    """Implements hubbub.v1.CallService."""
+
+    def __init__(self, calls: Calls, work: Work, answer: Unary, settings: RpcSettings) -> None:
+        """`answer` is AnswerPendingRequest, as InboxService has it."""
+        self._calls = calls
+        self._streams = CallStreamServer(
+            calls=calls,
+            work=work,
+            serve=settings.wrapped(CALL_METHOD, self.call_method),
+            answer=settings.wrapped(ANSWER, answer),
+            hold=settings.hold,
+            max_request_bytes=settings.max_message_bytes,
+        )
+
+    async def call_method(self, request: pb.CallMethodRequest) -> pb.CallMethodResponse:
+        """Make a call and wait for its end; a failed one ends the RPC with its fault."""
+        call = await self._calls.call(_spec(request.spec), principal().name, detached=request.detached)
+        if call.fault is not None:
+            failure = UpstreamError(call.fault)
+            failure.metadata["call_id"] = call.id
+            raise failure
+        return pb.CallMethodResponse(call=_shown(call))
+
+    async def stream_calls(self, steps: AsyncIterator[pb.StreamCallsRequest], write: Write) -> None:
+        """Make the calls of a stream, each as `call_method`."""
+        await self._streams.run(steps, write)
+
+    async def start_call(self, request: pb.StartCallRequest) -> pb.StartCallResponse:
+        """Queue a detached call; durable when this returns."""
+        call = await self._calls.start(_spec(request.spec), principal().name)
+        return pb.StartCallResponse(call=_shown(call))
+
+    def watch_calls(self, request: pb.WatchCallsRequest) -> AsyncGenerator[bytes, None]:
+        """Stream calls: snapshot, then changes, with progress and log messages in between."""
+        watched = self._calls.watch(requests.call_filter(request.filter, access.reading()), request.resume_token)
+        return watch.responses(
+            watched,
+            pb.WatchCallsResponse,
+            partial(api_records.call, seen=access.reading()),
+            _live,
+            batches=request.allow_batches,
+        )
+
+    async def get_call(self, request: pb.GetCallRequest) -> pb.GetCallResponse:
+        call = access.call(self._calls.get(requests.identifier(request.id, "id")))
+        return pb.GetCallResponse(call=_shown(call))
+
+    async def list_calls(self, request: pb.ListCallsRequest) -> pb.ListCallsResponse:
+        """Return a page of calls, newest first."""
+        scope = access.reading()
+        chosen = requests.call_filter(request.filter, scope)
+        found, token = pages.page_of(
+            lambda after: self._calls.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
+            pages.newest,
+            _shown,
+            of=request.filter,
+            scope=scope,
+        )
+        return pb.ListCallsResponse(calls=found, next_page_token=token)
+
+    async def cancel_call(self, request: pb.CancelCallRequest) -> pb.CancelCallResponse:
+        known = access.call(self._calls.get(requests.identifier(request.id, "id")), Permission.OPERATE)
+        call = await self._calls.cancel(known.id, abort=request.abort)
+        return pb.CancelCallResponse(call=_shown(call))
+
+    async def get_queue(self, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
+        """Return the numbers of a server's calls by state."""
+        server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
+        counts = self._calls.counts(server)
+        return pb.GetQueueResponse(counts=api_records.counts(counts))
+
+    async def clear_queue(self, request: pb.ClearQueueRequest) -> pb.ClearQueueResponse:
+        server = access.use(requests.identifier(request.server, "server"), Permission.OPERATE)
+        cleared = await self._calls.clear(server)
+        return pb.ClearQueueResponse(cleared=cleared, counts=api_records.counts(self._calls.counts(server)))
+
+
+def _shown(record: Call) -> pb.Call:
+    return api_records.call(record, access.reading())
+
+
+def _spec(given: pb.CallSpec) -> CallSpec:
+    spec = requests.call_spec(given)
+    access.use(spec.server, permission_to_send(spec.method))
+    return spec
+
+
+def _live(event: object) -> dict[str, Message]:
+    match event:
+        case ProgressEvent():
+            return {"progress": api_records.progress(event)}
+        case LogEvent():
+            return {"log": api_records.call_log(event)}
+        case _:
+            raise TypeError(f"a call has no live event {type(event).__name__}")

@@ -1,0 +1,96 @@
+"""CatalogService: what servers offer."""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from hubbub.v1 import catalog_pb2 as pb
+from hubbub.v1 import common_pb2
+from hubbubd import bounds
+from hubbubd.core.access import Permission
+from hubbubd.core.catalog import CatalogList, position
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.messages import api_records, pages, requests, watch
+from hubbubd.rpc.messages.pages import Position
+from hubbubd.runtime.catalog import Catalog
+
+
+class _Entry(NamedTuple):
+    """An entry with its position in its list."""
+
+    of: CatalogList
+    at: int
+    object: bytes
+
+
+class CatalogService:
+    """Implements hubbub.v1.CatalogService."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    async def list_catalog_entries(self, request: pb.ListCatalogEntriesRequest) -> pb.ListCatalogEntriesResponse:
+        """Return a page of entries; the first page also has the lists."""
+        scope = access.browsing()
+        lists = self._catalog.select(requests.catalog_filter(request.filter, scope))
+        backwards = pages.is_backwards(request, common_pb2.ORDER_DESCENDING)
+        found, token = pages.page_of(
+            lambda after: self._rest(lists, after, backwards),
+            request,
+            _position,
+            _entry,
+            of=request.filter,
+            scope=scope,
+        )
+        shown = [] if request.page_token else [api_records.catalog_list(record, access.listening()) for record in lists]
+        return pb.ListCatalogEntriesResponse(entries=found, next_page_token=token, lists=shown)
+
+    async def refresh_catalog(self, request: pb.RefreshCatalogRequest) -> pb.RefreshCatalogResponse:
+        """Fetch all lists of a server, and return them."""
+        server = access.use(requests.identifier(request.server, "server"), Permission.CALL, Permission.OPERATE)
+        lists = await self._catalog.refresh(server)
+        return pb.RefreshCatalogResponse(
+            lists=[api_records.catalog_list(record, access.listening()) for record in lists]
+        )
+
+    def watch_catalog_lists(self, request: pb.WatchCatalogListsRequest) -> AsyncGenerator[bytes, None]:
+        """Stream the lists: snapshot, then changes."""
+        seen = access.listening()
+        chosen = replace(requests.catalog_filter(request.filter, access.browsing()), seen=seen)
+        watched = self._catalog.watch(chosen, request.resume_token)
+        return watch.responses(
+            watched,
+            pb.WatchCatalogListsResponse,
+            partial(api_records.catalog_list, seen=seen),
+            batches=request.allow_batches,
+        )
+
+    def _rest(self, lists: Sequence[CatalogList], after: Position | None, backwards: bool) -> Iterator[_Entry]:
+        """Yield the entries after a position. Lazy, as there may be many."""
+        if backwards:
+            yield from self._before(lists, after)
+            return
+        last, list_id = (-1, "") if after is None else (bounds.whole(after[0]) or 0, after[1])
+        for record in lists:
+            if position(record.id) >= position(list_id):
+                start = max(last + 1, 0) if record.id == list_id else 0
+                entries = self._catalog.entries(record.id)
+                yield from (_Entry(record, at, entries[at]) for at in range(start, len(entries)))
+
+    def _before(self, lists: Sequence[CatalogList], place: Position | None) -> Iterator[_Entry]:
+        """Yield the entries before a position, the last one first."""
+        last, list_id = (0, "") if place is None else (bounds.whole(place[0]) or 0, place[1])
+        for record in reversed(lists):
+            if place is None or position(record.id) <= position(list_id):
+                entries = self._catalog.entries(record.id)
+                end = min(last, len(entries)) if record.id == list_id else len(entries)
+                yield from (_Entry(record, at, entries[at]) for at in range(end - 1, -1, -1))
+
+
+def _position(entry: _Entry) -> Position:
+    return float(entry.at), entry.of.id
+
+
+def _entry(entry: _Entry) -> pb.CatalogEntry:
+    return pb.CatalogEntry(server=entry.of.server, kind=api_records.CATALOG_KINDS[entry.of.kind], object=entry.object)

@@ -1,0 +1,130 @@
+"""InboxService: pending requests, claims, answers, workers."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+
+import anyio
+
+from hubbub.v1 import common_pb2
+from hubbub.v1 import inbox_pb2 as pb
+from hubbubd.core.access import Permission
+from hubbubd.core.inbox import PendingRequest
+from hubbubd.errors import InvalidArgument
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.context import current, principal
+from hubbubd.rpc.messages import api_records, pages, requests, watch
+from hubbubd.rpc.methods import Write
+from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
+
+
+class InboxService:
+    """Implements hubbub.v1.InboxService."""
+
+    def __init__(self, inbox: Inbox, work: Work) -> None:
+        self._inbox = inbox
+        self._work = work
+
+    def watch_pending_requests(self, request: pb.WatchPendingRequestsRequest) -> AsyncGenerator[bytes, None]:
+        """Stream pending requests: snapshot, then changes; notes who was shown which."""
+        watched = self._inbox.watch(requests.request_filter(request.filter, access.reading()), request.resume_token)
+        return watch.responses(
+            watched,
+            pb.WatchPendingRequestsResponse,
+            api_records.request,
+            shown=partial(self._inbox.shown, to=principal().name),
+            batches=request.allow_batches,
+        )
+
+    async def list_pending_requests(self, request: pb.ListPendingRequestsRequest) -> pb.ListPendingRequestsResponse:
+        """Return a page of pending requests, newest first."""
+        scope = access.reading()
+        chosen = requests.request_filter(request.filter, scope)
+        found, token = pages.page_of(
+            lambda after: self._inbox.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
+            pages.newest,
+            self._show,
+            of=request.filter,
+            scope=scope,
+        )
+        return pb.ListPendingRequestsResponse(pending_requests=found, next_page_token=token)
+
+    async def get_pending_request(self, request: pb.GetPendingRequestRequest) -> pb.GetPendingRequestResponse:
+        record = access.request(self._inbox.get(requests.identifier(request.id, "id")))
+        return pb.GetPendingRequestResponse(pending_request=self._show(record))
+
+    def _show(self, record: PendingRequest) -> pb.PendingRequest:
+        self._inbox.shown(record, principal().name)
+        return api_records.request(record)
+
+    async def claim_pending_request(self, request: pb.ClaimPendingRequestRequest) -> pb.ClaimPendingRequestResponse:
+        """Lease a request to the caller. Only the holder of a claim gets its id back."""
+        request_id = requests.identifier(request.id, "id")
+        ttl_s = requests.lease_s(request.ttl)
+        claim_id = requests.claim_id(request.claim_id)
+        asked, by = self._answerable(request_id), principal().name
+        record = await self._inbox.claim(asked.id, by, ttl_s, claim_id=claim_id, take_over=request.take_over)
+        return pb.ClaimPendingRequestResponse(pending_request=api_records.request(record, with_claim_id=True))
+
+    async def renew_claim(self, request: pb.RenewClaimRequest) -> pb.RenewClaimResponse:
+        claim_id = requests.identifier(request.claim_id, "claim_id")
+        ttl_s = requests.lease_s(request.ttl)
+        record = await self._inbox.renew(self._answerable(request.id, claim_id).id, claim_id, ttl_s)
+        return pb.RenewClaimResponse(pending_request=api_records.request(record, with_claim_id=True))
+
+    async def release_pending_request(
+        self, request: pb.ReleasePendingRequestRequest
+    ) -> pb.ReleasePendingRequestResponse:
+        claim_id = requests.identifier(request.claim_id, "claim_id")
+        record = await self._inbox.release(self._answerable(request.id, claim_id).id, claim_id)
+        return pb.ReleasePendingRequestResponse(pending_request=api_records.request(record))
+
+    async def answer_pending_request(self, request: pb.AnswerPendingRequestRequest) -> pb.AnswerPendingRequestResponse:
+        """Answer a request; durable when this returns."""
+        given = requests.given_answer(request)
+        answer_id = requests.optional(request.answer_id, "answer_id")
+        claim_id = requests.optional(request.claim_id, "claim_id")
+        asked = self._answerable(request.id, claim_id)
+        by = principal().name
+        record = await self._inbox.answer(asked.id, given, by, answer_id=answer_id, claim_id=claim_id)
+        return pb.AnswerPendingRequestResponse(pending_request=api_records.request(record))
+
+    async def work(self, steps: AsyncIterator[pb.WorkRequest], write: Write) -> None:
+        """Dispatch requests to a worker for as long as the stream lives."""
+        first = await anext(steps, None)
+        if first is None or first.WhichOneof("step") != "ready":
+            raise InvalidArgument.field("ready", "the first message must say who is ready for what")
+        chosen = replace(requests.request_filter(first.ready.filter, access.answering()), states=frozenset())
+        capacity = requests.capacity(first.ready.capacity)
+        with self._work.join(principal().name, chosen, capacity, current().standing) as worker:
+            async with anyio.create_task_group() as both, aclosing(self._work.steps(worker)) as told:
+                both.start_soon(self._skips, steps, worker)
+                async for step in told:
+                    await write(_work_response(step).SerializeToString())
+
+    def _answerable(self, request_id: str, claim_id: str | None = None) -> PendingRequest:
+        """Return the request if the caller may answer it and owns the claim. Raises NotFound and PermissionDenied."""
+        record = access.request(self._inbox.get(requests.identifier(request_id, "id")), Permission.ANSWER)
+        if claim_id is not None:
+            access.claimed(record, claim_id)
+        return record
+
+    async def _skips(self, steps: AsyncIterator[pb.WorkRequest], worker: Worker) -> None:
+        async for step in steps:
+            if step.WhichOneof("step") != "skip":
+                raise InvalidArgument.field("step", "after the first message only `skip` is taken")
+            self._work.skip(worker, requests.identifier(step.skip.id, "skip.id"))
+
+
+def _work_response(step: Step) -> pb.WorkResponse:
+    match step:
+        case Assigned(request):
+            return pb.WorkResponse(assigned=api_records.request(request, with_claim_id=True))
+        case Over(id=request_id, state=state):
+            return pb.WorkResponse(
+                revoked=pb.WorkResponse.Revoked(id=request_id, state=api_records.REQUEST_STATES[state])
+            )
+        case None:
+            return pb.WorkResponse(bookmark=common_pb2.WatchBookmark())

@@ -1,0 +1,99 @@
+"""FleetService: what operators see and change of a fleet. A hub without one refuses each RPC."""
+
+from typing import TYPE_CHECKING
+
+from hubbub.v1 import fleet_pb2 as pb
+from hubbubd.errors import FailedPrecondition
+from hubbubd.members import Member, Standing
+from hubbubd.rpc.messages import api_records, requests
+from hubbubd.runtime.hub import Hub
+
+if TYPE_CHECKING:
+    from hubbubd.runtime.fleet import Fleet
+    from hubbubd.runtime.fleet_operations import Operations
+
+_STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in Standing}
+
+
+class FleetAdminService:
+    """Implements hubbub.v1.FleetService."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def get_fleet(self, _request: pb.GetFleetRequest) -> pb.GetFleetResponse:
+        """Return what this member knows of the fleet."""
+        operations, fleet = self._operations(), self._fleet()
+        owned, revision = operations.owned(), self._hub.store.revision
+        schema = fleet.membership.schema
+        return pb.GetFleetResponse(
+            members=[_member(each, owned.get(each.name, []), revision) for each in fleet.members()],
+            unowned=[
+                pb.UnownedServer(server=each.server, why=each.why, since=api_records.duration(each.since_s))
+                for each in operations.unowned()
+            ],
+            member=fleet.me,
+            clock_offset=api_records.duration(fleet.time.ahead_s),
+            revision=revision,
+            schema=schema.version,
+            required_schema=schema.required,
+        )
+
+    async def move_server(self, request: pb.MoveServerRequest) -> pb.MoveServerResponse:
+        server = requests.identifier(request.server, "server")
+        to = requests.optional(request.member, "member") or ""
+        taker = await self._operations().move(server, to)
+        return pb.MoveServerResponse(member=taker, revision=self._hub.store.revision)
+
+    async def drain_member(self, request: pb.DrainMemberRequest) -> pb.DrainMemberResponse:
+        return pb.DrainMemberResponse(member=await self._stand(request.member, Standing.DRAINING))
+
+    async def resume_member(self, request: pb.ResumeMemberRequest) -> pb.ResumeMemberResponse:
+        return pb.ResumeMemberResponse(member=await self._stand(request.member, Standing.LIVE))
+
+    async def _stand(self, member: str, standing: Standing) -> str:
+        wanted = requests.optional(member, "member") or ""
+        return await self._operations().stand(wanted, standing)
+
+    async def expel_member(self, request: pb.ExpelMemberRequest) -> pb.ExpelMemberResponse:
+        member = requests.identifier(request.member, "member")
+        gone = await self._operations().expel(member, dead=request.dead, force=request.force)
+        return pb.ExpelMemberResponse(member=gone)
+
+    async def rotate_vault_key(self, _request: pb.RotateVaultKeyRequest) -> pb.RotateVaultKeyResponse:
+        sealed, rows = await self._operations().rotate_key()
+        return pb.RotateVaultKeyResponse(sealed=sealed, rows=rows)
+
+    async def finish_upgrade(self, _request: pb.FinishUpgradeRequest) -> pb.FinishUpgradeResponse:
+        return pb.FinishUpgradeResponse(schema=await self._operations().finish_upgrade())
+
+    def _operations(self) -> "Operations":
+        fleet = self._fleet()
+        from hubbubd.runtime.fleet_operations import Operations  # lazy: few hubs are members of a fleet
+
+        return Operations(fleet)
+
+    def _fleet(self) -> "Fleet":
+        if self._hub.fleet is None:
+            raise FailedPrecondition(
+                "this hub is no member of a fleet: it has no [fleet] in its configuration (docs/configuration.md)",
+                reason="NO_FLEET",
+            )
+        return self._hub.fleet
+
+
+def _member(member: Member, servers: list[str], revision: int) -> pb.FleetMember:
+    return pb.FleetMember(
+        name=member.name,
+        state=_STATES[member.standing],
+        address=member.address,
+        version=member.version,
+        servers=servers,
+        life=member.life,
+        forward=member.forward,
+        position=member.position,
+        lag=max(revision - member.position, 0),
+        silent=api_records.duration(member.silent_s),
+        overdue=member.overdue and member.standing is not Standing.GONE,
+        schema=member.schema,
+    )

@@ -1,0 +1,50 @@
+"""TaskService: tasks of both roles."""
+
+from collections.abc import AsyncGenerator
+
+from hubbub.v1 import task_pb2 as pb
+from hubbubd.core.access import Permission
+from hubbubd.core.tasks import Task
+from hubbubd.rpc.auth import access
+from hubbubd.rpc.messages import api_records, pages, requests, watch
+from hubbubd.runtime.inbox import Tasks
+
+
+class TaskService:
+    """Implements hubbub.v1.TaskService."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        self._tasks = tasks
+
+    async def list_tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        """Return a page of tasks, newest first."""
+        scope = access.reading()
+        chosen = requests.task_filter(request.filter, scope)
+        found, token = pages.page_of(
+            lambda after: self._tasks.newest(chosen, pages.place(after), pages.oldest_first(request)),
+            request,
+            pages.newest,
+            api_records.task,
+            of=request.filter,
+            scope=scope,
+        )
+        return pb.ListTasksResponse(tasks=found, next_page_token=token)
+
+    async def get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskResponse:
+        return pb.GetTaskResponse(task=api_records.task(self._known(request.id)))
+
+    async def get_task_result(self, request: pb.GetTaskResultRequest) -> pb.GetTaskResultResponse:
+        return pb.GetTaskResultResponse(result=self._tasks.result(self._known(request.id).id))
+
+    async def cancel_task(self, request: pb.CancelTaskRequest) -> pb.CancelTaskResponse:
+        """Cancel a task; a client task is cancelled by its server, which may take a while."""
+        task = await self._tasks.cancel(self._known(request.id, Permission.OPERATE).id)
+        return pb.CancelTaskResponse(task=api_records.task(task))
+
+    def watch_tasks(self, request: pb.WatchTasksRequest) -> AsyncGenerator[bytes, None]:
+        """Stream tasks: snapshot, then changes."""
+        watched = self._tasks.watch(requests.task_filter(request.filter, access.reading()), request.resume_token)
+        return watch.responses(watched, pb.WatchTasksResponse, api_records.task, batches=request.allow_batches)
+
+    def _known(self, task_id: str, permission: Permission = Permission.SEE) -> Task:
+        return access.task(self._tasks.get(requests.identifier(task_id, "id")), permission)
