@@ -1,7 +1,7 @@
 """The context of the RPC being served: its caller, from where, and whether the credential is still valid.
 
-The gate (`auth.py`) fills it in; anything within the RPC may read it. The RPC's trace is in `telemetry.trace` instead,
-because the calls that an RPC starts outlive it and keep their trace.
+The gate (`auth/gate.py`) fills it in; anything within the RPC may read it. The RPC's trace is in `telemetry.trace`
+instead, because the calls that an RPC starts outlive it and keep their trace.
 """
 
 from collections.abc import Callable

@@ -116,8 +116,8 @@ async def serve_connect(
 
     It is reached under names of loopback, and under the current `hosts`.
 
-    On leaving, open RPCs have the time of `server.last_words`; whoever stops a hub must have drained it. `within`
-    and what is raised: as in `server.serve`.
+    On leaving, open RPCs have the time of `grpc_server.last_words`; whoever stops a hub must have drained it. `within`
+    and what is raised: as in `grpc_server.serve`.
     """
     context = ssl_context(tls) if tls else None
     app = application(hub, gate=gate, origins=origins, max_message_bytes=max_message_bytes, within=within)
@@ -145,7 +145,7 @@ def application(
     max_message_bytes: int,
     within: tuple[Around, ...] = (),
 ) -> ASGIApp:
-    """Return an ASGI application with all services of a hub; `within` as in `server.serve`."""
+    """Return an ASGI application with all services of a hub; `within` as in `grpc_server.serve`."""
 
     def endpoints(served: Sequence[Rpc]) -> dict[str, Any]:
         return {rpc.path: _endpoint(rpc, gate, oversight, reading) for rpc in served if not rpc.method.client_streaming}

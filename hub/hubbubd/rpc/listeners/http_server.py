@@ -22,7 +22,7 @@ async def serving(
     """Serve an application for the block and yield its base URL; `secure` says that it speaks TLS.
 
     On leaving, open requests have the seconds that `config` says. With `closing`, which is given a future of their end,
-    they have until it returns. Raises as `listen.bound_socket`.
+    they have until it returns. Raises as `sockets.bound_socket`.
     """
     server = _UvicornServer(config)
     listener, address = listening.bound_socket(listen, secure=secure)

@@ -82,11 +82,11 @@ class HttpWithSse:
             raise UpstreamError(self._fault)
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `streams.Writing`."""
+        """As `streams.WriteStream`."""
         await self._sending.send(item)
 
     async def aclose(self) -> None:
-        """As `streams.Writing`."""
+        """As `streams.WriteStream`."""
         await self._sending.aclose()
 
     async def end(self) -> None:

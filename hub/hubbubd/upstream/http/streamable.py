@@ -105,7 +105,7 @@ class StreamableHttp:
         self._version: str | None = None
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `streams.Writing`."""
+        """As `streams.WriteStream`."""
         message, given = item.message, item.metadata
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             if self._version in MODERN_PROTOCOL_VERSIONS:  # there, the end of the request's connection cancels it
@@ -129,7 +129,7 @@ class StreamableHttp:
         self._ties.lose(fault)
 
     async def aclose(self) -> None:
-        """As `streams.Writing`."""
+        """As `streams.WriteStream`."""
         await self._sending.aclose()
 
     async def end(self) -> None:

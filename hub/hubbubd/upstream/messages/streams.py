@@ -37,7 +37,7 @@ def _no_lines() -> tuple[str, ...]:
 
 
 class SideOutput(Protocol):
-    """What a server writes beside its messages while it is asked what it speaks (`era.Negotiation`)."""
+    """What a server writes beside its messages while it is asked what it speaks (`negotiation.Negotiation`)."""
 
     def hold(self) -> None:
         """Hold it back from now on: the probe is sent."""

@@ -1,7 +1,7 @@
 """Judges results of servers part by part: each entry of a list, each block of content and each message alone.
 
-What is in order is validated in batches. A batch that is not is looked at entry by entry, and what is wrong is mended
-(`mending.py`). What cannot be mended costs the entry alone: `deviations.py` says what becomes of it.
+What is in order is validated in batches. A batch that is not is looked at entry by entry, and what is wrong is repaired
+(`repair.py`). What cannot be mended costs the entry alone: `deviations.py` says what becomes of it.
 """
 
 from collections.abc import Callable, Iterator

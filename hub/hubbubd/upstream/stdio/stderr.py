@@ -87,7 +87,7 @@ class Tail:
 
 
 class Fold:
-    """Makes one line of those that a server writes because it does not know the probe (`era.Negotiation`).
+    """Makes one line of those that a server writes because it does not know the probe (`negotiation.Negotiation`).
 
     They would look like a failure of the server, and push out of its log what matters. From the first complaint on,
     lines are held back until it is known how the probe ended. `forget` takes how many of the last lines to forget.

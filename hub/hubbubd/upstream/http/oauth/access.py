@@ -19,7 +19,7 @@ REFUSALS: Final = (401, 403)
 
 
 class Access:
-    """The access of one connection, an `http_client.Entry`."""
+    """The access of one connection, a `client.AccessLayer`."""
 
     def __init__(
         self, config: ServerConfig, inbound: Inbound, vault: SecretsVault, patience: PausableDeadlines
@@ -32,7 +32,7 @@ class Access:
         self._expected = config.oauth is not None or vault.get(config.name) is not None
 
     async def send(self, request: HttpRequest, hop: Hop) -> HttpResponse:
-        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
+        """As `client.AccessLayer`. Raises UpstreamError (AUTHENTICATION_FAILED)."""
         answer: HttpResponse | None = None
         if self._oauth is None and not self._expected:
             answer = await hop(request)

@@ -176,7 +176,7 @@ class OAuth:
         return provider
 
     async def send(self, request: HttpRequest, hop: Hop, answer: HttpResponse | None) -> HttpResponse:
-        """As `http_client.Entry`. Raises UpstreamError (AUTHENTICATION_FAILED).
+        """As `client.AccessLayer`. Raises UpstreamError (AUTHENTICATION_FAILED).
 
         `answer` is what the request got without a token, if it was sent before there was an `OAuth`.
         """

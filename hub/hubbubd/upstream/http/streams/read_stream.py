@@ -33,7 +33,7 @@ class HttpReadStream:
         await taken
 
     async def receive(self) -> SessionMessage | Exception:
-        """As `streams.Reading`."""
+        """As `streams.ReadStream`."""
         while not self._waiting:
             if self._ended:
                 raise anyio.EndOfStream

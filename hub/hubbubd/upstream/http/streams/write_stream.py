@@ -39,7 +39,7 @@ class HttpWriteStream:
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
-        """As `streams.Writing`. Raises TypeError for what JSON cannot express."""
+        """As `streams.WriteStream`. Raises TypeError for what JSON cannot express."""
         if self._closed:
             raise anyio.ClosedResourceError
         message, given = item.message, item.metadata
