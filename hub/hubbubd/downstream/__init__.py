@@ -12,7 +12,7 @@ from hubbubd.downstream.processes import Processes
 from hubbubd.downstream.profiles import Transparent
 from hubbubd.downstream.replay import Replay
 from hubbubd.downstream.session import Serve, Session
-from hubbubd.downstream.sessions import Sessions
+from hubbubd.downstream.session_table import Sessions
 from hubbubd.downstream.state_keys import KeyRing
 from hubbubd.downstream.unread import Unread
 

@@ -18,7 +18,7 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
 from hubbubd.downstream import introductions, messages
-from hubbubd.downstream.calls import of_error
+from hubbubd.downstream.call_results import of_error
 from hubbubd.downstream.endpoint import Endpoint
 from hubbubd.downstream.host import Exchange, Outlet
 from hubbubd.downstream.limits import Limits

@@ -11,18 +11,18 @@ from hubbubd.core.access import Principal
 from hubbubd.core.calls import Call
 from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.jsonrpc import HUB_FAILED
-from hubbubd.downstream import calls, own_tools, revisions, tickets
+from hubbubd.downstream import call_results, own_tools, revisions, tickets
 from hubbubd.downstream.attendance import Attendance
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Handle, Handles
 from hubbubd.downstream.holding import Holding, Terms
 from hubbubd.downstream.host import Exchange, Host
+from hubbubd.downstream.host_questions import Questions
 from hubbubd.downstream.host_tasks import HostTasks, Shown, may_become_task, refuse_task, requests_task
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.policy import NAMES
 from hubbubd.downstream.profiles import View
 from hubbubd.downstream.progress import Progress
-from hubbubd.downstream.questions import Questions
 from hubbubd.downstream.repeats import Repeats
 from hubbubd.downstream.requests import Requests
 from hubbubd.downstream.rounds import Lost, Rounds, spec_of
@@ -109,7 +109,7 @@ class Conversations:
             return await self._held(exchange, spec, None, self._holding(exchange, spec), may_become=False)
         if call.fault is not None and call.fault.code in _RESTARTS:
             raise lost()
-        return calls.result_of(call)
+        return call_results.result_of(call)
 
     def _holding(self, exchange: Exchange, spec: CallSpec, wanted: tickets.Wanted | None = None) -> Holding:
         """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
@@ -145,7 +145,7 @@ class Conversations:
         if exchange.shown is not None:
             exchange.shown.call_id = spec.call_id
         with (
-            calls.followed(self._hub.calls, exchange, spec.call_id, holding.progress),
+            call_results.followed(self._hub.calls, exchange, spec.call_id, holding.progress),
             self._attendance.waiting(exchange, spec.call_id),
         ):
             if may_become:
@@ -188,7 +188,7 @@ class Conversations:
         return spec
 
     def _new(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
-        sent = self._questions.stamped(exchange, calls.passed_on(params))
+        sent = self._questions.stamped(exchange, call_results.passed_on(params))
         sent.pop("task", None)  # between the host and the hub
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
         if requests_task(exchange) or may_become_task(exchange):
@@ -226,7 +226,7 @@ def _result(exchange: Exchange, call: Call, *, attached: bool) -> bytes:
     """Return the result of a call that has ended; `attached` if its host asked for it before. Raises Refusal."""
     if attached and call.fault is not None and call.fault.code in _RESTARTS:
         return _lost(exchange)
-    return calls.result_of(call)
+    return call_results.result_of(call)
 
 
 def lost() -> Refusal:

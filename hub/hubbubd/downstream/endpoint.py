@@ -18,7 +18,7 @@ from hubbubd import bounds, payload
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import calls, messages, own_tools, revisions, tickets
+from hubbubd.downstream import call_results, messages, own_tools, revisions, tickets
 from hubbubd.downstream.conversations import Conversations, lost
 from hubbubd.downstream.first_lists import FirstLists
 from hubbubd.downstream.handles import Handles
@@ -180,7 +180,7 @@ class Endpoint:
                 call_ids = self.call_ids(principal, exchange.call_key)
                 call = await self._conversations.made_before(principal, call_ids)
             except HubError as exc:
-                return messages.error(exchange.id, calls.of_error(exc))
+                return messages.error(exchange.id, call_results.of_error(exc))
         if call is None:
             return messages.error(exchange.id, lost())
         found = call
@@ -214,7 +214,7 @@ class Endpoint:
                 return messages.error(exchange.id, refusal)
             except HubError as exc:
                 outcome.error = exc.reason
-                return messages.error(exchange.id, calls.of_error(exc))
+                return messages.error(exchange.id, call_results.of_error(exc))
             except Exception as exc:
                 outcome.error = type(exc).__name__
                 log.exception("request of a host failed: internal error", method=exchange.method[:100])

@@ -22,11 +22,11 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import HANDSHAKE_REVISIONS, Exchange, Host
+from hubbubd.downstream.host_questions import Questions
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.patience import GONE_S
 from hubbubd.downstream.policy import METHODS, declares_tasks
 from hubbubd.downstream.profiles import View
-from hubbubd.downstream.questions import Questions
 from hubbubd.errors import NotFound
 
 

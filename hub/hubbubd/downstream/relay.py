@@ -9,7 +9,7 @@ from hubbubd.core.catalog import Kind
 from hubbubd.core.host_sessions import not_watching, watching, with_level
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.log_levels import LEVELS
-from hubbubd.downstream import calls, revisions
+from hubbubd.downstream import call_results, revisions
 from hubbubd.downstream.host import Exchange
 from hubbubd.downstream.messages import Refusal, check_length, unknown_method
 from hubbubd.downstream.profiles import Target, View
@@ -45,10 +45,10 @@ class Relay:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
         target, ref = await self._referred(exchange)
         params = {**exchange.params, "ref": ref}
-        ended = await calls.call(self._hub.calls, exchange, target.server, exchange.method, params)
+        ended = await call_results.call(self._hub.calls, exchange, target.server, exchange.method, params)
         revision = exchange.host.revision
         origin = self._hub.servers.protocol_version(target.server)
-        return revisions.result(exchange.method, calls.result_of(ended), revision, origin)
+        return revisions.result(exchange.method, call_results.result_of(ended), revision, origin)
 
     async def _referred(self, exchange: Exchange) -> tuple[Target, dict[str, Any]]:
         given: object = exchange.params.get("ref")

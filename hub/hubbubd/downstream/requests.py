@@ -13,9 +13,9 @@ from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.holding import Holding
 from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.host_questions import Questions
 from hubbubd.downstream.messages import Response, notification
 from hubbubd.downstream.policy import METHODS, Left, Nobody, Verdict, judge, judge_error
-from hubbubd.downstream.questions import Questions
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 

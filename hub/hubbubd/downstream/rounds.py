@@ -18,9 +18,9 @@ from hubbubd.downstream.following import Following
 from hubbubd.downstream.handles import Bound, Handle, Handles, digest
 from hubbubd.downstream.holding import Holding
 from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.host_questions import Questions
 from hubbubd.downstream.messages import Refusal
 from hubbubd.downstream.policy import METHODS, judge
-from hubbubd.downstream.questions import Questions
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
 

@@ -16,7 +16,7 @@ from hubbubd import payload
 from hubbubd.core.calls import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
-from hubbubd.downstream import calls
+from hubbubd.downstream import call_results
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Ask, Exchange, Host
 from hubbubd.downstream.host_tasks import HostTasks, Shown
@@ -67,7 +67,7 @@ class SessionTasks:
                 standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
             own = replace(exchange, tell=partial(_tell_of, call.id, standing))
-            self._tasks.watch_kept(task, changed, calls.followed(self._hub.calls, own, call.id, Progress(own)))
+            self._tasks.watch_kept(task, changed, call_results.followed(self._hub.calls, own, call.id, Progress(own)))
         return self.begun(host, call)
 
     def begun(self, host: Host, call: Call) -> bytes:
@@ -84,7 +84,7 @@ class SessionTasks:
         ended = call if call.state.ended else await self._end_of(exchange, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
-        return _related(self._shown(exchange, ended.server, calls.result_of(ended), "tools/call"), call.id)
+        return _related(self._shown(exchange, ended.server, call_results.result_of(ended), "tools/call"), call.id)
 
     async def _end_of(self, exchange: Exchange, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""

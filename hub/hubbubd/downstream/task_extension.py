@@ -16,7 +16,7 @@ from hubbubd.core.calls import Call
 from hubbubd.core.inbox import RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
 from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
-from hubbubd.downstream import calls
+from hubbubd.downstream import call_results
 from hubbubd.downstream.following import Following
 from hubbubd.downstream.host import Exchange, Host
 from hubbubd.downstream.host_tasks import HostTasks, Shown, follows_tasks
@@ -115,7 +115,7 @@ class TaskExtension:
                 said["inputRequests"] = self._tasks.shown(host, call)
             case TaskStatus.FAILED:
                 assert call.fault is not None, "a call that has failed has a fault"
-                refusal = calls.of_fault(call.fault)
+                refusal = call_results.of_fault(call.fault)
                 said["error"] = {"code": refusal.code, "message": refusal.message}
                 if refusal.data is not None:
                     said["error"]["data"] = refusal.data

@@ -24,7 +24,7 @@ from hubbubd.core.jsonrpc import (
     UNSUPPORTED_VERSION,
 )
 from hubbubd.downstream import Outlet, Replay, messages
-from hubbubd.downstream.calls import of_error
+from hubbubd.downstream.call_results import of_error
 from hubbubd.downstream.messages import Id, Message, Refusal, TooLarge
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.rpc.context import current
