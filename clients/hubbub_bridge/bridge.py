@@ -6,7 +6,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
-from hubbub_bridge.endpoint import Endpoint
+from hubbub_bridge.options import Endpoint
 from hubbub_bridge.stdio import Lines, TooLong, hung_up, lines
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hubbub_bridge import messages
-from hubbub_bridge.memory import Memory
 from hubbub_bridge.messages import HUB_AWAY, INVALID_REQUEST, Key, Message, NoMessage
+from hubbub_bridge.response_cache import Memory
 
 MAX_REQUESTS = 1000
 """The most requests without a response."""

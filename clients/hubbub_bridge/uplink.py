@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from hubbub.v1 import mcp_pb2 as pb
 from hubbub_bridge.conversation import Conversation
-from hubbub_bridge.endpoint import Endpoint
+from hubbub_bridge.options import Endpoint
 from hubbub_bridge.starting import StartedHub
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented
 from hubbub_client.transport.connection import Link

@@ -120,7 +120,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
 
     It exits 1 if the hub cannot be reached or used that way.
     """
-    from hubbub_bridge import checking
+    from hubbub_bridge import trial
     from hubbub_cli import mcp_install
 
     _one_endpoint(profile, server)
@@ -132,7 +132,7 @@ def check(context: typer.Context, profile: Profile = None, server: Server = None
         from hubbub_bridge.uplink import questions
 
         asked = await questions(endpoint_of(settings, profile, server))
-        tried = await checking.check((mcp_install.own_command(), *words), os.environ | settings.environment)
+        tried = await trial.check((mcp_install.own_command(), *words), os.environ | settings.environment)
         for each in tried:
             if settings.json:
                 print_json({**each.to_json(), "questions": asked})

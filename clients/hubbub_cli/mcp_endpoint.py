@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from hubbub_cli.session import Settings
 
 if TYPE_CHECKING:
-    from hubbub_bridge.endpoint import Endpoint
+    from hubbub_bridge.options import Endpoint
 
 
 def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":
     """Return an endpoint of the hub, as the bridge opens it."""
-    from hubbub_bridge.endpoint import Endpoint, Reach
+    from hubbub_bridge.options import Endpoint, Reach
     from hubbub_cli.app import VERSION
 
     reach = Reach(

@@ -20,7 +20,7 @@ from hubbub_local.hosts.files import Unchangeable
 from hubbub_local.hosts.kinds import NAME, Bridge, Url
 
 if TYPE_CHECKING:
-    from hubbub_bridge.checking import Trial
+    from hubbub_bridge.trial import Trial
     from hubbub_client.hub import Hub
 
 NO_TOKEN = "TOKEN"  # noqa: S105 - stands for one in what is printed

@@ -16,7 +16,7 @@ from hubbub_local.hosts.kinds import NAME
 from hubbub_local.hosts.servers import Unreadable, content
 
 if TYPE_CHECKING:
-    from hubbub_bridge.endpoint import Endpoint
+    from hubbub_bridge.options import Endpoint
     from hubbub_cli.mcp_wanted import Wanted
     from hubbub_cli.session import Settings
     from hubbub_client.hub import Hub

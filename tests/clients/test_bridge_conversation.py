@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hubbub_bridge.conversation import MAX_REQUESTS, Conversation
-from hubbub_bridge.memory import Memory
+from hubbub_bridge.response_cache import Memory
 
 LONGEST = 1000
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hubbub_bridge import bridge, uplink
-from hubbub_bridge.endpoint import Endpoint, Reach
+from hubbub_bridge.options import Endpoint, Reach
 
 LIMIT_S = 60
 LINE = b'{"jsonrpc":"2.0","method":"notifications/x"}\n'

@@ -11,7 +11,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from hubbub_bridge import checking
+from hubbub_bridge import trial
 from hubbub_cli.mcp_install import show_trial
 from hubbub_client.legible import is_clean
 from hubbub_local.hosts.files import Unchangeable, change
@@ -328,7 +328,7 @@ def test_check_names_what_hosts_would_cut() -> None:
         {"name": "n" * 60},
         {"name": "m" * 120},
     ]
-    said = checking.warnings("i" * 2049, tools)
+    said = trial.warnings("i" * 2049, tools)
     assert [line.partition(":")[0] for line in said] == [
         "instructions",
         "1 tools left out by Claude Code, with its prefix beyond 128",
@@ -337,8 +337,8 @@ def test_check_names_what_hosts_would_cut() -> None:
         "1 tools with characters that APIs of models refuse",
         "1 tools whose description Claude Code cuts at 4096 characters",
     ]
-    assert checking.warnings("", [{"name": "a"}] * 40) == []
-    assert len(checking.warnings("", [{"name": "a"}] * 129)) == 2
+    assert trial.warnings("", [{"name": "a"}] * 40) == []
+    assert len(trial.warnings("", [{"name": "a"}] * 129)) == 2
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_check_names_what_hosts_would_cut() -> None:
 )
 def test_check_names_tools_whose_schema_refers_to_itself(schema: dict[str, Any], named: bool) -> None:
     for member in ("inputSchema", "outputSchema"):
-        said = checking.warnings("", [{"name": "plain"}, {"name": "deep", member: schema}])
+        said = trial.warnings("", [{"name": "plain"}, {"name": "deep", member: schema}])
         assert [("recursive schema" in each, "deep" in each, "plain" in each) for each in said] == (
             [(True, True, False)] if named else []
         )
@@ -362,6 +362,6 @@ def test_check_names_tools_whose_schema_refers_to_itself(schema: dict[str, Any],
 
 def test_what_a_server_says_of_itself_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     trick = "\x1b]0;EVIL\x07\x9b2J"
-    show_trial(checking.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
-    show_trial(checking.Trial(revision="r", failure=trick))
+    show_trial(trial.Trial(revision="r", server=trick, counts={"tools": 1}, warnings=[trick]))
+    show_trial(trial.Trial(revision="r", failure=trick))
     assert all(map(is_clean, capsys.readouterr().out.splitlines()))

@@ -14,7 +14,7 @@ import pytest
 import hubbub_client
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2, mcp_pb2, server_pb2
 from hubbub_bridge.conversation import Conversation
-from hubbub_bridge.endpoint import Endpoint, Reach
+from hubbub_bridge.options import Endpoint, Reach
 from hubbub_bridge.uplink import Uplink
 from hubbub_client import sync
 from hubbub_client.errors import HubbubError, Unavailable

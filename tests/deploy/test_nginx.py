@@ -12,7 +12,7 @@ import anyio
 import httpx2
 import pytest
 
-from hubbubd.rpc.mcp_wire import KEEPALIVE_S
+from hubbubd.rpc.mcp.transport import KEEPALIVE_S
 
 from ..e2e.conftest import child
 from ..ports import reserved

@@ -13,8 +13,8 @@ import pytest
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
 from hubbubd.downstream import Endpoint, Exchange, Handles, Host, Outlet, Session, Sessions, Transparent
-from hubbubd.downstream.messages import Request
-from hubbubd.downstream.state_keys import KeyRing, StateKeys
+from hubbubd.downstream.protocol.messages import Request
+from hubbubd.downstream.questions.state_keys import KeyRing, StateKeys
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 

@@ -11,8 +11,8 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.downstream import Endpoint, Exchange, Host, Outlet, Policy, Session, Transparent
-from hubbubd.downstream.host import Presence
-from hubbubd.downstream.messages import Request, Response, read
+from hubbubd.downstream.hosts.host import Presence
+from hubbubd.downstream.protocol.messages import Request, Response, read
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

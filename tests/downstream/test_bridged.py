@@ -11,8 +11,8 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
 from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy, Session
-from hubbubd.downstream.bridged import RETURN_S
-from hubbubd.downstream.policy import Asked
+from hubbubd.downstream.sessions.bridged_hosts import RETURN_S
+from hubbubd.downstream.views.question_policy import Asked
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

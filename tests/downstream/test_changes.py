@@ -10,7 +10,7 @@ import pytest
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.downstream import Endpoint, Host, Session
-from hubbubd.downstream.profiles import Transparent
+from hubbubd.downstream.views.view import Transparent
 
 from ..runtime.conftest import World, server
 from ..runtime.peer import Outcome, Sent

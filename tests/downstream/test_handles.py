@@ -14,12 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import state_keys
-from hubbubd.downstream.handles import MAX_STATE, Bound, Handles, digest
-from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.rounds import MAX_ASKED
-from hubbubd.downstream.state_keys import NAME, ROTATE_S, KeyRing
 from hubbubd.process import files
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.questions import state_keys
+from hubbubd.downstream.questions.input_rounds import MAX_ASKED
+from hubbubd.downstream.questions.state_keys import NAME
+from hubbubd.downstream.questions.state_keys import ROTATE_S
+from hubbubd.downstream.questions.state_keys import KeyRing
+from hubbubd.downstream.questions.state_tokens import MAX_STATE
+from hubbubd.downstream.questions.state_tokens import Bound
+from hubbubd.downstream.questions.state_tokens import Handles
+from hubbubd.downstream.questions.state_tokens import digest
 from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock
 

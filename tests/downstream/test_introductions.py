@@ -12,8 +12,9 @@ from hubbubd.core.access import Principal
 from hubbubd.core.capabilities import serves
 from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, HostSession, watching
 from hubbubd.core.inbox import RequestKind
-from hubbubd.downstream import Policy, introductions
-from hubbubd.downstream.messages import Request
+from hubbubd.downstream import Policy
+from hubbubd.downstream.hosts import introductions
+from hubbubd.downstream.protocol.messages import Request
 
 ADA = Principal(name="ada", grants=(), credential="ada")
 FILL = INTRODUCTION_BYTES - 200

@@ -11,7 +11,7 @@ import pytest
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
 from hubbubd.downstream import Endpoint, Host, Limits, Session, Sessions, Transparent
-from hubbubd.downstream.messages import Response
+from hubbubd.downstream.protocol.messages import Response
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.upstream.ports import Era
 

@@ -8,8 +8,9 @@ import pytest
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.catalog import Kind
-from hubbubd.downstream import Endpoint, Merged, endpoint, merged
-from hubbubd.downstream.lists import Lists
+from hubbubd.downstream import Endpoint, Merged, endpoint
+from hubbubd.downstream.views import profile_view
+from hubbubd.downstream.views.list_groups import Lists
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing import turns
 
@@ -43,7 +44,7 @@ async def listed(hub: Hub, **counts: int) -> None:
 async def test_a_long_list_is_made_in_turns_and_nothing_of_it_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged, "AT_ONCE", 10)
+    monkeypatch.setattr(profile_view, "AT_ONCE", 10)
     offers(world, one=COUNT)
     async with world.hub(server("one")) as hub:
         await listed(hub, one=COUNT)
@@ -119,7 +120,7 @@ async def test_after_a_change_only_what_changed_is_compared_with_patterns(
 async def test_patterns_that_are_new_to_long_lists_are_compared_in_turns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merged, "AT_ONCE", 10)
+    monkeypatch.setattr(profile_view, "AT_ONCE", 10)
     offers(world, one=COUNT)
     async with world.hub(server("one")) as hub:
         await listed(hub, one=COUNT)

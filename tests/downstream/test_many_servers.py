@@ -9,7 +9,7 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.catalog import Freshness
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.downstream import Endpoint, Host, Merged
-from hubbubd.downstream.first_lists import LONGEST_S, LOOK_S
+from hubbubd.downstream.views.first_lists import LONGEST_S, LOOK_S
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era

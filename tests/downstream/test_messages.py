@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hubbubd.downstream import messages
-from hubbubd.downstream.messages import Id, Refusal
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Id, Refusal
 
 LONG = "x" * 5000
 IDS: list[Id] = [1, "a", "\u0000" * 256, "\U0001f600" * 256, "\ud800" * 256, '","error":{"code":-32601},"']

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbubd.downstream.messages import Notification
+from hubbubd.downstream.protocol.messages import Notification
 
 from ..method_table import ROWS, TO_HUB, Row
 from ..runtime.peer import Outcome, Sent

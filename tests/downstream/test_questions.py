@@ -10,7 +10,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Result
 from hubbubd.core.inbox import RequestState
 from hubbubd.downstream import Policy
-from hubbubd.downstream.policy import Asked
+from hubbubd.downstream.views.question_policy import Asked
 from hubbubd.upstream.ports import Era, ReplyError
 
 from ..runtime.conftest import FORM, SAMPLING, World, question, server, settle, until

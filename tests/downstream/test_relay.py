@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream.messages import Notification
+from hubbubd.downstream.protocol.messages import Notification
 from hubbubd.errors import PeerError
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import CallSpec

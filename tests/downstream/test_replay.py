@@ -2,8 +2,8 @@
 
 import asyncio
 
-from hubbubd.downstream.limits import Limits
-from hubbubd.downstream.replay import Replay, Replays
+from hubbubd.downstream.hosts.limits import Limits
+from hubbubd.downstream.sessions.replay import Replay, Replays
 
 LIMITS = Limits(kept_events=10, kept_bytes=1000)
 

@@ -13,9 +13,9 @@ from pydantic import BaseModel, TypeAdapter
 
 from hubbubd import payload
 from hubbubd.core.catalog import Kind
-from hubbubd.downstream import revisions
-from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.revisions import Member
+from hubbubd.downstream.protocol import revisions
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.protocol.revisions import Member
 from hubbubd.errors import PeerError
 
 from ..runtime.peer import Outcome, Sent

@@ -14,7 +14,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery
 from hubbubd.downstream import Policy
-from hubbubd.downstream.rounds import STATE_S
+from hubbubd.downstream.questions.input_rounds import STATE_S
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.ports import Era
 

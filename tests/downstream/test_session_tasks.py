@@ -11,8 +11,8 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.downstream import Policy
-from hubbubd.downstream.host_tasks import AWAY_S
-from hubbubd.downstream.session_tasks import PAGE
+from hubbubd.downstream.tasks.host_tasks import AWAY_S
+from hubbubd.downstream.tasks.session_tasks import PAGE
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 

@@ -11,8 +11,9 @@ import pytest
 
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Host, Limits, Outlet, Session, Sessions, introductions
-from hubbubd.downstream.messages import Refusal, Request
+from hubbubd.downstream import Endpoint, Exchange, Host, Limits, Outlet, Session, Sessions
+from hubbubd.downstream.hosts import introductions
+from hubbubd.downstream.protocol.messages import Refusal, Request
 from hubbubd.errors import ResourceExhausted
 
 from .conftest import World

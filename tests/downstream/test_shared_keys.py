@@ -8,8 +8,11 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.downstream.shared_keys import SETTLED_S, SHARED, SHARED_LOOK_S, SharedKeyRing
-from hubbubd.downstream.state_keys import ROTATE_S
+from hubbubd.downstream.questions.shared_state_keys import SETTLED_S
+from hubbubd.downstream.questions.shared_state_keys import SHARED
+from hubbubd.downstream.questions.shared_state_keys import SHARED_LOOK_S
+from hubbubd.downstream.questions.shared_state_keys import SharedKeyRing
+from hubbubd.downstream.questions.state_keys import ROTATE_S
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock

@@ -8,7 +8,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
 from hubbubd.downstream import Policy
-from hubbubd.downstream.host_tasks import AWAY_S
+from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 

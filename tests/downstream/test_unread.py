@@ -3,7 +3,7 @@
 import pytest
 
 from hubbubd.downstream import Unread
-from hubbubd.downstream.unread import SMALL, UNREAD_BYTES
+from hubbubd.downstream.hosts.unread_bytes import SMALL, UNREAD_BYTES
 from hubbubd.errors import ResourceExhausted
 
 

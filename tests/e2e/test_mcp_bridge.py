@@ -18,7 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hubbub_bridge import bridge, uplink
 from hubbub_bridge.bridge import serve
-from hubbub_bridge.endpoint import Endpoint, Reach
+from hubbub_bridge.options import Endpoint, Reach
 from hubbub_bridge.stdio import lines
 
 from .. import forks

@@ -81,8 +81,9 @@ FIRST_STATE = """
 import sys, threading
 import anyio
 from hubbubd.timing.clock import Clock
-from hubbubd.downstream.handles import Bound, Handles
-from hubbubd.downstream.state_keys import KeyRing
+from hubbubd.downstream.questions.state_tokens import Bound
+from hubbubd.downstream.questions.state_tokens import Handles
+from hubbubd.downstream.questions.state_keys import KeyRing
 
 class Watched:
     threads = set()

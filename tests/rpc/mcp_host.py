@@ -15,7 +15,7 @@ from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.connection import State
 from hubbubd.rpc.auth.gate import Gate
-from hubbubd.rpc.mcp_http import serve_mcp
+from hubbubd.rpc.mcp.application import serve_mcp
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.telemetry.meter import OFF as UNMEASURED

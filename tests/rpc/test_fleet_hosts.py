@@ -15,7 +15,7 @@ from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream import Endpoint, Host, Limits, Merged, Outlet, Sessions, Transparent
-from hubbubd.downstream.messages import Request
+from hubbubd.downstream.protocol.messages import Request
 from hubbubd.errors import ResourceExhausted
 from hubbubd.upstream.ports import Era
 

@@ -10,8 +10,8 @@ import pytest
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.errors import Unauthenticated
-from hubbubd.rpc.mcp_access import Admission
-from hubbubd.rpc.mcp_wire import Answered, Received
+from hubbubd.rpc.mcp.admission import Admission
+from hubbubd.rpc.mcp.transport import Answered, Received
 
 from ..runtime.peer import never
 from .conftest import LIMIT_S

@@ -17,8 +17,8 @@ from hubbub.v1 import admin_pb2, server_pb2
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import bridged
-from hubbubd.downstream.conversations import Conversations
+from hubbubd.downstream.host_calls import Conversations
+from hubbubd.downstream.sessions import bridged_hosts
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import Scripted, scripted
@@ -349,7 +349,7 @@ async def test_a_host_cancels_one_of_its_calls_also_after_its_stream_broke(
 async def test_a_bridge_that_does_not_come_back_has_its_calls_cancelled(
     api: Caller, good: str, slow: anyio.Event, until: Until, calls: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridged, "RETURN_S", 0.01)
+    monkeypatch.setattr(bridged_hosts, "RETURN_S", 0.01)
     async with host(api) as stream:
         await stream.say(CALL)
         await until(lambda: list(calls().values()) == [CallState.IN_PROGRESS])

@@ -15,7 +15,7 @@ from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.auth.jwks import JwksCache
 from hubbubd.rpc.auth.jwt import Jwt
-from hubbubd.rpc.mcp_http import serve_mcp
+from hubbubd.rpc.mcp.application import serve_mcp
 
 from ..downstream.conftest import handles
 from .conftest import LIMIT_S, TOKEN

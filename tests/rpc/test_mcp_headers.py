@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hubbubd.core.jsonrpc import HEADER_MISMATCH
-from hubbubd.downstream.messages import Refusal
-from hubbubd.rpc.mcp_headers import check_arguments, decoded
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.rpc.mcp.headers import check_arguments, decoded
 
 PLAIN = b'{"name":"plain","inputSchema":{"type":"object","properties":{"region":{"type":"string"}}}}'
 NESTED = {"type": "object", "properties": {"id": {"type": "string", "x-mcp-header": "Tenant"}}}

@@ -14,9 +14,9 @@ import structlog.testing
 from anyio.abc import SocketAttribute, SocketStream
 from structlog.typing import EventDict
 
-from hubbubd.downstream import unread
-from hubbubd.rpc import mcp_wire
-from hubbubd.rpc.mcp_wire import JSON_AT_ONCE
+from hubbubd.downstream.hosts import unread_bytes
+from hubbubd.rpc.mcp import transport
+from hubbubd.rpc.mcp.transport import JSON_AT_ONCE
 
 from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S
@@ -85,7 +85,7 @@ async def test_only_json_is_read(small: Stage) -> None:
 
 
 async def test_a_message_that_does_not_come_is_not_waited_for(small: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_wire, "REQUEST_S", 0.05)
+    monkeypatch.setattr(transport, "REQUEST_S", 0.05)
     head = f"POST /mcp/s/one HTTP/1.1\r\nhost: localhost\r\nauthorization: {RIGHT['authorization']}\r\n"
     async with small.raw() as stream:
         await stream.send(f"{head}content-type: application/json\r\ncontent-length: 10\r\n\r\n{{".encode())
@@ -218,8 +218,8 @@ async def cut(stream: SocketStream, logged: list[EventDict]) -> int:
 async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_notices(
     small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
-    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    monkeypatch.setattr(transport, "STALL_S", 0.1)
+    monkeypatch.setattr(transport, "PRIME_S", 0.01)
     small.peers["one"].behaviour = never
     host, other = await small.host().begin(), await small.host().begin()
     body = json.dumps(tool(1, progressToken="p")).encode()
@@ -243,7 +243,7 @@ async def test_a_host_that_never_reads_loses_its_connection_and_nobody_else_noti
 async def test_a_long_response_that_is_not_read_is_not_kept(
     small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_wire, "STALL_S", 0.1)
+    monkeypatch.setattr(transport, "STALL_S", 0.1)
 
     async def long(_: Sent) -> Outcome:
         return {"text": "x" * 16_000_000}
@@ -262,8 +262,8 @@ async def test_a_long_response_that_is_not_read_is_not_kept(
 async def test_a_long_response_on_a_stream_counts_until_it_is_read(
     small: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unread, "UNREAD_BYTES", 1_000_000)
-    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    monkeypatch.setattr(unread_bytes, "UNREAD_BYTES", 1_000_000)
+    monkeypatch.setattr(transport, "PRIME_S", 0.01)
     ready = anyio.Event()
 
     async def long(_: Sent) -> Outcome:
@@ -282,7 +282,7 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
                 pass
             ready.set()
             await stream.receive()
-        monkeypatch.setattr(mcp_wire, "PRIME_S", LIMIT_S)
+        monkeypatch.setattr(transport, "PRIME_S", LIMIT_S)
         refused = (await other.post(tool(2))).json()
     assert refused["error"]["data"]["reason"] == "TOO_MUCH_UNREAD"
 
@@ -290,7 +290,7 @@ async def test_a_long_response_on_a_stream_counts_until_it_is_read(
 async def test_a_response_for_which_there_is_no_room_is_an_error_on_its_stream(
     small: Stage, logged: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unread, "UNREAD_BYTES", 1_000_000)
+    monkeypatch.setattr(unread_bytes, "UNREAD_BYTES", 1_000_000)
     ready = anyio.Event()
 
     async def long(sent: Sent) -> Outcome:

@@ -20,8 +20,8 @@ from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 from hubbubd.config import HubSettings
 from hubbubd.core.connection import State
 from hubbubd.errors import PeerError
-from hubbubd.rpc import mcp_wire
-from hubbubd.rpc.mcp_http import serve_mcp
+from hubbubd.rpc.mcp import transport
+from hubbubd.rpc.mcp.application import serve_mcp
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite import SqliteStore
 from hubbubd.upstream.ports import Era
@@ -302,7 +302,7 @@ async def test_a_host_that_closes_its_stream_cancels_the_call(stage: Stage) -> N
 async def test_a_cancelled_request_of_a_session_ends_without_a_response(
     stage: Stage, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_wire, "PRIME_S", 10 * LIMIT_S)  # before that no stream begins, however slow the machine is
+    monkeypatch.setattr(transport, "PRIME_S", 10 * LIMIT_S)  # before that no stream begins, however slow the machine is
     stage.peer.behaviour = never
     session = await stage.session()
     answered: list[httpx2.Response] = []

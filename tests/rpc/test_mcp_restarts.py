@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.rpc import mcp_wire
+from hubbubd.rpc.mcp import transport
 
 from ..runtime.peer import Outcome, Sent, never
 from .conftest import LIMIT_S
@@ -23,7 +23,7 @@ Lives = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that takes a moment gets its stream."""
-    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    monkeypatch.setattr(transport, "PRIME_S", 0.01)
 
 
 @pytest.fixture

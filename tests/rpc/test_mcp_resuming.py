@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hubbubd.rpc import mcp_wire
+from hubbubd.rpc.mcp import transport
 
 from ..runtime.peer import Outcome, Sent
 from .conftest import LIMIT_S
@@ -16,7 +16,7 @@ from .mcp_host import Event, Events, Host, Stage, stage, tool
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that takes a moment gets its stream."""
-    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
+    monkeypatch.setattr(transport, "PRIME_S", 0.01)
 
 
 class Slow:
@@ -162,7 +162,7 @@ async def test_events_of_another_session_cannot_be_fetched(made: Stage) -> None:
 async def test_an_older_revision_gets_no_event_without_data(
     made: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_wire, "KEEPALIVE_S", 0.01)
+    monkeypatch.setattr(transport, "KEEPALIVE_S", 0.01)
     host = await made.host().begin("2025-06-18")
     async with host.stream("POST", tool(1)) as events:
         await made.arrived()
@@ -175,7 +175,7 @@ async def test_an_older_revision_gets_no_event_without_data(
 async def test_a_quick_response_is_plain_json_and_nothing_of_it_is_kept(
     made: Stage, slow: Slow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_wire, "PRIME_S", LIMIT_S)
+    monkeypatch.setattr(transport, "PRIME_S", LIMIT_S)
     slow.go.set()
     host = await made.host().begin()
     response = await host.post(tool(1))

@@ -13,7 +13,7 @@ from anyio.abc import SocketStream
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from hubbubd.rpc import mcp_wire
+from hubbubd.rpc.mcp import transport
 
 from ..runtime.peer import Outcome, PeerLink, Sent
 from .conftest import LIMIT_S
@@ -63,8 +63,8 @@ async def wired(url: str) -> AsyncGenerator[tuple[Wire, str]]:
 async def test_a_client_that_loses_its_connections_gets_the_result_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_wire, "PRIME_S", 0.01)
-    monkeypatch.setattr(mcp_wire, "RETRY_MS", 10)
+    monkeypatch.setattr(transport, "PRIME_S", 0.01)
+    monkeypatch.setattr(transport, "RETRY_MS", 10)
     plain: Any = PeerLink.hello
     whole = property(lambda link: replace(plain.fget(link), server_info={"name": "peer", "version": "1"}))
     monkeypatch.setattr(PeerLink, "hello", whole)

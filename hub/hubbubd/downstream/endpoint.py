@@ -18,18 +18,20 @@ from hubbubd import bounds, payload
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import call_results, messages, own_tools, revisions, tickets
-from hubbubd.downstream.conversations import Conversations, lost
-from hubbubd.downstream.first_lists import FirstLists
-from hubbubd.downstream.handles import Handles
-from hubbubd.downstream.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
-from hubbubd.downstream.host_tasks import WITH_TASKS, refuse_task, with_tasks
+from hubbubd.downstream.calls import call_results, tickets
+from hubbubd.downstream.host_calls import Conversations, lost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
 from hubbubd.downstream.instrumentation import Instrumentation
-from hubbubd.downstream.listening import listen
-from hubbubd.downstream.messages import Refusal
-from hubbubd.downstream.profiles import Introduction, View, member_of
-from hubbubd.downstream.relay import Relay
-from hubbubd.downstream.standing import Standing
+from hubbubd.downstream.notifications.session_notifications import Standing
+from hubbubd.downstream.protocol import messages, revisions
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.questions.state_tokens import Handles
+from hubbubd.downstream.subscriptions import listen
+from hubbubd.downstream.tasks.host_tasks import WITH_TASKS, refuse_task, with_tasks
+from hubbubd.downstream.utilities import Relay
+from hubbubd.downstream.views import own_tools
+from hubbubd.downstream.views.first_lists import FirstLists
+from hubbubd.downstream.views.view import Introduction, View, member_of
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost

@@ -4,10 +4,10 @@ from hubbubd.config import HubSettings
 from hubbubd.config.sections.mcp import DEFAULT, DEFAULT_PROFILE, ProfileSettings, QuestionSettings
 from hubbubd.core.access import Principal
 from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.handles import Handles
-from hubbubd.downstream.lists import Lists
-from hubbubd.downstream.merged import Merged
-from hubbubd.downstream.profiles import Transparent, View
+from hubbubd.downstream.questions.state_tokens import Handles
+from hubbubd.downstream.views.list_groups import Lists
+from hubbubd.downstream.views.profile_view import Merged
+from hubbubd.downstream.views.view import Transparent, View
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 

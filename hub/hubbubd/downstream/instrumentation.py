@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from hubbubd.downstream.host import Exchange
+from hubbubd.downstream.hosts.host import Exchange
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, of_params

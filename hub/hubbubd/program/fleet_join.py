@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.downstream.shared_keys import SharedKeyRing
+from hubbubd.downstream.questions.shared_state_keys import SharedKeyRing
 from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet

@@ -25,7 +25,7 @@ def import_all(settings: HubSettings) -> None:
     offered = {
         "hubbubd.rpc.auth.jwt": settings.oidc_issuer,
         "hubbubd.rpc.listeners.connect": settings.connect_listen,
-        "hubbubd.rpc.mcp_http": settings.mcp_listen,
+        "hubbubd.rpc.mcp.application": settings.mcp_listen,
         "hubbubd.rpc.listeners.metrics": settings.metrics_listen,
         "hubbubd.program.fleet_join": settings.fleet,
     }
@@ -63,7 +63,7 @@ async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) -> 
     if settings.mcp_listen is None:
         yield None
         return
-    from hubbubd.rpc.mcp_http import serve_mcp  # lazy: see `import_all`
+    from hubbubd.rpc.mcp.application import serve_mcp  # lazy: see `import_all`
 
     async with serve_mcp(
         hub,

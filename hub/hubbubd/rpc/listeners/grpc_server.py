@@ -22,7 +22,7 @@ from hubbubd.rpc.listeners import health
 from hubbubd.rpc.listeners import sockets as listening
 from hubbubd.rpc.listeners.health import HealthService
 from hubbubd.rpc.listeners.tls import grpc_credentials
-from hubbubd.rpc.mcp_bridge import McpService
+from hubbubd.rpc.mcp.bridge import McpService
 from hubbubd.rpc.methods import Around, RpcSettings, generic_handler
 from hubbubd.rpc.revision import Revisions
 from hubbubd.rpc.servicers.admin import AdminService

@@ -1,0 +1,232 @@
+"""Who is connected, and one request of theirs."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from hubbubd.core.access import Principal
+from hubbubd.core.inbox import RequestKind
+from hubbubd.core.log_levels import LEVELS, reaches
+from hubbubd.downstream.notifications.session_notifications import Standing
+from hubbubd.downstream.protocol.messages import Id, Response
+from hubbubd.runtime.oversight import ConnectedHost, Introduction, OpenRequest
+
+HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""Revisions with a handshake, the newest first."""
+
+STATELESS_REVISIONS: Final = ("2026-07-28",)
+"""Revisions without one: each request says who asks."""
+
+MAX_WORD: Final = 100
+"""Characters of a host's own name, and of its version, that are shown."""
+
+LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+"""The member of a request's `_meta` that asks for log messages (2026-07-28)."""
+
+OUTLET_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
+
+
+class Teller(Protocol):
+    """Where a host can be told things."""
+
+    def tell(self, message: bytes) -> None:
+        """Tell the host a message, without waiting."""
+        ...
+
+
+class Outlet:
+    """Messages on their way to a host, on one stream. Bounded: a host that reads nothing loses the stream only."""
+
+    def __init__(self, most_bytes: int = OUTLET_BYTES) -> None:
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._most = most_bytes
+        self._news = asyncio.Event()
+        self.closed = False
+        self.overrun = False
+
+    @property
+    def unread_bytes(self) -> int:
+        """The bytes that wait."""
+        return self._bytes
+
+    def tell_once(self, message: bytes) -> None:
+        """Put a message into the stream, unless the same one waits in it."""
+        if message not in self._waiting:
+            self.tell(message)
+
+    def tell(self, message: bytes) -> None:
+        """Put a message into the stream; dropped once it is closed."""
+        if self.closed:
+            return
+        if self._bytes + len(message) > self._most and self._waiting:
+            self.overrun = True
+            self.take()
+            self.close()
+            return
+        self.tell_last(message)
+
+    def tell_last(self, message: bytes) -> None:
+        """Put a message into the stream that must not be lost, however much waits; dropped once it is closed."""
+        if self.closed:
+            return
+        self._waiting.append(message)
+        self._bytes += len(message)
+        self._news.set()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._waiting
+
+    def close(self) -> None:
+        """End the stream, after what waits in it."""
+        self.closed = True
+        self._news.set()
+
+    def take(self) -> list[bytes]:
+        """Return what waits, without waiting."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        self._news.clear()
+        return taken
+
+    async def news(self, within_s: float | None = None) -> bool:
+        """Wait until there is something to take or the stream is closed; False if not within that many seconds."""
+        if self._waiting or self.closed:
+            return True
+        try:
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class Presence:
+    """Whether the connection is there over which a host waits for one response."""
+
+    def __init__(self) -> None:
+        self.here = True
+        self._listeners: list[Callable[[], None]] = []
+
+    def change(self, *, here: bool) -> None:
+        """Note that it is there, or is not."""
+        if here != self.here:
+            self.here = here
+            for listener in list(self._listeners):
+                listener()
+
+    @contextmanager
+    def listened(self, listener: Callable[[], None]) -> Generator[None]:
+        """Call a listener with each change during the block."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+
+@dataclass(slots=True, kw_only=True)
+class Host:
+    """A connected MCP client. What it says of itself (`info`) is text of a stranger."""
+
+    principal: Principal
+    revision: str
+    info: dict[str, Any] = field(default_factory=dict[str, Any])
+    capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
+    via: str = "http"
+    process: str = ""
+    """Which of the processes of its program it is, in revisions without a session; "" if that is not known."""
+    silent: dict[RequestKind, float] = field(default_factory=dict[RequestKind, float])
+    """Kinds of questions that its process answered though nobody was there, and when (steady clock)."""
+    is_listening: Callable[[], bool] = lambda: False
+    """Returns whether a stream of its own is open."""
+    connected: ConnectedHost | None = None
+    """Where operators see it, in revisions with a handshake."""
+
+    @property
+    def stateless(self) -> bool:
+        """Whether its revision has no handshake, and so no requests of the hub."""
+        return self.revision in STATELESS_REVISIONS
+
+    def introduction(self, endpoint: str) -> Introduction:
+        """Return what operators see of it: its own words are bounded."""
+        name, version = (self.info.get(key) for key in ("name", "version"))
+        return Introduction(
+            principal=self.principal.name,
+            name=name[:MAX_WORD] if isinstance(name, str) else "",
+            version=version[:MAX_WORD] if isinstance(version, str) else "",
+            revision=self.revision,
+            via=self.via,
+            endpoint=endpoint,
+            process=self.process,
+        )
+
+    @property
+    def name(self) -> str:
+        """Its own name and version, for people."""
+        words = (self.info.get("name"), self.info.get("version"))
+        return " ".join(word[:MAX_WORD] for word in words if isinstance(word, str)) or "an unnamed host"
+
+
+class Ask(Protocol):
+    """Sends a request, a method and its params, to a host. `late` gets the response that comes after a cancellation."""
+
+    def __call__(
+        self, method: str, params: dict[str, Any], late: Callable[[Response], None] | None = None
+    ) -> Awaitable[Response]: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request of a host, being served.
+
+    `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
+    send a request again, is the same both times. `standing` is that of the session, in revisions that have one. `ask`
+    sends a request of the hub and returns the host's response, and tells the host if it is cancelled; None where its
+    revision has no such requests. `leaving` is set when requests that last are to end; without one they last as long as
+    the hub does.
+    """
+
+    id: Id
+    method: str
+    params: dict[str, Any]
+    host: Host
+    tell: Callable[[bytes], None]
+    call_key: str | None = None
+    shown: OpenRequest | None = None
+    """Where operators see it."""
+    standing: Standing | None = None
+    ask: Ask | None = None
+    leaving: asyncio.Event | None = None
+    presence: Presence = field(default_factory=Presence)
+    own_hold_s: float | None = None
+    """For how many seconds it is to be held while people are asked, by what it says itself."""
+
+    @property
+    def hold_s(self) -> float | None:
+        """The same by what it says itself, else by its credential; None if neither says anything."""
+        return self.host.principal.hold_s if self.own_hold_s is None else self.own_hold_s
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The request's `_meta`."""
+        return self.params.get("_meta") or {}
+
+    @property
+    def log_level(self) -> str | None:
+        """The level of log messages that the request itself asks for (2026-07-28)."""
+        level = self.meta.get(LOG_LEVEL)
+        return level if self.host.stateless and level in LEVELS else None
+
+    def wants_log(self, server: str, level: object) -> bool:
+        """Return whether the host is shown a log message of this level that a server sends meanwhile."""
+        if self.standing is not None:
+            return self.standing.wants(server, level)
+        return self.log_level is not None and reaches(level, self.log_level)

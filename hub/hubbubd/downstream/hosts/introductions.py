@@ -1,0 +1,91 @@
+"""Who a host says it is: in its handshake, or in the envelope of each request."""
+
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.bounds import INTRODUCTION_BYTES
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, Host
+from hubbubd.downstream.protocol.messages import Refusal, Request
+from hubbubd.downstream.views.question_policy import known
+
+VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+INFO: Final = "io.modelcontextprotocol/clientInfo"
+CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+# Members of a request's `_meta` (2026-07-28, basic).
+
+
+def is_stateless(request: Request) -> bool:
+    """Return whether a request is of a revision without a handshake, by what it says itself."""
+    if request.method == "initialize":
+        return False
+    meta: dict[str, Any] = request.params.get("_meta") or {}
+    return VERSION in meta or request.method == "server/discover"
+
+
+def of_handshake(request: Request, caller: Principal, via: str) -> Host:
+    """Return who introduces itself with `initialize`. Raises Refusal."""
+    asked = request.params.get("protocolVersion")
+    if not isinstance(asked, str):
+        raise Refusal(INVALID_PARAMS, "params.protocolVersion must be a string")
+    info, capabilities = kept(
+        _object(request.params.get("clientInfo"), "params.clientInfo"),
+        _object(request.params.get("capabilities"), "params.capabilities"),
+    )
+    return Host(
+        principal=caller,
+        revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
+        info=info,
+        capabilities=capabilities,
+        via=via,
+    )
+
+
+def kept(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return of what a host said of itself, and can do, what the hub reads: less than 1 KiB for each session."""
+    words = {key: info[key][:MAX_WORD] for key in ("name", "version") if isinstance(info.get(key), str)}
+    return words, known(capabilities)
+
+
+def version_of(request: Request) -> str:
+    """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
+    meta: dict[str, Any] = request.params.get("_meta") or {}
+    missing = [key for key in (VERSION, CAPABILITIES) if key not in meta]
+    if missing:
+        raise Refusal(INVALID_PARAMS, f"params._meta must have {' and '.join(missing)}")
+    version = meta[VERSION]
+    if not isinstance(version, str) or not isinstance(meta[CAPABILITIES], dict):
+        raise Refusal(INVALID_PARAMS, f"params._meta: {VERSION} is a string, {CAPABILITIES} an object")
+    return version
+
+
+def of_request(request: Request, caller: Principal, via: str) -> Host:
+    """Return who sends a request without a handshake. Raises Refusal."""
+    version = version_of(request)
+    if version not in STATELESS_REVISIONS:
+        raise unsupported(version)
+    meta: dict[str, Any] = request.params["_meta"]
+    return Host(
+        principal=caller,
+        revision=version,
+        info=_object(meta.get(INFO), INFO),
+        capabilities=_object(meta[CAPABILITIES], CAPABILITIES),
+        via=via,
+    )
+
+
+def unsupported(version: str) -> Refusal:
+    """Return the refusal of a revision that is not served; it names those that are."""
+    data = {"supported": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS], "requested": version[:100]}
+    return Refusal(UNSUPPORTED_VERSION, "this revision of the protocol is not served", data)
+
+
+def _object(value: object, where: str) -> dict[str, Any]:
+    """Return what a host says of itself; empty for what is no object. Raises Refusal for more than is taken."""
+    if not isinstance(value, dict):
+        return {}
+    said = cast("dict[str, Any]", value)
+    if said and len(payload.dumps(said)) > INTRODUCTION_BYTES:
+        raise Refusal(INVALID_PARAMS, f"{where} may have {INTRODUCTION_BYTES} bytes")
+    return said

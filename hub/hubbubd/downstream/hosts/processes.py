@@ -1,0 +1,68 @@
+"""Which process of a host sends a request, where its revision has no sessions.
+
+A principal may run one program many times at once: at a terminal, where a person is, and in scripts, where nobody is.
+So what is learned about one process must not count for another.
+"""
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from hubbubd import payload
+from hubbubd.core.inbox import RequestKind
+from hubbubd.downstream.hosts.host import Host
+
+MAX_SILENT: Final = 1000
+"""Processes of which it is remembered that nobody is there: the latest."""
+
+Identity = tuple[str, ...]
+"""What all processes of one program have in common that were started the same way."""
+
+
+class Processes:
+    """The processes that send requests to the endpoints of one transport."""
+
+    def __init__(self) -> None:
+        self._silent: OrderedDict[Identity, dict[RequestKind, float]] = OrderedDict()
+        self._listening: dict[Identity, list[str]] = {}
+        """The streams that hosts have open to hear of changes: one for each process."""
+
+    def recognise(self, host: Host, endpoint: str, connection: str) -> None:
+        """Set which process a host is, and what is known of that one.
+
+        `connection` is where its request came from: a bridge, or a connection of HTTP. A process may have many of
+        these, but what has one stream open among all that look the same is one process.
+        """
+        identity = _identity(host, endpoint)
+        streams = self._listening.get(identity, [])
+        self._set(host, identity, streams[0] if len(streams) == 1 else connection)
+
+    @contextmanager
+    def listening(self, host: Host, endpoint: str, connection: str) -> Generator[None]:
+        """Note that a process has a stream open during the block: that is how it is known, on all its connections."""
+        identity = _identity(host, endpoint)
+        streams = self._listening.setdefault(identity, [])
+        streams.append(connection)
+        self._set(host, identity, connection)
+        try:
+            yield
+        finally:
+            streams.remove(connection)
+            self._silent.pop((*identity, connection), None)
+            if not streams:
+                self._listening.pop(identity, None)
+
+    def _set(self, host: Host, identity: Identity, process: str) -> None:
+        host.process = process
+        key = (*identity, process)
+        host.silent = self._silent.setdefault(key, {})
+        self._silent.move_to_end(key)
+        if len(self._silent) > MAX_SILENT:
+            self._silent.popitem(last=False)
+
+
+def _identity(host: Host, endpoint: str) -> Identity:
+    able = hashlib.sha256(payload.canonical(host.capabilities)).hexdigest()
+    return host.principal.name, endpoint, host.name, able

@@ -1,0 +1,1 @@
+"""What hosts are notified of outside their requests: changed lists and resources, log messages."""

@@ -1,0 +1,187 @@
+"""What one host is told unasked: that lists and resources have changed."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from hubbubd.core.access import Principal
+from hubbubd.core.catalog import SOURCES, Kind
+from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.views.view import Target, View
+from hubbubd.runtime.hub import Hub
+
+QUIET_S: Final = 0.25
+"""Seconds between two notifications about one list."""
+
+Who = Callable[[], Principal]
+"""Returns the principal of a host, with what it may do now."""
+
+
+def nobody(*_: object) -> None:
+    """Stand in for the callbacks of a host that is gone: without a circle of references its memory is free at once."""
+
+
+class ListChanges:
+    """Tells when lists of a view have changed, by the method of the notification: not more than one per QUIET_S.
+
+    A transparent view passes on what its server says, even if its list is the same; of others the entries must differ.
+    """
+
+    def __init__(self, hub: Hub, view: View, who: Who, methods: Collection[str], tell: Callable[[str], None]) -> None:
+        self._view = view
+        self._who = who
+        self._tell = tell
+        self._kinds = {method: [kind for kind in Kind if SOURCES[kind].change == method] for method in methods}
+        self._seen = dict[Kind, Sequence[bytes]]()
+        self._looking = set[asyncio.Task[None]]()
+        self._begin([kind for kinds in self._kinds.values() for kind in kinds], self._note)
+        self._announced: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._told_at: dict[str, float] = {}
+        self._stop = hub.catalog.listen(self._changed)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        self._stop()
+        self._stop = self._tell = nobody
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._looking:
+            task.cancel()
+
+    def _changed(self, server: str, kind: Kind, announced: bool) -> None:
+        method, transparent = SOURCES[kind].change, self._view.transparent
+        if method not in self._kinds or (transparent and server not in self._view.servers(self._who())):
+            return
+        if announced and transparent:
+            self._announced.add(method)
+        self._soon(method)
+
+    def _soon(self, method: str) -> None:
+        if method not in self._timers:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time(), self._told_at.get(method, 0.0) + QUIET_S)
+            look = partial(self._begin, self._kinds[method], partial(self._look, method))
+            self._timers[method] = loop.call_at(at, look)
+
+    def _begin(self, kinds: Collection[Kind], then: Callable[[], None]) -> None:
+        """Look at lists, now if they are settled, else once they are."""
+        if all(map(self._view.is_settled, kinds)):
+            then()
+            return
+        task = asyncio.get_running_loop().create_task(self._settled(kinds, then))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _settled(self, kinds: Collection[Kind], then: Callable[[], None]) -> None:
+        for kind in kinds:
+            await self._view.settle(kind)
+        then()
+
+    def _note(self) -> None:
+        """Note what is there when the host begins."""
+        for kinds in self._kinds.values():
+            for kind in kinds:
+                self._seen.setdefault(kind, self._view.entries(kind, self._who()))
+
+    def _look(self, method: str) -> None:
+        del self._timers[method]
+        now = {kind: self._view.entries(kind, self._who()) for kind in self._kinds[method]}
+        differs = any(self._seen.get(kind) != entries for kind, entries in now.items())
+        self._seen.update(now)
+        if differs or method in self._announced:
+            self._announced.discard(method)
+            self._told_at[method] = asyncio.get_running_loop().time()
+            self._tell(method)
+
+
+class WatchedResources:
+    """The resources whose changes one host is told, by the URI that it knows them by."""
+
+    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[str], None]) -> None:
+        self._hub = hub
+        self._view = view
+        self._who = who
+        self._tell = tell
+        self._held: dict[str, _Watched] = {}
+
+    async def add(self, uri: str) -> None:
+        """Begin to tell of a resource; return once its server does. Raises Refusal, HubError and PeerError."""
+        begun = self.begin(uri)
+        watched = self._held[uri]
+        watched.waiting += 1
+        try:
+            await asyncio.shield(begun)
+        finally:
+            watched.waiting -= 1
+            if not begun.done() and not watched.waiting and self._held.get(uri) is watched:
+                self.remove(uri)  # it was cancelled, and nobody else knows of it yet
+
+    def begin(self, uri: str) -> asyncio.Future[None]:
+        """Begin to tell of a resource; the future is done once its server does, or fails as `add`. Raises Refusal."""
+        if uri not in self._held:
+            if not has_room(self._held, uri):
+                most = f"{MAX_WATCHED} resources may be watched, and their URIs have {MAX_WATCHED_BYTES} bytes together"
+                raise Refusal(INVALID_PARAMS, f"{most}; give up others first")
+            loop = asyncio.get_running_loop()
+            begun: asyncio.Future[None] = loop.create_future()
+            begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
+            self._held[uri] = watched = _Watched(loop.create_task(self._hold(uri, begun)), begun)
+            watched.task.add_done_callback(lambda _: self._over(uri, watched))
+        return self._held[uri].begun
+
+    def has(self, uri: str) -> bool:
+        """Return whether a resource is watched, or will be."""
+        return uri in self._held
+
+    def remove(self, uri: str) -> None:
+        """Tell of a resource no more."""
+        watched = self._held.pop(uri, None)
+        if watched is not None:
+            watched.task.cancel()
+
+    def close(self) -> None:
+        """Tell of none any more."""
+        self._tell = nobody
+        for uri in list(self._held):
+            self.remove(uri)
+
+    def _over(self, uri: str, watched: "_Watched") -> None:
+        if self._held.get(uri) is watched:
+            del self._held[uri]
+
+    async def _hold(self, uri: str, begun: asyncio.Future[None]) -> None:
+        target, prefix = Target("", ""), ""
+
+        def tell(changed: str) -> None:
+            if target.server in self._view.servers(self._who()):
+                self._tell(prefix + changed)
+
+        try:
+            for kind in (Kind.RESOURCE, Kind.TEMPLATE):
+                await self._view.settle(kind)
+            target = self._view.target(Kind.RESOURCE, uri, self._who())
+            prefix = uri.removesuffix(target.name)
+            async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
+                begun.set_result(None)
+                await failed.wait()
+        except asyncio.CancelledError:
+            if not begun.done():
+                begun.set_exception(Refusal(HUB_FAILED, "the subscription was given up meanwhile"))
+            raise
+        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait
+            if not begun.done():
+                begun.set_exception(exc)
+
+
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A resource that is watched, or will be once `begun` is done; so many requests wait for that."""
+
+    task: asyncio.Task[None]
+    begun: asyncio.Future[None]
+    waiting: int = 0

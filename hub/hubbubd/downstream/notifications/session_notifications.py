@@ -1,0 +1,150 @@
+"""What a session has between its requests: it is told what belongs to none, and its server knows what it wants."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.catalog import SOURCES, Kind
+from hubbubd.core.host_sessions import HostSession
+from hubbubd.core.log_levels import USUAL, reaches
+from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources, Who, nobody
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.views.view import View
+from hubbubd.errors import HubError
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import Step
+from hubbubd.runtime.servers import ServerEvent, ServerEventKind
+
+LEVEL_S: Final = 2.0
+"""Seconds that a request waits until a server knows the level of log messages that it is to send."""
+
+
+Keep = Callable[[Step[HostSession]], Awaitable[None]]
+"""Takes a step of a session's record, and returns once it is durable."""
+
+
+async def _keep_nothing(_: Step[HostSession]) -> None:
+    """Stand in for `Standing.keep` where a session ends with its process."""
+
+
+class Standing:
+    """One session's share of what all sessions have together: list changes, watched resources, log messages.
+
+    `tell` gets a message for the host, and whether it says nothing new while the same one waits to be read.
+    """
+
+    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[bytes, bool], None]) -> None:
+        self.level: str | None = None
+        """The least level of log messages that the host wants; None if it has not said."""
+        self.resources = WatchedResources(hub, view, who, self._updated)
+        self.keep: Keep = _keep_nothing
+        """Keeps a change of what the host wants, for the next process."""
+        self._hub = hub
+        self._view = view
+        self._who = who
+        self._tell = tell
+        self._changes = ListChanges(hub, view, who, _announced(view.introduction(who()).capabilities), self._changed)
+        self._stop = hub.events.listen(ServerEventKind.LOG, self._logged)
+        self._stop_following = hub.catalog.listen(self._shown_anew)
+        self._leveled: set[str] = set()
+        self._closed = False
+
+    async def set_level(self, level: str) -> None:
+        """Take log messages of this level and above from now on; return once the servers know it, or after LEVEL_S."""
+        self.level = level
+        self._want(level)
+        await asyncio.gather(*(self._hub.log_levels.settled(server, LEVEL_S) for server in self._leveled))
+
+    def resume(self, level: str | None, resources: Collection[str]) -> None:
+        """Want what the host wanted in an earlier process. It hears that the resources have changed: they may have."""
+        if level is not None:
+            self.level = level
+            self._want(level)
+        for uri in resources:
+            self._watch(uri)
+
+    def follow(self, before: HostSession, after: HostSession) -> None:
+        """Want what the host has asked for since, perhaps of another member."""
+        if after.level is not None and after.level not in (before.level, self.level):
+            self.level = after.level
+            self._want(after.level)
+        for uri in set(before.resources) - set(after.resources):
+            self.resources.remove(uri)
+        for uri in set(after.resources) - set(before.resources):
+            if not self.resources.has(uri):
+                self._watch(uri)
+
+    def _watch(self, uri: str) -> None:
+        def begun(done: asyncio.Future[None]) -> None:
+            if not done.cancelled() and done.exception() is None:
+                self._updated(uri)
+
+        with suppress(HubError, Refusal):  # it is not there any more
+            self.resources.begin(uri).add_done_callback(begun)
+
+    def wants(self, server: str, level: object) -> bool:
+        """Return whether the host is shown a server's log message of a level."""
+        wanted = self.level
+        if wanted is None and self._hub.log_levels.of(server) is not None:
+            wanted = USUAL  # the server may say more than it would of itself, as another host wants that
+        return wanted is None or reaches(level, wanted)
+
+    def tell(self, message: bytes) -> None:
+        """Tell the host what belongs to none of its requests."""
+        self._tell(message, False)
+
+    def close(self) -> None:
+        """Tell nothing more, and want nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._stop()
+        self._stop_following()
+        self._stop = self._stop_following = self._tell = nobody
+        self.keep = _keep_nothing
+        self._changes.close()
+        self.resources.close()
+        for server in self._leveled:
+            self._hub.log_levels.want(server, self, None)
+
+    def _want(self, level: str) -> None:
+        """Want a level of the servers that are shown, and of no others."""
+        shown = set(self._view.servers(self._who()))
+        for server in self._leveled - shown:
+            self._hub.log_levels.want(server, self, None)
+        for server in shown:
+            self._hub.log_levels.want(server, self, level)
+        self._leveled = shown
+
+    def _shown_anew(self, server: str, kind: Kind, announced: bool) -> None:
+        """Tell servers that came later the level, too; each kind is told of those, and one will do."""
+        if kind is Kind.TOOL and self.level is not None:
+            self._want(self.level)
+
+    def _changed(self, method: str) -> None:
+        self._tell(messages.notification(method), True)
+
+    def _updated(self, uri: str) -> None:
+        self._tell(messages.notification("notifications/resources/updated", {"uri": uri}), True)
+
+    def _logged(self, event: ServerEvent) -> None:
+        """Pass on a log message that belongs to no call."""
+        if event.call_id is not None or event.server not in self._view.servers(self._who()):
+            return
+        params = cast("dict[str, Any]", payload.loads(event.params))
+        if self.wants(event.server, params.get("level")):
+            self._tell(messages.notification(event.method, params), False)
+
+
+def _announced(capabilities: dict[str, Any]) -> set[str]:
+    """Return the notifications of changed lists that an endpoint with these capabilities sends."""
+    return {source.change for source in SOURCES.values() if announces(capabilities, source.capability)}
+
+
+def announces(capabilities: dict[str, Any], capability: str) -> bool:
+    """Return whether a capability is declared with `listChanged`."""
+    declared: object = capabilities.get(capability)
+    return isinstance(declared, dict) and cast("dict[str, Any]", declared).get("listChanged") is True

@@ -1,0 +1,1 @@
+"""MCP as hosts speak it: messages, and what each revision has."""

@@ -1,0 +1,160 @@
+"""What each revision of MCP has: left out of what goes to a host is what its revision does not know, and put in is what
+it needs. Members that no revision knows stay.
+
+The table is compared with the SDK's schemas of the revisions in the tests. A revision is a date; so texts compare.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.catalog import Kind
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
+from hubbubd.downstream.protocol import content_blocks
+from hubbubd.downstream.protocol.messages import Refusal, with_members
+from hubbubd.errors import NotFound
+
+RESOURCE_NOT_FOUND: Final = -32002
+"""Up to 2025-11-25, server/resources. From 2026-07-28 on it is INVALID_PARAMS (SEP-2164)."""
+
+NEWEST_HANDSHAKE: Final = HANDSHAKE_REVISIONS[0]
+STATELESS: Final = STATELESS_REVISIONS[-1]
+"""The oldest revision without a handshake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member that revisions from `first` to `last` have."""
+
+    name: str
+    first: str = ""
+    last: str = "9"
+
+    def known(self, revision: str) -> bool:
+        """Return whether a revision has it."""
+        return self.first <= revision <= self.last
+
+
+_ICONS: Final = Member("icons", first="2025-11-25")
+
+RESULT: Final = (Member("resultType", first=STATELESS),)
+CACHED: Final = (*RESULT, Member("ttlMs", first=STATELESS), Member("cacheScope", first=STATELESS))
+TOOL: Final = (Member("execution", first="2025-11-25", last=NEWEST_HANDSHAKE), _ICONS)
+CAPABILITIES: Final = (
+    Member("tasks", first="2025-11-25", last=NEWEST_HANDSHAKE),
+    Member("completions", first="2025-03-26"),
+    Member("extensions", first=STATELESS),
+)
+SERVER_INFO: Final = (_ICONS, Member("description", first="2025-11-25"), Member("websiteUrl", first="2025-06-18"))
+
+RESULTS: Final[Mapping[str, tuple[Member, ...]]] = MappingProxyType(
+    {
+        "tools/call": RESULT,
+        "prompts/get": RESULT,
+        "completion/complete": RESULT,
+        "resources/read": CACHED,
+    }
+)
+"""The members of results that not all revisions have, by method."""
+
+ENTRIES: Final[Mapping[Kind, tuple[Member, ...]]] = MappingProxyType(
+    {Kind.TOOL: TOOL, Kind.PROMPT: (_ICONS,), Kind.RESOURCE: (_ICONS,), Kind.TEMPLATE: (_ICONS,)}
+)
+"""The same of the entries of lists."""
+
+_NEEDED: Final = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+"""What is put in where a revision needs it."""
+
+
+def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
+    """Return a server's result as a revision has it. `origin` is the server's own revision, None for unknown.
+
+    It is not parsed if nothing can have to change.
+    """
+    members = RESULTS.get(method, RESULT)
+    stateless = revision >= STATELESS
+    raw = content_blocks.of_result(method, raw, revision)
+    if origin is not None and (origin >= STATELESS) is stateless:
+        return raw
+    if stateless:
+        needed = {member.name: _NEEDED[member.name] for member in members}
+        if not _may_have(raw, needed):
+            return with_members(raw, **needed)
+        return payload.dumps({**needed, **payload.loads(raw)})
+    left_out = [member.name for member in members if not member.known(revision)]
+    if not _may_have(raw, left_out):
+        return raw
+    parsed = cast("dict[str, Any]", payload.loads(raw))
+    kept = {name: value for name, value in parsed.items() if name not in left_out}
+    if method == "tools/call" and not isinstance(kept.get("structuredContent", {}), dict):
+        kept = content_blocks.in_text(kept)
+        del kept["structuredContent"]  # any JSON from 2026-07-28 on, before that an object
+    return payload.dumps(kept)
+
+
+def entry(kind: Kind, raw: bytes, revision: str) -> bytes:
+    """Return an entry of a list as a revision has it. It is not parsed if nothing can have to change."""
+    left_out = [member.name for member in ENTRIES[kind] if not member.known(revision)]
+    if kind is Kind.TOOL and revision < STATELESS and _may_have(raw, ["outputSchema"]):
+        parsed = cast("dict[str, Any]", payload.loads(raw))
+        schema: object = parsed.get("outputSchema", {"type": "object"})
+        if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
+            left_out.append("outputSchema")  # any schema from 2026-07-28 on, before that one of an object
+    if kind is Kind.TOOL and revision == NEWEST_HANDSHAKE and _may_have(raw, ["taskSupport"]):
+        raw = _without_need_of_tasks(raw)
+    return _without(raw, left_out)
+
+
+def capabilities(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """Return capabilities as a revision has them."""
+    return _known(own, CAPABILITIES, revision)
+
+
+def server_info(own: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """Return what a server says of itself as a revision has it."""
+    return _known(own, SERVER_INFO, revision)
+
+
+def not_read(why: Refusal | NotFound, uri: str, own: str, revision: str) -> Refusal:
+    """Return the error of `resources/read`, of a server or the hub, as a revision has it.
+
+    That of a resource which is not there has changed. `uri` is the host's for it, `own` the server's.
+    """
+    refusal = Refusal(RESOURCE_NOT_FOUND, why.message) if isinstance(why, NotFound) else why
+    said: object = refusal.data
+    data = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    names_it = data.get("uri") in (uri, own)
+    if refusal.code != RESOURCE_NOT_FOUND and not (refusal.code == INVALID_PARAMS and names_it):
+        return refusal
+    code = INVALID_PARAMS if revision >= STATELESS else RESOURCE_NOT_FOUND
+    return Refusal(code, refusal.message, {**data, "uri": uri})
+
+
+def _without_need_of_tasks(raw: bytes) -> bytes:
+    """Return a tool that its server carries out only as a task as the hub does: it follows the task itself."""
+    tool = cast("dict[str, Any]", payload.loads(raw))
+    execution: object = tool.get("execution")
+    said = cast("dict[str, Any]", execution) if isinstance(execution, dict) else {}
+    if said.get("taskSupport") != "required":
+        return raw
+    return payload.dumps({**tool, "execution": {**said, "taskSupport": "optional"}})
+
+
+def _known(own: Mapping[str, Any], members: Iterable[Member], revision: str) -> dict[str, Any]:
+    left_out = {member.name for member in members if not member.known(revision)}
+    return {name: value for name, value in own.items() if name not in left_out}
+
+
+def _may_have(raw: bytes, names: Iterable[str]) -> bool:
+    """Return whether a JSON object may have some of these members. They may also be deeper in it."""
+    return any(b'"' + name.encode() + b'"' in raw for name in names)
+
+
+def _without(raw: bytes, names: list[str]) -> bytes:
+    if not _may_have(raw, names):
+        return raw
+    parsed = cast("dict[str, Any]", payload.loads(raw))
+    return payload.dumps({name: value for name, value in parsed.items() if name not in names})

@@ -1,0 +1,89 @@
+"""The keys that seal request states in a fleet, in its vault: what one member has sealed is good at every member."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import anyio
+import structlog
+from pydantic import ValidationError
+
+from hubbubd import payload
+from hubbubd.downstream.questions.state_keys import KeyRing
+from hubbubd.downstream.questions.state_keys import StateKeys
+from hubbubd.errors import Overtaken
+from hubbubd.store import StoreError
+from hubbubd.timing.clock import Clock
+
+SHARED_LOOK_S: Final = 60.0
+"""Seconds between looks at keys that a fleet shares."""
+
+SETTLED_S: Final = 3 * SHARED_LOOK_S
+"""Seconds after which all members of a fleet know a new key; until then the older one seals."""
+
+SHARED: Final = "@hosts/keys"
+"""The name of a fleet's keys in its vault; no server can have it."""
+
+log = structlog.get_logger(__name__)
+
+
+class Vault(Protocol):
+    """What the members of a fleet share (`upstream.ports.Vault`)."""
+
+    def get(self, server: str) -> dict[str, Any] | None: ...
+
+    async def put(self, server: str, secrets: dict[str, Any] | None) -> None: ...
+
+    async def refresh(self, *servers: str) -> None: ...
+
+
+class SharedKeyRing(KeyRing):
+    """The keys of a fleet, as this member knows them."""
+
+    def __init__(self, vault: Vault, clock: Clock) -> None:
+        super().__init__(Path(), clock, StateKeys())
+        self._vault = vault
+
+    @classmethod
+    async def shared(cls, vault: Vault, clock: Clock) -> "SharedKeyRing":
+        """Read the keys, or make the first. Raises OSError, and StoreError for damaged ones."""
+        ring = cls(vault, clock)
+        for _ in range(2):  # another member may make the first at the same time
+            await ring._look()
+            if ring.secrets:
+                return ring
+            await ring._make()
+        return ring
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """The keys that open states; the first one seals."""
+        new, *old = self._keys.keys or (None,)
+        if new is not None and old and abs(self._clock.now() - new.made_at) < SETTLED_S:
+            return (*(key.secret for key in old), new.secret)
+        return self._keys.secrets
+
+    async def _look(self) -> None:
+        await self._vault.refresh(SHARED)
+        kept = self._vault.get(SHARED)
+        try:
+            self._keys = StateKeys.model_validate(kept or {})
+        except ValidationError:
+            raise StoreError("the fleet's vault has damaged keys of request states") from None
+
+    async def _make(self) -> None:
+        keys = self._keys.rotated(self._clock.now())
+        with suppress(Overtaken):
+            await self._vault.put(SHARED, payload.loads(keys.model_dump_json()))
+        await self._look()
+
+    async def follow(self) -> None:
+        """Look for new keys, and replace them as they get old, until cancelled."""
+        while True:
+            await anyio.sleep(SHARED_LOOK_S)
+            try:
+                await self._look()
+                if self._keys.due(self._clock.now()):
+                    await self._make()
+            except (OSError, StoreError) as exc:
+                log.warning("the fleet's request state keys were not read; retried", error=str(exc))

@@ -1,0 +1,151 @@
+"""Handles of calls that wait for answers: the `requestState` that a host gets and brings back (MCP 2026-07-28).
+
+A host cannot read or make one. It names a call and a round, and opens only for the request that it was made for: the
+same principal, profile, method, name and params, before it expires. It is no authorization: who may call is checked as
+for any request. That a round is the call's latest is for the caller to check.
+
+    state = base64url(version, nonce, AES-GCM(key, nonce, {call id, round, expiry}, request))
+
+The request is the associated data of the seal. So another request does not open the state, as a forged one does not,
+and all are refused alike.
+"""
+
+import base64
+import hashlib
+import importlib
+import math
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from anyio import to_thread
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hubbubd import payload
+from hubbubd.bounds import Count, Moment
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.timing.clock import Clock
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.questions.state_keys import ROTATE_S
+from hubbubd.downstream.questions.state_keys import KeyRing
+
+NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
+"""Params that differ from round to round."""
+
+MAX_STATE: Final = 8192
+"""Characters of a state; the hub's own are shorter."""
+
+_SEALING: Final = "cryptography.hazmat.primitives.ciphers.aead"
+
+_VERSION: Final = b"\x01"
+_NONCE_BYTES: Final = 12  # NIST SP 800-38D, section 8.2
+
+
+class Handle(BaseModel):
+    """What a state says: the call, its round, what is asked in it, and until when (epoch seconds) the state is good.
+
+    `sealed_at` is on the steady clock of the process `run`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    call_id: str
+    round: Count
+    expires_at: Moment
+    asked: tuple[str, ...]
+    sealed_at: float
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The request that a state is for. `name` is the tool, prompt or resource as the host named it."""
+
+    principal: str
+    profile: str
+    method: str
+    name: str
+    params: str
+    """`digest` of the params."""
+
+    def seal(self) -> bytes:
+        """Return it as bytes, no two alike."""
+        return _VERSION + payload.dumps([self.principal, self.profile, self.method, self.name, self.params])
+
+
+class Handles:
+    """Seals and opens states."""
+
+    def __init__(self, keys: KeyRing, clock: Clock) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._run = secrets.token_hex(8)
+
+    def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
+        """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most.
+
+        `asked` are the ids of the round's pending requests.
+        """
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `ready`
+
+        handle = Handle(
+            call_id=call_id,
+            round=round_,
+            expires_at=self._clock.now() + min(ttl_s, ROTATE_S),
+            asked=tuple(asked),
+            sealed_at=self._clock.steady(),
+            run=self._run,
+        )
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, handle.model_dump_json().encode(), bound.seal())
+        return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
+
+    def open(self, state: object, bound: Bound) -> Handle:
+        """Return what a state says.
+
+        Raises Refusal (INVALID_PARAMS), the same for one that is forged, changed, expired, or of another request.
+        """
+        handle = self._opened(state, bound)
+        if handle is None or handle.expires_at <= self._clock.now():
+            raise Refusal(INVALID_PARAMS, "requestState is not of this request, or has expired: send it without one")
+        return handle
+
+    @staticmethod
+    async def ready() -> None:
+        """Import what seals, beside the loop: that takes about 100 ms, and the first second does not need it."""
+        if _SEALING not in sys.modules:
+            await to_thread.run_sync(importlib.import_module, _SEALING)
+
+    def age_s(self, handle: Handle) -> float:
+        """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
+        return self._clock.steady() - handle.sealed_at if handle.run == self._run else math.inf
+
+    def _opened(self, state: object, bound: Bound) -> Handle | None:
+        from cryptography.exceptions import InvalidTag  # lazy: see `ready`
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if not isinstance(state, str) or len(state) > MAX_STATE:
+            return None
+        try:
+            raw = base64.b64decode(state.encode("ascii"), altchars=b"-_", validate=True)
+        except ValueError:  # other characters, or a length that base64 does not have
+            return None
+        head = len(_VERSION) + _NONCE_BYTES
+        # Only one text stands for these bytes: base64 ignores some bits at its end.
+        if not raw.startswith(_VERSION) or base64.urlsafe_b64encode(raw) != state.encode("ascii"):
+            return None
+        for secret in self._keys.secrets:
+            try:
+                opened = AESGCM(secret).decrypt(raw[len(_VERSION) : head], raw[head:], bound.seal())
+                return Handle.model_validate_json(opened)
+            except (InvalidTag, ValidationError, ValueError):  # ValueError: a nonce that is too short
+                continue
+        return None
+
+
+def digest(params: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a request's params, whatever the order of their members; without those of NOT_BOUND."""
+    bound = {name: value for name, value in params.items() if name not in NOT_BOUND}
+    return hashlib.sha256(payload.canonical(bound)).hexdigest()

@@ -1,0 +1,232 @@
+"""Hosts behind a bridge: all messages of one in order, of either kind of revision, over streams that may break.
+
+    message ──> BridgedHost.receive ──> Session | Endpoint ──> Outlet ──> response
+
+The calls of such a host go on when its stream breaks: a bridge that comes back under its session key sends its requests
+again, and each joins its call. One that does not come back has them cancelled. A tool that may have been called by a
+hub that was killed, which has left no record of it, is not called again.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from hubbubd import payload
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
+from hubbubd.downstream.calls.call_results import of_error
+from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.hosts import introductions
+from hubbubd.downstream.hosts.host import Exchange, Outlet
+from hubbubd.downstream.hosts.limits import Limits
+from hubbubd.downstream.hosts.processes import Processes
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Id, Notification, Refusal, Request
+from hubbubd.downstream.sessions.session import Session
+from hubbubd.errors import HubError
+from hubbubd.runtime.calls import Calls
+
+VIA: Final = "stdio"
+
+RETURN_S: Final = 30.0
+"""Seconds in which a bridge whose stream broke may come back, before its calls are cancelled. It looks each 5 s."""
+
+LASTING: Final = "subscriptions/listen"
+"""The method whose requests last until the host leaves, whichever process of the hub serves them."""
+
+LOST: Final = "the hub was restarted when this tool was about to be called; it may have been, and is not called again"
+
+
+class BridgedHosts:
+    """All hosts behind bridges. `charge` raises HubError for a request that its principal may not make now."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        clock: Callable[[], float],
+        charge: Callable[[Principal], None] = lambda _: None,
+        limits: Callable[[], Limits] = Limits,
+    ) -> None:
+        self.clock = clock
+        self.limits = limits
+        self.charge = charge
+        self.processes = Processes()
+        self._calls = calls
+        self._hosts: dict[tuple[str, str], BridgedHost] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+
+    def join(self, principal: Principal, key: str, endpoint: Endpoint, outlet: Outlet) -> "BridgedHost":
+        """Begin a stream of a bridge. One that it has still open is ended: the bridge has given that up."""
+        name = principal.name, key
+        if (before := self._hosts.get(name)) is not None:
+            before.outlet.close()
+        host = self._hosts[name] = BridgedHost(
+            hosts=self, principal=principal, key=key, endpoint=endpoint, outlet=outlet
+        )
+        return host
+
+    def part(self, host: "BridgedHost", *, left: bool) -> None:
+        """End a stream. The calls of a host that has `left` are cancelled now, others unless it comes back for them.
+
+        One whose credential has ended has left, too.
+        """
+        name = host.principal.name, host.key
+        if self._hosts.get(name) is host:
+            del self._hosts[name]
+        host.outlet.close()
+        if left or not host.running:
+            self.cancel(host.running)
+            host.end()
+        else:
+            # It waits for them as any caller does; who has come back by then waits for them, too.
+            asyncio.get_running_loop().call_later(RETURN_S, host.end)
+
+    def knows(self, call_ids: Iterable[str]) -> bool:
+        """Return whether a request is a call already, by the ids that it may have."""
+        return any(map(self._calls.knows, call_ids))
+
+    def cancel(self, call_ids: Iterable[str]) -> None:
+        """Cancel calls, also those on the wire, whoever waits for them."""
+        cancelling = asyncio.get_running_loop().create_task(self._cancel(list(call_ids)))
+        self._cancelling.add(cancelling)
+        cancelling.add_done_callback(self._cancelling.discard)
+
+    def cancel_attached(self, call_id: str) -> None:
+        """Cancel a call, unless it goes on by itself."""
+        if self._calls.knows(call_id) and not self._calls.get(call_id).detached:
+            self.cancel([call_id])
+
+    async def _cancel(self, call_ids: Iterable[str]) -> None:
+        for call_id in call_ids:
+            with suppress(HubError):  # it has ended, or was never made
+                await self._calls.cancel(call_id, abort=True)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class BridgedHost:
+    """One stream of a bridge."""
+
+    hosts: BridgedHosts
+    principal: Principal
+    key: str
+    endpoint: Endpoint
+    outlet: Outlet
+    _session: Session | None = None
+    _serving: dict[Id, asyncio.Task[bytes]] = field(default_factory=dict[Id, "asyncio.Task[bytes]"])
+    _lasting: set[asyncio.Task[bytes]] = field(default_factory=set["asyncio.Task[bytes]"])
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The ids of the calls that its requests are, as far as they are calls."""
+        return frozenset(call_id for id_ in self._serving for call_id in self._call_ids(id_))
+
+    def receive(self, raw: bytes, *, again: bool = False) -> None:
+        """Take a message of the host; what is wrong with it, the host is told. `again`: it may have come before."""
+        try:
+            message = messages.read(raw)
+        except Refusal as refusal:
+            self.outlet.tell(messages.error(messages.asked_id(raw), refusal))
+            return
+        if isinstance(message, Request):
+            try:
+                self.hosts.charge(self.principal)
+                if again and message.method == "tools/call" and not self.hosts.knows(self._call_ids(message.id)):
+                    raise Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
+                self._begin(message)
+            except Refusal as refusal:
+                self.outlet.tell(messages.error(message.id, refusal))
+            except HubError as exc:
+                self.outlet.tell(messages.error(message.id, of_error(exc)))
+        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+            self._cancelled(message)
+        elif self._session is not None:
+            self._session.take(message)
+
+    async def finish(self, within_s: float) -> None:
+        """Wait at most so many seconds for the responses to what was taken. Requests that last end without one."""
+        for task in self._lasting:
+            task.cancel()
+        if self._serving:
+            await asyncio.wait(self._serving.values(), timeout=within_s)
+
+    def end(self) -> None:
+        """Serve nothing more."""
+        self.outlet.close()
+        for task in self._serving.values():
+            task.cancel()
+        if self._session is not None:
+            self._session.end()
+
+    def _begin(self, request: Request) -> None:
+        if request.id in self._serving:
+            raise Refusal(INVALID_REQUEST, "a request with this id is under way")
+        if introductions.is_stateless(request):
+            task = self._stateless(request)
+        else:
+            if request.method == "initialize":
+                self._introduce(request)
+            if self._session is None:
+                raise Refusal(INVALID_REQUEST, "initialize first, or say in params._meta who asks")
+            task = self._session.begin(request, self.outlet, self._call_id(request.id))
+        self._serving[request.id] = task
+        if request.method == LASTING:
+            self._lasting.add(task)
+        task.add_done_callback(lambda done: self._done(request.id, done))
+
+    def _introduce(self, request: Request) -> None:
+        host = introductions.of_handshake(request, self.principal, VIA)
+        if self._session is not None:
+            raise Refusal(INVALID_REQUEST, "this connection is initialized")
+        self._session = Session(host, self.endpoint, self.hosts.clock, self.hosts.limits())
+        self._session.outlet = self.outlet
+        host.is_listening = lambda: not self.outlet.closed
+
+    def _stateless(self, request: Request) -> asyncio.Task[bytes]:
+        if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
+            raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
+        host = introductions.of_request(request, self.principal, VIA)
+        self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
+        host.is_listening = lambda: not self.outlet.closed
+        exchange = Exchange(
+            id=request.id,
+            method=request.method,
+            params=request.params,
+            host=host,
+            tell=self.outlet.tell,
+            call_key=self._call_id(request.id),
+            leaving=asyncio.Event(),  # it goes on with the next process
+        )
+        return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
+
+    def _done(self, id_: Id, task: asyncio.Task[bytes]) -> None:
+        if self._serving.get(id_) is task:
+            del self._serving[id_]
+        self._lasting.discard(task)
+        if not task.cancelled():
+            self.outlet.tell(task.result())
+
+    def _cancelled(self, message: Notification) -> None:
+        """Cancel a request and its call, even if that was made over an earlier stream.
+
+        A call that goes on after the response to its request, with a ticket or as a task, is not cancelled: some hosts
+        cancel each request, whatever has become of it (MCP, basic/utilities/cancellation).
+        """
+        id_ = message.params.get("requestId")
+        if not isinstance(id_, str | int | float):
+            return
+        if (task := self._serving.pop(id_, None)) is not None:
+            task.cancel()
+            self.hosts.cancel(self._call_ids(id_))
+        else:  # made over an earlier stream; a task is not cancelled with the request that made it
+            self.hosts.cancel_attached(self._call_id(id_))
+
+    def _call_ids(self, id_: Id) -> tuple[str, str]:
+        return self.endpoint.call_ids(self.principal, self._call_id(id_))
+
+    def _call_id(self, id_: Id) -> str:
+        """Return the id of the call that a request is: the same when it is sent again, and of no other principal."""
+        request = payload.dumps([self.principal.name, self.key, id_])
+        return f"mcp_{hashlib.sha256(request).hexdigest()[:32]}"

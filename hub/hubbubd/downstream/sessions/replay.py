@@ -1,0 +1,231 @@
+"""What hosts were told on the streams of their requests, kept for a while, so that a broken stream can be resumed.
+
+    tell ──> kept, by number ──┬──> outlet of the newest connection
+    resume after a number ─────┘
+
+A request goes on when its connection breaks; its response waits here. MCP 2025-11-25, basic/transports, resumability.
+
+An event's id says which request its stream is of, and which call that is. So a stream of an earlier process, or of
+another member of a fleet, is answered as well. Who makes an id up learns nothing by it: a call is its principal's own.
+
+    event id = base64url(["session", "life", stream, request id, "call key"]) "." number
+"""
+
+import asyncio
+import base64
+import re
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from hubbubd import bounds, payload
+from hubbubd.downstream.hosts.host import Outlet, Presence
+from hubbubd.downstream.hosts.limits import Limits
+from hubbubd.downstream.protocol.messages import MAX_ID, Id
+
+_ID: Final = re.compile(r"([A-Za-z0-9_-]{1,2000})\.(\d{1,15})", re.ASCII)
+_MAX_KEY: Final = 100
+_SHORT: Final = 12
+"""Characters of a session's key that an event's id has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A stream that this process does not have: its name, the event that the host has of it, its request, and the key
+    of the call that this was, if any."""
+
+    stream: str
+    event: int
+    request_id: Id
+    call_key: str
+
+
+class Replay:
+    """The stream of one request. One connection has it at a time, the newest; it begins with event 1."""
+
+    def __init__(self, kept: "Replays", key: int, name: str, count: int = 0) -> None:
+        """`count` is how many events it had before."""
+        self.name = name
+        """What the ids of its events begin with."""
+        self.outlet = Outlet()
+        """What the newest connection is to be sent."""
+        self.presence = Presence()
+        self.shown = False
+        """Whether the host knows of the stream; else it cannot ask for it."""
+        self._kept = kept
+        self._key = key
+        self._first = self._count = count
+        self._ended = False
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing was told before the response."""
+        return self._count == self._first
+
+    def tell(self, message: bytes) -> None:
+        """Put a message into the stream."""
+        if not self._ended:
+            self._add(message)
+            self.outlet.tell(message)
+
+    def follow(self, task: asyncio.Task[bytes]) -> None:
+        """End the stream with the response of its request."""
+        task.add_done_callback(self._end)
+
+    def event_id(self, number: int) -> str:
+        """Return what the host calls an event; 0 is before the first."""
+        return f"{self.name}.{number}"
+
+    def resumed(self, after: int) -> tuple[Outlet, int]:
+        """Return the outlet for another connection, with what came after an event, and its first event's number."""
+        self.outlet.close()
+        self.outlet = Outlet()
+        found = self._kept.after(self._key, after, self._count)
+        for _, message in found:
+            self.outlet.tell_last(message)
+        if self._ended:
+            self.outlet.close()
+        return self.outlet, found[0][0] if found else self._count + 1
+
+    def delivered(self) -> None:
+        """Note that a connection took all of it: only the last event is kept, in case that it never arrived."""
+        if self._ended:
+            self._kept.only_last(self._key, self._count)
+
+    def forget(self) -> None:
+        """Keep nothing: the host does not know of the stream."""
+        self._ended = True
+        self._kept.forget(self._key)
+
+    def _add(self, message: bytes) -> None:
+        self._count += 1
+        self._kept.add(self._key, self._count, message)
+
+    def _end(self, task: asyncio.Task[bytes]) -> None:
+        response = None if task.cancelled() or task.exception() is not None else task.result()
+        if not self._ended and response is not None and (self.shown or not self.quiet):
+            self._add(response)
+            self.outlet.tell_last(response)
+        self._ended = True
+        self.outlet.close()
+        self._kept.ended(self._key)
+
+
+class Replays:
+    """All such streams of a session; beyond the limits the oldest events go."""
+
+    def __init__(self, limits: Limits, session: str = "") -> None:
+        self._limits = limits
+        self._session = session[:_SHORT]
+        self._life = secrets.token_urlsafe(9)
+        self._next = 1
+        self._named: dict[str, int] = {}
+        """The streams by what hosts call them: one may go on under the name that it had in an earlier process."""
+        self._streams: dict[int, Replay] = {}
+        self._open: set[int] = set()
+        self._events = OrderedDict[tuple[int, int], bytes]()
+        self._held: dict[int, int] = {}
+        """How many events of each stream are kept."""
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        """Return how many events are kept."""
+        return len(self._events)
+
+    def open(self, request_id: Id, call_key: str | None = None) -> Replay:
+        """Return the stream of a new request; `call_key` is that of the call which it may become."""
+        named = [self._session, self._life, self._next, request_id, call_key or ""]
+        return self._opened(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
+
+    def go_on(self, left: Left) -> Replay:
+        """Return the stream of a request that goes on here; its events go on after the one that the host has."""
+        return self._opened(left.stream, left.event)
+
+    def _opened(self, name: str, count: int) -> Replay:
+        replay = self._streams[self._next] = Replay(self, self._next, name, count)
+        self._named[name] = self._next
+        self._open.add(self._next)
+        self._next += 1
+        return replay
+
+    def find(self, event_id: str) -> tuple[Replay, int] | None:
+        """Return the stream of an event with the event's number; None where it is not kept any more, or never was."""
+        named = _ID.fullmatch(event_id)
+        key, number = (self._named.get(named[1]), bounds.whole_text(named[2])) if named else (None, None)
+        replay = self._streams.get(key) if key is not None else None
+        return None if number is None or replay is None else (replay, number)
+
+    def left(self, event_id: str) -> Left | None:
+        """Return the stream of an event, if it is of this session in an earlier process or at another member."""
+        if (named := _ID.fullmatch(event_id)) is None:
+            return None
+        try:
+            said = payload.loads(base64.b64decode(named[1] + "==", altchars=b"-_"))
+        except ValueError:
+            return None
+        match said:
+            case [self._session, str() as life, int(), str() | int() | float() as id_, str() as key] if (
+                life != self._life and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
+            ):
+                return Left(named[1], bounds.whole_text(named[2]) or 0, id_, key)
+            case _:
+                return None
+
+    def clear(self) -> None:
+        """Keep nothing any more."""
+        for key in list(self._streams):
+            self.forget(key)
+
+    # For the streams
+
+    def add(self, key: int, number: int, message: bytes) -> None:
+        """Keep an event."""
+        if key not in self._streams:
+            return
+        self._events[key, number] = message
+        self._held[key] = self._held.get(key, 0) + 1
+        self.bytes += len(message)
+        self._bound(1)  # a long one that nobody has taken yet stays until the next one comes
+
+    def after(self, key: int, number: int, last: int) -> list[tuple[int, bytes]]:
+        """Return the events of a stream that come after one, as far as they are kept."""
+        first = max(number + 1, last - self._limits.kept_events)
+        return [(each, self._events[key, each]) for each in range(first, last + 1) if (key, each) in self._events]
+
+    def only_last(self, key: int, last: int) -> None:
+        """Forget all but the last event of a stream."""
+        for each in range(max(1, last - self._limits.kept_events), last):
+            self._drop(key, each)
+        self._bound(0)
+
+    def ended(self, key: int) -> None:
+        """Note that nothing more comes on a stream."""
+        self._open.discard(key)
+        self._tidy(key)
+
+    def forget(self, key: int) -> None:
+        """Forget a stream."""
+        self._open.discard(key)
+        for each in [number for stream, number in self._events if stream == key] if key in self._held else ():
+            self._drop(key, each)
+        self._tidy(key)
+
+    def _bound(self, least: int) -> None:
+        limits = self._limits
+        while len(self._events) > least and (len(self._events) > limits.kept_events or self.bytes > limits.kept_bytes):
+            self._drop(*next(iter(self._events)))
+
+    def _drop(self, key: int, number: int) -> None:
+        message = self._events.pop((key, number), None)
+        if message is None:
+            return
+        self.bytes -= len(message)
+        self._held[key] -= 1
+        if not self._held[key]:
+            del self._held[key]
+            self._tidy(key)
+
+    def _tidy(self, key: int) -> None:
+        if key not in self._open and key not in self._held and (replay := self._streams.pop(key, None)) is not None:
+            self._named.pop(replay.name, None)

@@ -1,0 +1,211 @@
+"""The session of one host whose revision has a handshake (up to 2025-11-25): its requests, and what it is told."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from hubbubd.core.access import Principal
+from hubbubd.core.host_sessions import record_id
+from hubbubd.core.jsonrpc import INVALID_REQUEST
+from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.hosts.host import Exchange, Host, Outlet, Presence, Teller
+from hubbubd.downstream.hosts.limits import DEFAULTS, Limits
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Id, Notification, Refusal, Request, Response
+from hubbubd.downstream.sessions.replay import Replays
+from hubbubd.errors import ResourceExhausted
+
+WAITING_BYTES: Final = 256 * 1024
+"""Bytes of what belongs to no request that wait while the host listens to nothing; beyond it they are dropped."""
+
+MAX_LATE: Final = 100
+"""Cancelled requests of a session whose response is heard all the same: the latest."""
+
+Serve = Callable[[Exchange], Coroutine[Any, Any, bytes]]
+
+
+class Session:
+    """One host: the requests it has open, and where it can be told things."""
+
+    def __init__(
+        self,
+        host: Host,
+        endpoint: Endpoint,
+        clock: Callable[[], float],
+        limits: Limits = DEFAULTS,
+        *,
+        used: Callable[["Session"], None] = lambda _: None,
+        id_: str = "",
+    ) -> None:
+        """`used` is called each time it is used. `id_` is what its host names it by, where it does."""
+        self.id = id_
+        self.key = record_id(id_)
+        """The id of its record."""
+        self.host = host
+        self.endpoint = endpoint
+        self.outlet = Outlet(WAITING_BYTES)
+        """What belongs to no request: the host's own stream, or what waits for it."""
+        self.replays = Replays(limits, self.key)
+        self.standing = endpoint.standing(host, self._tell)
+        self.ended = False
+        self.listening = 0
+        """How many streams of its own the host has open."""
+        self._clock = clock
+        self._limits = limits
+        self._used = used
+        self._running: dict[Id, asyncio.Task[bytes]] = {}
+        self._ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
+        """Of requests to the host. No other process or member has used them in this session (MCP, basic, requests): an
+        answer to what one of those has asked is none to what this one asks."""
+        self._asked: dict[Id, asyncio.Future[Response]] = {}
+        self._late = OrderedDict[Id, Callable[[Response], None]]()
+        """Who hears of the response to a request that was cancelled."""
+        self.used_at = clock()
+        host.is_listening = lambda: self.listening > 0
+        endpoint.joined(host)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being served, or the host listens."""
+        return bool(self._running) or self.listening > 0
+
+    @property
+    def running(self) -> int:
+        """How many requests are being served."""
+        return len(self._running)
+
+    def begin(
+        self,
+        request: Request,
+        outlet: Teller,
+        call_key: str | None = None,
+        serve: Serve | None = None,
+        *,
+        hold_s: float | None = None,
+        presence: Presence | None = None,
+    ) -> asyncio.Task[bytes]:
+        """Start to serve a request; the task returns the response. `serve` is used instead of the endpoint's own.
+
+        `hold_s` is for how many seconds the request says that it is to be held, `presence` whether its host waits.
+
+        Raises ResourceExhausted, and Refusal for an id that is in use.
+        """
+        self.touch()
+        if request.id in self._running:
+            raise Refusal(INVALID_REQUEST, "a request with this id is open; each has an id of its own")
+        most = self._limits.requests_per_session
+        if len(self._running) >= most:
+            raise ResourceExhausted(
+                f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
+            )
+        exchange = Exchange(
+            id=request.id,
+            method=request.method,
+            params=request.params,
+            host=self.host,
+            tell=outlet.tell,
+            call_key=call_key,
+            standing=self.standing,
+            ask=partial(self._ask, outlet),
+            own_hold_s=hold_s,
+            presence=presence or Presence(),
+        )
+        task = asyncio.get_running_loop().create_task((serve or self.endpoint.serve)(exchange))
+        self._running[request.id] = task
+        task.add_done_callback(lambda _: self._done(request.id))
+        return task
+
+    def take(self, message: Notification | Response) -> None:
+        """Take what needs no response."""
+        self.touch()
+        if isinstance(message, Response):
+            asked = self._asked.pop(message.id, None)
+            if asked is not None and not asked.done():
+                asked.set_result(message)
+            elif (late := self._late.pop(message.id, None)) is not None:
+                late(message)
+        elif message.method == "notifications/cancelled":
+            task = self._running.get(_hashable(message.params.get("requestId")))
+            if task is not None:
+                task.cancel()
+
+    async def _ask(
+        self,
+        outlet: Teller,
+        method: str,
+        params: dict[str, Any],
+        late: Callable[[Response], None] | None = None,
+    ) -> Response:
+        """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled, and why.
+
+        `late` gets the response that comes all the same.
+        """
+        id_ = next(self._ids)
+        asked = self._asked[id_] = asyncio.get_running_loop().create_future()
+        outlet.tell(messages.request(id_, method, params))
+        try:
+            return await asked
+        except asyncio.CancelledError as exc:
+            reason = str(exc.args[0]) if exc.args else "it is not needed any more"
+            outlet.tell(messages.notification("notifications/cancelled", {"requestId": id_, "reason": reason}))
+            if late is not None:
+                self._late[id_] = late
+                if len(self._late) > MAX_LATE:
+                    self._late.popitem(last=False)
+            raise
+        finally:
+            self._asked.pop(id_, None)
+
+    def listen(self) -> Outlet:
+        """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
+        before, self.outlet = self.outlet, Outlet()
+        for message in before.take():
+            self.outlet.tell(message)
+        before.close()
+        self.listening += 1
+        return self.outlet
+
+    def left(self, outlet: Outlet) -> None:
+        """Note that the connection of a stream of the host's own is gone."""
+        self.listening -= 1
+        if self.outlet is outlet:
+            self.outlet = Outlet(WAITING_BYTES)
+        self.touch()
+
+    def act_for(self, principal: Principal) -> None:
+        """Serve a principal with what it may do now."""
+        if principal != self.host.principal:
+            self.host.principal = principal
+            if not self.listening:
+                self.outlet.take()  # it may be about what the principal may no longer know
+
+    def touch(self) -> None:
+        """Note that the session is in use."""
+        self.used_at = self._clock()
+        self._used(self)
+
+    def end(self) -> None:
+        """End the session and what it has open."""
+        self.ended = True
+        self.endpoint.parted(self.host)
+        self.host.is_listening = lambda: False
+        self.standing.close()
+        self.outlet.close()
+        for task in self._running.values():
+            task.cancel()
+        self.replays.clear()
+
+    def _tell(self, message: bytes, once: bool) -> None:
+        (self.outlet.tell_once if once else self.outlet.tell)(message)
+
+    def _done(self, id_: Id) -> None:
+        del self._running[id_]
+        self.touch()
+
+
+def _hashable(value: Any) -> Id:
+    return value if isinstance(value, str | int | float) else ""

@@ -1,0 +1,96 @@
+"""`subscriptions/listen` (2026-07-28): a host is told of changes for as long as its request is open."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.access import Principal
+from hubbubd.core.catalog import SOURCES
+from hubbubd.core.host_sessions import MAX_WATCHED
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
+from hubbubd.downstream.notifications.session_notifications import announces
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Refusal, check_length
+from hubbubd.downstream.tasks.task_extension import TaskExtension
+from hubbubd.downstream.views.view import View
+from hubbubd.runtime.hub import Hub
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+"""The member of `_meta` that names the request, in all that it is told."""
+
+ACCEPT_S: Final = 2.0
+"""Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
+
+
+async def listen(hub: Hub, view: View, tasks: TaskExtension, exchange: Exchange) -> bytes:
+    """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
+    flags, uris = _wanted(exchange.params.get("notifications"))
+    capabilities = view.introduction(exchange.host.principal).capabilities
+    flags = {flag for flag in flags if announces(capabilities, _CAPABILITIES[flag])}
+    stamp = {"_meta": {SUBSCRIPTION: exchange.id}}
+    early: list[bytes] | None = []
+
+    def tell(method: str, about: Mapping[str, Any]) -> None:
+        message = messages.notification(method, {**about, **stamp})
+        exchange.tell(message) if early is None else early.append(message)
+
+    def who() -> Principal:
+        return exchange.host.principal
+
+    methods = {_METHODS[flag] for flag in flags}
+    changes = ListChanges(hub, view, who, methods, lambda method: tell(method, {}))
+    resources = WatchedResources(hub, view, who, lambda uri: tell("notifications/resources/updated", {"uri": uri}))
+    try:
+        async with tasks.told(exchange, lambda task: tell("notifications/tasks", task)) as ids:
+            honoured: dict[str, Any] = dict.fromkeys(sorted(flags), True)
+            if accepted := await _accepted(resources, uris):
+                honoured["resourceSubscriptions"] = accepted
+            if ids:
+                honoured["taskIds"] = ids
+            waiting, early = early, None
+            exchange.tell(
+                messages.notification("notifications/subscriptions/acknowledged", {"notifications": honoured, **stamp})
+            )
+            for message in waiting:
+                exchange.tell(message)
+            await (exchange.leaving or hub.calls.stopped).wait()
+    finally:
+        changes.close()
+        resources.close()
+    return payload.dumps({"resultType": "complete", **stamp})
+
+
+_METHODS: Final = {source.flag: source.change for source in SOURCES.values()}
+_CAPABILITIES: Final = {source.flag: source.capability for source in SOURCES.values()}
+
+
+def _wanted(given: object) -> tuple[set[str], list[str]]:
+    """Return the flags and the resources of a filter. Raises Refusal."""
+    if not isinstance(given, dict):
+        raise Refusal(INVALID_PARAMS, "params.notifications must be an object")
+    chosen = cast("dict[str, Any]", given)
+    named: object = chosen.get("resourceSubscriptions") or []
+    uris = cast("list[object]", named) if isinstance(named, list) else [None]
+    if len(uris) > MAX_WATCHED:
+        raise Refusal(INVALID_PARAMS, f"params.notifications.resourceSubscriptions may have {MAX_WATCHED} entries")
+    texts = [uri for uri in uris if isinstance(uri, str)]
+    if len(texts) < len(uris):
+        raise Refusal(INVALID_PARAMS, "params.notifications.resourceSubscriptions must be a list of URIs")
+    for uri in texts:
+        check_length(uri, "each of params.notifications.resourceSubscriptions")
+    return {flag for flag in _METHODS if chosen.get(flag) is True}, list(dict.fromkeys(texts))
+
+
+async def _accepted(resources: WatchedResources, uris: list[str]) -> list[str]:
+    """Subscribe to resources, and return those that no server has refused within ACCEPT_S; the rest may come later."""
+    begun: dict[str, asyncio.Future[None]] = {}
+    for uri in uris:
+        with suppress(Refusal):
+            begun[uri] = resources.begin(uri)
+    if begun:
+        await asyncio.wait(begun.values(), timeout=ACCEPT_S)
+    return [uri for uri, each in begun.items() if not each.done() or each.exception() is None]

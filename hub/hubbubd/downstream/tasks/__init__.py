@@ -1,0 +1,1 @@
+"""Calls that are tasks for their hosts, in both kinds of revisions."""

@@ -1,0 +1,357 @@
+"""Calls that are tasks for their hosts: which they are, what they wait for, and how far they are.
+
+A task of a host is a detached call, so it goes on as its call does: without its host, and over a restart. The id of the
+call is the id of the task. It says at which endpoint the task was made, and nobody can guess it.
+"""
+
+import asyncio
+import hashlib
+import math
+import secrets
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+from hubbubd import payload
+from hubbubd.core.access import Principal
+from hubbubd.core.calls import Call, CallState
+from hubbubd.core.filters import CallFilter
+from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest, RequestState
+from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
+from hubbubd.downstream.calls.observer import Following
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, Exchange, Host
+from hubbubd.downstream.hosts.timeouts import GONE_S
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.questions.host_questions import Questions
+from hubbubd.downstream.views.question_policy import METHODS, declares_tasks
+from hubbubd.downstream.views.view import View
+from hubbubd.errors import NotFound
+
+
+class Shown(Protocol):
+    """Returns a server's result as a host sees it: that of its request, or of another method."""
+
+    def __call__(self, exchange: Exchange, server: str, result: bytes, method: str | None = None) -> bytes: ...
+
+
+WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
+"""The one revision with a handshake that has tasks."""
+
+AWAY_S: Final = 60.0
+"""Seconds without a request about a task, after which its questions are no longer kept for its host."""
+
+LONGEST_ID: Final = 256
+"""Characters of an id that is looked up. Those of tasks have 46."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions.
+
+    `waiting` counts the host's requests that wait for news of the task. `changed_at` is when its call last changed.
+    """
+
+    host: Host
+    seen_at: float
+    changed_at: float = 0.0
+    waiting: int = 0
+    shown_at: dict[str, float] = field(default_factory=dict[str, float])
+    timer: asyncio.TimerHandle | None = None
+    stack: ExitStack = field(default_factory=ExitStack)
+    watching: ExitStack = field(default_factory=ExitStack)
+
+
+class HostTasks:
+    """The tasks of hosts at one endpoint."""
+
+    def __init__(self, view: View, questions: Questions) -> None:
+        self.questions = questions
+        self.hub = questions.hub
+        self._view = view
+        self._prefix = f"task_{hashlib.sha256(view.name.encode()).hexdigest()[:8]}_"
+        self._kept: dict[str, _Kept] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()
+
+    def new_id(self, exchange: Exchange) -> str:
+        """Return the id of a call that may become a task."""
+        if exchange.call_key is None:
+            return self._prefix + secrets.token_hex(16)
+        return self.id_of(exchange.host.principal, exchange.call_key)
+
+    def id_of(self, principal: Principal, call_key: str) -> str:
+        """Return the id of a call that may become a task, and may be sent again."""
+        key = payload.dumps([principal.name, call_key])
+        return self._prefix + hashlib.sha256(key).hexdigest()[:32]
+
+    async def find(self, exchange: Exchange) -> Call:
+        """Return the call of the task that a request names. Those of others do not exist.
+
+        Raises Refusal and Unavailable.
+        """
+        named: object = exchange.params.get("taskId")
+        if not isinstance(named, str) or len(named) > LONGEST_ID:
+            raise Refusal(INVALID_PARAMS, f"params.taskId must be a string of at most {LONGEST_ID} characters")
+        await self.hear_of([named])
+        if (call := self.known(exchange.host, named)) is not None:
+            if exchange.shown is not None:
+                exchange.shown.call_id = call.id
+            return call
+        raise Refusal(INVALID_PARAMS, "there is no such task: it has ended long ago, or it is not of this endpoint")
+
+    async def hear_of(self, task_ids: Iterable[str]) -> None:
+        """Hear of these tasks, also of those that another member has just made. Raises Unavailable."""
+        if not all(map(self.hub.calls.knows, (each for each in task_ids if each.startswith(self._prefix)))):
+            await self.hub.catch_up()
+
+    def known(self, host: Host, task_id: str) -> Call | None:
+        """Return the call of a host's task; None if the host has no such task."""
+        call = self.hub.calls.find(task_id)
+        return call if call is not None and self._is_of(host, call) else None
+
+    def of(self, host: Host, after: tuple[float, str] | None = None) -> Iterator[Call]:
+        """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
+        for call in self.hub.calls.newest(CallFilter(), after, oldest_first=True):
+            if call.detached and self._is_of(host, call):
+                yield call
+
+    def _is_of(self, host: Host, call: Call) -> bool:
+        mine = call.id.startswith(self._prefix) and call.principal == host.principal.name
+        return mine and call.server in self._view.servers(host.principal)
+
+    # Questions
+
+    def heard(self, host: Host, call: Call) -> None:
+        """Note that a host asks about a task: it is there, and wants to know no less than if it asked the server."""
+        if not call.state.ended:
+            self.keep(host, call.id)
+            self.hub.calls.hasten(call)
+
+    def keep(self, host: Host, call_id: str) -> None:
+        """Note that the host of a call that has not ended is there, so that its questions are kept for this host."""
+        now = self.hub.clock.steady()
+        kept = self._kept.get(call_id)
+        if kept is not None:
+            kept.host, kept.seen_at = host, now
+            self._look_after(call_id, kept)
+            return
+        kept = self._kept[call_id] = _Kept(host=host, seen_at=now)
+        self._look_after(call_id, kept)
+
+        def changed(call: Call, live: object) -> None:
+            if live is None:
+                kept.changed_at = self.hub.clock.now()
+            if call.state.ended:  # not at once: others are still to be told of the end
+                asyncio.get_running_loop().call_soon(self.drop, call_id)
+
+        for_s = GONE_S if host.stateless else MAX_CLAIM_S
+        waiting = self.questions.waiting(lambda: kept.host, for_s, first=lambda: self._present_s(kept) > 0)
+        kept.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
+        kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
+
+    def _present_s(self, kept: _Kept) -> float:
+        """Return the seconds for which a host still counts as there, if it makes no request about the task."""
+        return AWAY_S if kept.waiting else kept.seen_at + AWAY_S - self.hub.clock.steady()
+
+    def _look_after(self, call_id: str, kept: _Kept) -> None:
+        """Give the questions of a task back once its host is away."""
+        if kept.timer is None:
+            kept.timer = asyncio.get_running_loop().call_later(self._present_s(kept), self._look, call_id, kept)
+
+    def _look(self, call_id: str, kept: _Kept) -> None:
+        kept.timer = None
+        if self._present_s(kept) > 0:
+            self._look_after(call_id, kept)
+            return
+        call = self.hub.calls.find(call_id)
+        for request in self._open(call) if call is not None else ():
+            giving = asyncio.get_running_loop().create_task(self.questions.give_back(request.id))
+            self._giving_back.add(giving)
+            giving.add_done_callback(self._giving_back.discard)
+
+    @contextmanager
+    def present(self, host: Host, call_id: str) -> Generator[None]:
+        """Keep the questions of a call for its host during the block, however long that is."""
+        self.keep(host, call_id)
+        kept = self._kept[call_id]
+        kept.waiting += 1
+        try:
+            yield
+        finally:
+            kept.waiting -= 1
+            kept.seen_at = self.hub.clock.steady()
+
+    @contextmanager
+    def watched(
+        self, host: Host, task_id: str, tell: Callable[[Task], None], known: Task | None = None
+    ) -> Generator[None]:
+        """Tell of a task whenever it is no longer as it was told before, first as `known`, during the block."""
+        latest = (known.status, known.status_message) if known is not None else None
+
+        def look(*_changed: object) -> None:
+            nonlocal latest
+            with suppress(NotFound):
+                now = self.as_task(host, self.hub.calls.get(task_id))
+                if (now.status, now.status_message) != latest:
+                    latest = now.status, now.status_message
+                    tell(now)
+
+        def changed(_call: Call, live: object) -> None:
+            if live is None:
+                look()
+
+        with self.hub.calls.listen(task_id, changed), Following(self.hub, task_id, look).following():
+            look()
+            yield
+
+    def watch_kept(self, task: Task, tell: Callable[[Task], None], also: AbstractContextManager[None]) -> None:
+        """Do the same until the task has ended, if it is kept for a host, and enter `also` meanwhile.
+
+        It ends what was told before, over an earlier stream.
+        """
+        if (kept := self._kept.get(task.id)) is not None:
+            kept.watching.close()
+            kept.watching.enter_context(also)
+            kept.watching.enter_context(self.watched(kept.host, task.id, tell, task))
+
+    def drop(self, call_id: str) -> None:
+        """Keep nothing more of a call, unless it goes on: others may have joined it."""
+        if self._goes_on(call_id):
+            return
+        if (kept := self._kept.pop(call_id, None)) is not None:
+            if kept.timer is not None:
+                kept.timer.cancel()
+            kept.watching.close()
+            kept.stack.close()
+
+    def _goes_on(self, call_id: str) -> bool:
+        call = self.hub.calls.find(call_id)
+        return self.hub.calls.knows(call_id) if call is None else not call.state.ended
+
+    def asked(self, host: Host, call: Call) -> list[PendingRequest]:
+        """Return the questions of a task that its host is asked, oldest first."""
+        return [request for request in self._open(call) if self.questions.asks(host, request)]
+
+    async def answerable(self, host: Host, call: Call, request_ids: Collection[str]) -> list[PendingRequest]:
+        """Return the questions of a task among these that its host may answer. Raises Unavailable.
+
+        The call itself names a question a moment later than the inbox has it.
+        """
+        found = await self.questions.found(request_ids) if not call.state.ended else []
+        return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
+
+    def shown(self, host: Host, call: Call) -> dict[str, Any]:
+        """Return the questions of a task as its host is asked them from now on, by id."""
+        asked = self.asked(host, call)
+        if (kept := self._kept.get(call.id)) is not None:
+            for request in asked:
+                kept.shown_at.setdefault(request.id, self.hub.clock.steady())
+        return {
+            request.id: {"method": METHODS[request.kind], "params": self.questions.shown(host, request)}
+            for request in asked
+        }
+
+    def took_s(self, call: Call, request: PendingRequest) -> float:
+        """Return the seconds since a host was first shown a question; infinity if that was before a restart."""
+        kept = self._kept.get(call.id)
+        since = kept.shown_at.get(request.id) if kept is not None else None
+        return math.inf if since is None else self.hub.clock.steady() - since
+
+    def _open(self, call: Call) -> list[PendingRequest]:
+        found = map(self.hub.inbox.find, call.pending_ids if not call.state.ended else ())
+        return [request for request in found if request is not None and request.state is RequestState.OPEN]
+
+    # How far they are
+
+    def as_task(self, host: Host, call: Call) -> Task:
+        """Return a call as the task that its host sees."""
+        own, waiting, asked = self._of_server(call), self._open(call), self.asked(host, call)
+        at = [call.created_at, call.started_at or 0.0, *(request.created_at for request in waiting)]
+        if own is not None:
+            at.append(own.last_updated_at)
+        if (kept := self._kept.get(call.id)) is not None:
+            at.append(kept.changed_at)
+        return Task(
+            id=call.id,
+            server=call.server,
+            fingerprint=call.fingerprint,
+            role=TaskRole.RECEIVER,
+            method=call.method,
+            created_at=call.created_at,
+            last_updated_at=max(at) if call.completed_at is None else call.completed_at,
+            status=_status(host, call, asked),
+            status_message=_message(call, [request for request in waiting if request not in asked], own),
+        )
+
+    def _of_server(self, call: Call) -> Task | None:
+        """Return the task that the server has made of the call, if it has."""
+        try:
+            return self.hub.tasks.get(call.task_id) if call.task_id is not None else None
+        except NotFound:
+            return None
+
+
+def may_become_task(exchange: Exchange) -> bool:
+    """Return whether a host follows a task that the hub makes of its request."""
+    return exchange.method == "tools/call" and follows_tasks(exchange.host)
+
+
+def follows_tasks(host: Host) -> bool:
+    """Return whether a host has declared the tasks extension."""
+    return host.stateless and declares_tasks(host.capabilities)
+
+
+def requests_task(exchange: Exchange) -> bool:
+    """Return whether a host requests that its request is a task. Raises Refusal."""
+    if exchange.method != "tools/call" or exchange.host.revision != WITH_TASKS or "task" not in exchange.params:
+        return False
+    if not isinstance(exchange.params["task"], dict):
+        raise Refusal(INVALID_PARAMS, "params.task must be an object")
+    return True
+
+
+def refuse_task(exchange: Exchange) -> None:
+    """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
+    if requests_task(exchange):
+        raise Refusal(METHOD_NOT_FOUND, f"{exchange.params['name']} cannot be called as a task")
+
+
+def with_tasks(capabilities: Mapping[str, Any], host: Host) -> dict[str, Any]:
+    """Return the capabilities of an endpoint with what a host's revision has of tasks, if it has tools."""
+    own = {name: value for name, value in capabilities.items() if name != "tasks"}
+    if "tools" in own and host.stateless:
+        own["extensions"] = {**(own.get("extensions") or {}), EXTENSION: {}}
+    elif "tools" in own and host.revision == WITH_TASKS:
+        own["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    return own
+
+
+def _status(host: Host, call: Call, asked: list[PendingRequest]) -> TaskStatus:
+    match call.state:
+        case CallState.COMPLETED:
+            # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.
+            return TaskStatus.FAILED if not host.stateless and _is_error(call) else TaskStatus.COMPLETED
+        case CallState.FAILED:
+            return TaskStatus.FAILED
+        case CallState.CANCELLED:
+            return TaskStatus.CANCELLED
+        case _:
+            return TaskStatus.INPUT_REQUIRED if asked else TaskStatus.WORKING
+
+
+def _message(call: Call, others: list[PendingRequest], own: Task | None) -> str | None:
+    if call.fault is not None:
+        return call.fault.message
+    if call.state.ended:
+        return None
+    if others:
+        certain = next((request for request in others if request.certain), None)
+        where = f"hubbub inbox show {certain.id}" if certain is not None else "hubbub inbox list"
+        return f"waiting for an answer: {where}"
+    return own.status_message if own is not None else None
+
+
+def _is_error(call: Call) -> bool:
+    raw = call.result or b"{}"
+    return b'"isError":true' in raw and cast("dict[str, Any]", payload.loads(raw)).get("isError") is True

@@ -1,0 +1,116 @@
+"""Requests that are neither lists nor calls by a name: completion, the level of log messages, watched resources."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, cast
+
+from hubbubd.core.catalog import Kind
+from hubbubd.core.host_sessions import not_watching, watching, with_level
+from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from hubbubd.core.log_levels import LEVELS
+from hubbubd.downstream.calls import call_results
+from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.notifications.session_notifications import LEVEL_S, Standing
+from hubbubd.downstream.protocol import revisions
+from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
+from hubbubd.downstream.views.view import Target, View
+from hubbubd.errors import FailedPrecondition, PeerError
+from hubbubd.runtime.hub import Hub
+
+DONE: Final = b"{}"
+
+
+class Relay:
+    """These requests at one endpoint."""
+
+    def __init__(self, hub: Hub, view: View) -> None:
+        self._hub = hub
+        self._view = view
+
+    @asynccontextmanager
+    async def leveled(self, exchange: Exchange, server: str) -> AsyncGenerator[None]:
+        """Have a server send log messages as a request asks for, during the block."""
+        if exchange.log_level is None:
+            yield
+            return
+        holder = object()
+        self._hub.log_levels.want(server, holder, exchange.log_level)
+        try:
+            await self._hub.log_levels.settled(server, LEVEL_S)
+            yield
+        finally:
+            self._hub.log_levels.want(server, holder, None)
+
+    async def complete(self, exchange: Exchange) -> bytes:
+        """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
+        target, ref = await self._referred(exchange)
+        params = {**exchange.params, "ref": ref}
+        ended = await call_results.call(self._hub.calls, exchange, target.server, exchange.method, params)
+        revision = exchange.host.revision
+        origin = self._hub.servers.protocol_version(target.server)
+        return revisions.result(exchange.method, call_results.result_of(ended), revision, origin)
+
+    async def _referred(self, exchange: Exchange) -> tuple[Target, dict[str, Any]]:
+        given: object = exchange.params.get("ref")
+        ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+        kind, member = _REFERENCES.get(str(ref.get("type")), (Kind.PROMPT, ""))
+        named = ref.get(member)
+        if not isinstance(named, str):
+            raise Refusal(
+                INVALID_PARAMS, 'params.ref must be {"type": "ref/prompt", "name"} or {"ref/resource", "uri"}'
+            )
+        check_length(named, f"params.ref.{member}")
+        await self._view.settle(kind)
+        target = self._view.target(kind, named, exchange.host.principal)
+        return target, {**ref, member: target.name}
+
+    async def set_level(self, exchange: Exchange) -> bytes:
+        """Set the level of log messages of a session. Raises Refusal."""
+        if "logging" not in self._view.introduction(exchange.host.principal).capabilities:
+            raise unknown_method(exchange.method)
+        level = exchange.params.get("level")
+        if level not in LEVELS:
+            raise Refusal(INVALID_PARAMS, f"params.level must be one of {', '.join(LEVELS)}")
+        standing = _standing(exchange)
+        await standing.set_level(level)
+        await standing.keep(partial(with_level, level))
+        return DONE
+
+    async def subscribe(self, exchange: Exchange) -> bytes:
+        """Tell a session of changes of a resource. Raises Refusal and HubError."""
+        uri, standing = _uri(exchange), _standing(exchange)
+        try:
+            await standing.resources.add(uri)
+        except PeerError as exc:
+            raise Refusal(exc.code, exc.message, exc.data) from None
+        except FailedPrecondition as exc:
+            if exc.reason != "SUBSCRIPTIONS_NOT_OFFERED":
+                raise
+            raise Refusal(METHOD_NOT_FOUND, exc.message) from None
+        await standing.keep(partial(watching, uri))
+        return DONE
+
+    async def unsubscribe(self, exchange: Exchange) -> bytes:
+        """Tell a session of changes of a resource no more. Raises Refusal."""
+        uri, standing = _uri(exchange), _standing(exchange)
+        standing.resources.remove(uri)
+        await standing.keep(partial(not_watching, uri))
+        return DONE
+
+
+_REFERENCES: Final = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.TEMPLATE, "uri")}
+
+
+def _uri(exchange: Exchange) -> str:
+    uri = exchange.params.get("uri")
+    if not isinstance(uri, str):
+        raise Refusal(INVALID_PARAMS, "params.uri must be a string")
+    check_length(uri, "params.uri")
+    return uri
+
+
+def _standing(exchange: Exchange) -> Standing:
+    if exchange.standing is None:
+        raise unknown_method(exchange.method)
+    return exchange.standing

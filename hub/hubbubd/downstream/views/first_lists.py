@@ -1,0 +1,68 @@
+"""The first lists of servers that have just begun: a host that asks in the meantime gets them, and not a part."""
+
+from typing import Final
+
+import anyio
+
+from hubbubd.core.access import Principal
+from hubbubd.core.catalog import Freshness, Kind
+from hubbubd.core.connection import State
+from hubbubd.downstream.views.view import View
+from hubbubd.runtime.hub import Hub
+
+LONGEST_S: Final = 2.0
+"""Seconds that hosts wait for a server's list: few ask again before they are told of a change, and some never do."""
+LOOK_S: Final = 0.1
+"""Seconds after which they look again: no list tells of an attempt that failed, nor of a server that was removed."""
+
+
+class FirstLists:
+    """The lists that an endpoint's hosts have waited for. None holds up its hosts for longer than LONGEST_S in all."""
+
+    def __init__(self, hub: Hub, view: View) -> None:
+        self._hub = hub
+        self._view = view
+        self._since: dict[tuple[str, Kind], float] = {}
+
+    async def wait(self, kind: Kind, principal: Principal) -> None:
+        """Wait until no server of the view is about to list this kind for the first time, LONGEST_S at most.
+
+        Nobody is waited for whose list is known, even if it is out of date, nor a server that could not be reached.
+        """
+        if not self._rest_s(kind, principal):
+            return
+        changed = anyio.Event()
+
+        def tell(_server: str, _kind: Kind, _announced: bool) -> None:
+            changed.set()
+
+        stop = self._hub.catalog.listen(tell)
+        try:
+            while (rest_s := self._rest_s(kind, principal)) > 0:
+                changed = anyio.Event()
+                with anyio.move_on_after(min(rest_s, LOOK_S)):
+                    await changed.wait()
+        finally:
+            stop()
+
+    def _rest_s(self, kind: Kind, principal: Principal) -> float:
+        """Return for how many seconds there is still something to wait for; 0 if there is nothing."""
+        now, rest_s = self._hub.clock.steady(), 0.0
+        for server in self._view.servers(principal):
+            if self._is_coming(server, kind):
+                rest_s = max(rest_s, self._since.setdefault((server, kind), now) + LONGEST_S - now)
+            else:
+                self._since.pop((server, kind), None)
+        return rest_s
+
+    def _is_coming(self, server: str, kind: Kind) -> bool:
+        known = self._hub.catalog.record(server, kind)
+        if known is not None and known.freshness is not Freshness.UNKNOWN:
+            return False
+        record = self._hub.servers.find(server)
+        if record is None:
+            return False
+        if record.connection.state is State.CONNECTED:
+            return known is not None  # without a record it does not have this kind
+        tried_first = record.capabilities is None and record.connection.attempt == 0
+        return record.connection.state is State.CONNECTING and tried_first

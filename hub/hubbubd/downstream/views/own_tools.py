@@ -1,0 +1,95 @@
+"""Tools of the hub's own: in profiles, those to search for tools with, and the one that fetches late results."""
+
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, cast
+
+from hubbubd import payload
+from hubbubd.config.sections.mcp import ProfileSettings
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.downstream.calls import tickets
+from hubbubd.downstream.protocol.messages import Refusal
+
+SEARCH: Final = "hubbub_search_tools"
+CALL: Final = "hubbub_call_tool"
+
+ALL: Final = frozenset({SEARCH, CALL, tickets.RESULT})
+
+MOST_FOUND: Final = 10
+"""Tools that one search returns."""
+
+MAX_QUERY: Final = 1000
+"""Characters of a query that are looked at."""
+
+SEARCHING: Final = tuple(
+    payload.dumps(tool)
+    for tool in (
+        {
+            "name": SEARCH,
+            "title": "Search tools",
+            "description": (
+                "Finds tools by what they do. Returns the best ones with their names, descriptions and input schemas. "
+                f"Call a tool that was found with {CALL}."
+            ),
+            "inputSchema": {
+                "type": "object",
+                "properties": {"query": {"type": "string", "description": "What the tool should do, in a few words."}},
+                "required": ["query"],
+            },
+            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        },
+        {
+            "name": CALL,
+            "title": "Call a tool",
+            "description": f"Calls a tool that {SEARCH} has found, and returns its result.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": f"The tool's name as {SEARCH} gave it."},
+                    "arguments": {"type": "object", "description": "What the tool's input schema asks for."},
+                },
+                "required": ["name"],
+            },
+        },
+    )
+)
+"""Entries of `tools/list`."""
+
+
+class Searchable(Protocol):
+    """What a search needs of a view."""
+
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+        """Return the entries of the tools that fit best."""
+        ...
+
+
+def listed(settings: ProfileSettings) -> tuple[bytes, ...]:
+    """Return the entries of the hub's own tools in a profile."""
+    late = (tickets.ENTRY,) if settings.on_hold_end == "ticket" else ()
+    return (*SEARCHING, *late) if settings.tools == "search" else late
+
+
+async def searched(view: Searchable, params: Mapping[str, Any], principal: Principal) -> bytes:
+    """Return the result of a search. Raises Refusal."""
+    query = _arguments(params).get("query")
+    if not isinstance(query, str):
+        raise Refusal(INVALID_PARAMS, f"{SEARCH}: query must be a string")
+    found = [payload.loads(entry) for entry in await view.search(query[:MAX_QUERY], MOST_FOUND, principal)]
+    return payload.dumps({"content": [{"type": "text", "text": payload.dumps(found).decode()}]})
+
+
+def unwrapped(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of the call that a call of CALL stands for. Raises Refusal."""
+    given = _arguments(params)
+    name, arguments = given.get("name"), given.get("arguments", {})
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise Refusal(INVALID_PARAMS, f"{CALL}: name must be a string, and arguments an object")
+    return {**params, "name": name, "arguments": cast("dict[str, Any]", arguments)}
+
+
+def _arguments(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    arguments = params.get("arguments", {})
+    if not isinstance(arguments, Mapping):
+        raise Refusal(INVALID_PARAMS, "params.arguments must be an object")
+    return cast("Mapping[str, Any]", arguments)

@@ -1,0 +1,189 @@
+"""What one endpoint shows of the hub's servers.
+
+A server's own endpoint is transparent: its names, URIs, order and capabilities are the server's.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hubbubd import payload
+from hubbubd.config.sections.mcp import DEFAULT
+from hubbubd.core.access import Permission, Principal
+from hubbubd.core.catalog import SOURCES, Kind, list_id
+from hubbubd.downstream.views.question_policy import ConfiguredPolicy, Policy
+from hubbubd.errors import NotFound
+from hubbubd.runtime.hub import Hub
+from hubbubd.timing.turns import in_turns
+
+PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "extensions", "experimental")
+"""Capabilities of a server that a host may use through the hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where something that a host names is: the server, and the server's own name or URI for it."""
+
+    server: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What an endpoint says of itself. The dicts are MCP JSON."""
+
+    server_info: dict[str, Any]
+    capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
+    instructions: str | None = None
+
+
+class View(Protocol):
+    """What an endpoint shows to a principal. What it may not call does not exist for it."""
+
+    @property
+    def name(self) -> str:
+        """The name that sessions are bound to: no other view has it."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """Who is asked what its servers ask, as it is configured now."""
+        ...
+
+    @property
+    def transparent(self) -> bool:
+        """Whether it passes on what its server says of changed lists, even if they are the same."""
+        ...
+
+    def servers(self, principal: Principal) -> list[str]:
+        """Return the names of the servers shown, in order."""
+        ...
+
+    def introduction(self, principal: Principal) -> Introduction:
+        """Return what the endpoint says of itself."""
+        ...
+
+    async def settle(self, kind: Kind) -> None:
+        """Make what is shown of a kind ready, in turns: what is asked next costs little."""
+        ...
+
+    def is_settled(self, kind: Kind) -> bool:
+        """Return whether it is ready, or little work."""
+        ...
+
+    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
+        """Return all entries of a kind, in order: MCP objects as JSON. What is not settled may be older."""
+        ...
+
+    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+        """Return the entry of a tool or prompt by its name; None if there is none."""
+        ...
+
+    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
+        """Return where a tool, prompt or resource is. Raises NotFound."""
+        ...
+
+    def shown(self, server: str, result: bytes) -> bytes:
+        """Return a server's result as this endpoint shows it."""
+        ...
+
+    @property
+    def searched(self) -> bool:
+        """Whether tools are searched for instead of listed."""
+        ...
+
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+        """Return the entries of the tools that fit a query best, the best first."""
+        ...
+
+
+class Transparent:
+    """The endpoint of one server."""
+
+    transparent = True
+
+    def __init__(self, hub: Hub, server: str) -> None:
+        self.name = f"s/{server}"
+        self._hub = hub
+        self._server = server
+        self._policy = ConfiguredPolicy(lambda: hub.configuration.settings.profiles[DEFAULT], named=False)
+        self._places: dict[Kind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
+        """Of each kind the list, and where each name is in it."""
+
+    @property
+    def policy(self) -> Policy:
+        """As `View.policy`: that of the profile `default`."""
+        return self._policy()
+
+    def servers(self, principal: Principal) -> list[str]:
+        """As `View.servers`."""
+        return [self._server] if principal.may(Permission.CALL, self._server) else []
+
+    def introduction(self, principal: Principal) -> Introduction:
+        """As `View.introduction`: the server's own. Raises NotFound."""
+        record = self._hub.servers.get(self._server)
+        own: dict[str, Any] = payload.loads(record.capabilities) if record.capabilities else self._expected()
+        capabilities = {name: own[name] for name in PASSED_ON if name in own}
+        info: dict[str, Any] = payload.loads(record.server_info) if record.server_info else {}
+        for name, instead in (("name", self._server), ("version", "0")):
+            if not isinstance(info.get(name), str):
+                info[name] = instead  # hosts refuse to connect without it
+        return Introduction(info, capabilities, record.instructions)
+
+    def _expected(self) -> dict[str, Any]:
+        """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
+        known = [kind for kind in Kind if self._hub.catalog.record(self._server, kind) is not None]
+        return {SOURCES[kind].capability: {"listChanged": True} for kind in known or Kind}
+
+    async def settle(self, kind: Kind) -> None:
+        """As `View.settle`: finds the entries by their names."""
+        source = self._source(kind)
+        if self._places.get(kind, ((), {}))[0] is not source:
+            self._places[kind] = source, await in_turns(_placed(source))
+
+    def is_settled(self, kind: Kind) -> bool:
+        """As `View.is_settled`: lists are passed on as they are."""
+        return True
+
+    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+        """As `View.entry`, for what is settled."""
+        source, places = self._places.get(kind, ((), {}))
+        return source[places[named]] if named in places and self.servers(principal) else None
+
+    def _source(self, kind: Kind) -> tuple[bytes, ...]:
+        return self._hub.catalog.entries(list_id(self._server, kind))
+
+    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
+        """As `View.entries`."""
+        return self._source(kind) if self.servers(principal) else ()
+
+    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
+        """As `View.target`: whatever it names, the server knows best whether there is such a thing."""
+        if not self.servers(principal):
+            raise NotFound("server", self._server)
+        return Target(self._server, named)
+
+    def shown(self, server: str, result: bytes) -> bytes:
+        """As `View.shown`: unchanged."""
+        return result
+
+    searched = False
+
+    async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
+        """As `View.search`: never asked."""
+        return []
+
+
+def _placed(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
+    places: dict[str, int] = {}
+    for at, entry in enumerate(source):
+        yield
+        name: object = payload.loads(entry).get("name")
+        if isinstance(name, str):
+            places.setdefault(name, at)
+    return places
+
+
+def member_of(kind: Kind) -> str:
+    """Return the member of a result that has a list of this kind."""
+    return SOURCES[kind].member

@@ -1,0 +1,195 @@
+"""Who may use the endpoints for hosts: from which pages, under which names, with which credential (docs/mcp.md).
+
+RFC 6750 and 9728, Fetch (CORS); MCP 2025-11-25, basic/authorization and transports, security warning.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from hubbub_http import CERTIFICATE, LET_IN
+from hubbubd import payload
+from hubbubd.config.sections.network import is_loopback
+from hubbubd.core.access import Principal
+from hubbubd.core.jsonrpc import INVALID_REQUEST
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.errors import (
+    HubError,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+)
+from hubbubd.rpc.auth import gate as auth
+from hubbubd.rpc.context import Peer, amend, principal
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.listeners.host_check import host_of
+from hubbubd.rpc.listeners.host_check import is_loopback_name
+from hubbubd.rpc.listeners.host_check import is_served
+from hubbubd.rpc.mcp.transport import SESSION
+from hubbubd.rpc.mcp.transport import VERSION
+from hubbubd.rpc.mcp.transport import Answered
+from hubbubd.rpc.mcp.transport import Headers
+from hubbubd.rpc.mcp.transport import Received
+
+PATH: Final = "/mcp"
+RPC: Final = "/hubbub.v1.McpService/Serve"
+"""What a request of a host is called in the table of permissions and in the audit log."""
+
+METADATA: Final = "/.well-known/oauth-protected-resource"
+"""Where a host learns who gives it a credential (RFC 9728, section 3.1); the endpoint's path follows."""
+
+HOW_TO_ENTER: Final = (
+    "a token of the hub is needed, as `Authorization: Bearer TOKEN`: `hubbub tokens create NAME --role caller` makes"
+    " one"
+)
+
+_IN_URL: Final = ("access_token", "token")
+
+_PREFLIGHT_S: Final = 7200
+"""Seconds for which a browser remembers what it may send: two hours are the most that Chromium takes."""
+_REQUEST_HEADERS: Final = "authorization, content-type, accept, last-event-id, traceparent, tracestate"
+_RESPONSE_HEADERS: Final = ", ".join(("www-authenticate", SESSION.decode(), VERSION.decode(), "retry-after"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What decides whether a request of a host is served."""
+
+    gate: auth.Gate
+    oversight: Oversight
+    origins: Callable[[], Sequence[str]] = tuple
+    """Of pages that may use the endpoints, besides those of loopback."""
+
+    hosts: Callable[[], Sequence[str]] = tuple
+    """Names under which they are reached, besides those of loopback."""
+
+    issuer: str | None = None
+    """The identity provider whose tokens are taken."""
+
+    audience: str | None = None
+    """What these tokens are for; the endpoints' URL, if it is one."""
+
+    secure: bool = False
+    """Whether TLS is spoken."""
+
+    def check_where_from(self, request: Received) -> None:
+        """Refuse what comes by DNS rebinding: another Host than this hub's, another Origin than the allowed ones.
+
+        Raises Answered. Allows the pages of the Origin to read the response (CORS).
+        """
+        address, _ = request.scope.get("server") or ("", 0)
+        if not is_served(request.text(b"host") or "", address, self.hosts(), secure=self.secure):
+            raise Answered(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
+        origin = request.text(b"origin")
+        if origin is None:
+            return
+        if origin not in self.origins() and not _is_local_page(origin):
+            message = "pages of this Origin may not use the hub; mcp_origins allows more"
+            raise Answered(403, Refusal(INVALID_REQUEST, message))
+        request.always += (
+            (b"access-control-allow-origin", origin.encode()),
+            (b"access-control-expose-headers", _RESPONSE_HEADERS.encode()),
+            (b"vary", b"Origin"),
+        )
+
+    async def caller(self, request: Received) -> Principal:
+        """Authenticate a request as an RPC. Raises HubError."""
+        host, port = request.scope.get("client") or ("", 0)
+        peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
+        let_in: Callable[[], None] = request.scope.get(LET_IN, lambda: None)
+        amend(peer=peer, let_in=let_in, address=f"{host}:{port}")
+        shown = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in request.scope["headers"]]
+        try:
+            query: bytes = request.scope.get("query_string", b"")
+            if any(name in _IN_URL for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)):
+                raise Unauthenticated(
+                    "a token in the URL is not taken, as it ends up in logs: send it as `Authorization: Bearer ...`",
+                    reason="TOKEN_IN_URL",
+                )
+            caller = await self.gate.admit(RPC, shown, self.oversight, peer)
+        except HubError as exc:
+            raise self.oversight.refused(RPC, _for_hosts(exc), principal()) from None
+        assert caller is not None, "the peer was given"
+        let_in()
+        return caller
+
+    def metadata(self, request: Received) -> bytes:
+        """Return what a host has to know to get a credential (RFC 9728, section 2).
+
+        Raises Answered where nobody but the hub's own people gives credentials: of metadata that name no authorization
+        server, hosts conclude that they have to log in, and fail.
+        """
+        if self.issuer is None:
+            raise Answered(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
+        path = unquote(request.scope["path"]).removeprefix(METADATA) or PATH
+        found: dict[str, Any] = {
+            "resource": self._resource(request, path),
+            "resource_name": "Hubbub",
+            "bearer_methods_supported": ["header"],
+            "authorization_servers": [self.issuer],
+        }
+        return payload.dumps(found)
+
+    def headers(self, request: Received, exc: HubError) -> Headers:
+        """Return the headers that belong to a refusal."""
+        if isinstance(exc, Unauthenticated):
+            where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
+            told = [] if exc.reason == "TOKEN_MISSING" else ['error="invalid_token"']
+            told += [] if self.issuer is None else [f'resource_metadata="{where}"']
+            return ((b"www-authenticate", f"Bearer {', '.join(told)}".strip().encode()),)
+        if exc.retry_after_s is not None:
+            return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
+        return ()
+
+    def _resource(self, request: Received, path: str) -> str:
+        """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
+        if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
+            return self.audience
+        return f"{self._base(request)}{quote(path, safe='/')}"
+
+    def _base(self, request: Received) -> str:
+        return f"{'https' if self.secure else 'http'}://{request.text(b'host')}"
+
+
+def _for_hosts(exc: HubError) -> HubError:
+    """Return a refusal in the words for hosts, which have no `client.json`."""
+    return Unauthenticated(HOW_TO_ENTER, reason=exc.reason) if exc.reason == "TOKEN_MISSING" else exc
+
+
+def preflight(request: Received) -> Headers:
+    """Return what a page may send; its Origin was checked."""
+    asked = request.text(b"access-control-request-headers") or ""
+    own = [name for name in asked.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]
+    given: Headers = (
+        (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        (b"access-control-allow-headers", ", ".join((_REQUEST_HEADERS, *own[:100])).encode("latin-1")),
+        (b"access-control-max-age", str(_PREFLIGHT_S).encode()),
+    )
+    wants_private = request.text(b"access-control-request-private-network") == "true"
+    return (*given, (b"access-control-allow-private-network", b"true")) if wants_private else given
+
+
+def status_of(exc: HubError) -> int:
+    """Return the HTTP status of a refusal."""
+    match exc:
+        case Unauthenticated():
+            return 401
+        case PermissionDenied():
+            return 403
+        case NotFound():
+            return 404
+        case ResourceExhausted():
+            return 413 if exc.reason == "MESSAGE_TOO_LARGE" else 429
+        case Unavailable():
+            return 503
+        case _:
+            return 400
+
+
+def _is_local_page(origin: str) -> bool:
+    scheme, _, authority = origin.partition("://")
+    host = host_of(authority) if scheme in ("http", "https") else None
+    return host is not None and is_loopback_name(host)

@@ -1,0 +1,434 @@
+"""The hub as an MCP server over streamable HTTP, for hosts of every revision (docs/mcp.md).
+
+    POST    one message of a host; the response is JSON, or a stream of events once there is more to say than the result
+    GET     up to 2025-11-25: the stream of what belongs to no request
+    DELETE  up to 2025-11-25: ends a session
+
+A request passes the same gate as an RPC. MCP 2025-11-25 and 2026-07-28, basic/transports, streamable HTTP.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import unquote
+
+import anyio
+import structlog
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from hubbub_http import connection_class
+from hubbubd.config.sections.mcp import DEFAULT
+from hubbubd.config.sections.tls import TlsFiles
+from hubbubd.core.access import Principal
+from hubbubd.core.catalog import Kind
+from hubbubd.core.jsonrpc import (
+    HEADER_MISMATCH,
+    HUB_FAILED,
+    INVALID_REQUEST,
+)
+from hubbubd.downstream import (
+    HANDSHAKE_REVISIONS,
+    STATELESS_REVISIONS,
+    Endpoint,
+    Endpoints,
+    Exchange,
+    Handles,
+    Limits,
+    Outlet,
+    Processes,
+    Replay,
+    Serve,
+    Session,
+    Sessions,
+    Unread,
+)
+from hubbubd.downstream.endpoint import BECOME_CALLS
+from hubbubd.downstream.hosts import introductions
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Id, Message, Notification, Refusal, Request, Response
+from hubbubd.errors import HubError, Unavailable
+from hubbubd.rpc.auth import gate as auth
+from hubbubd.rpc.context import amend
+from hubbubd.rpc.interceptors import Oversight
+from hubbubd.rpc.listeners.grpc_server import LAST_WORDS_S, MAX_RPCS
+from hubbubd.rpc.listeners.http_server import serving
+from hubbubd.rpc.listeners.tls import ssl_context
+from hubbubd.rpc.mcp.admission import METADATA, PATH, RPC, Admission, preflight, status_of
+from hubbubd.rpc.mcp.headers import check_arguments, decoded
+from hubbubd.rpc.mcp.transport import (
+    SESSION,
+    STALL_S,
+    STATUS,
+    VERSION,
+    Answered,
+    Received,
+    Stream,
+    read_message,
+    reply,
+    reply_resumably,
+    resume,
+)
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.oversight import Quota
+from hubbubd.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+VIA: Final = "http"
+"""How hosts come here, as operators see it."""
+
+RESUMED: Final = "resumed"
+"""What a request is called that an earlier process has begun, until its call is found."""
+
+LISTEN: Final = "subscriptions/listen"
+"""The request whose stream lasts (from 2026-07-28 on)."""
+
+
+@asynccontextmanager
+async def serve_mcp(
+    hub: Hub,
+    *,
+    listen: str,
+    gate: auth.Gate,
+    handles: Handles,
+    tls: TlsFiles | None = None,
+) -> AsyncGenerator[str, None]:
+    """Serve a hub's endpoints for hosts and yield their URL. Whoever stops a hub must have drained it.
+
+    Raises as `server.serve`.
+    """
+    context = ssl_context(tls) if tls else None
+    app = McpApplication(hub, gate=gate, handles=handles, secure=tls is not None)
+    config = uvicorn.Config(
+        app,
+        http=connection_class(),
+        ssl_context_factory=(lambda _config, _default: context) if context else None,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_RPCS,
+        timeout_graceful_shutdown=round(LAST_WORDS_S),
+    )
+    try:
+        async with serving(config, listen, secure=tls is not None) as url, anyio.create_task_group() as tasks:
+            tasks.start_soon(app.leave_with_hub)
+            hub.meter.observe(metrics.HOST_SESSIONS, lambda: ((len(app.sessions), {}),))
+            yield f"{url}{PATH}"
+            tasks.cancel_scope.cancel()
+    finally:
+        app.close()
+
+
+class McpApplication:
+    """The ASGI application of all endpoints."""
+
+    def __init__(self, hub: Hub, *, gate: auth.Gate, handles: Handles, secure: bool) -> None:
+        given = hub.configuration.settings
+        self._hub = hub
+        self.sessions = Sessions(hub, self._limits)
+        self._gate = gate
+        self._most = given.max_message_bytes
+        self._oversight = Oversight(hub.audit, hub.quotas)
+        self._admission = Admission(
+            gate=gate,
+            oversight=self._oversight,
+            origins=lambda: hub.configuration.settings.mcp_origins,
+            hosts=lambda: hub.configuration.settings.mcp_hosts,
+            issuer=given.oidc_issuer,
+            audience=given.oidc_audience,
+            secure=secure,
+        )
+        self._endpoints = Endpoints(hub, handles)
+        self._processes = Processes()
+        self._streams = Quota(
+            "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
+        )
+        self._unread = Unread()
+        self._leaving = asyncio.Event()
+        self._reading = anyio.CapacityLimiter(1)
+
+    def _limits(self) -> Limits:
+        return Limits.of(self._hub.configuration.settings)
+
+    async def leave_with_hub(self) -> None:
+        """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
+        async for _ in self._hub.health.watch():
+            pass
+        self._leaving.set()
+        for session in self.sessions:
+            session.outlet.close()
+
+    def close(self) -> None:
+        """End all sessions."""
+        self.sessions.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        request = Received.of(scope, receive, send)
+        try:
+            self._admission.check_where_from(request)
+            if not await self._serve_anybody(request):
+                await self._serve_known(request)
+        except Answered as answered:
+            await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
+        except HubError as exc:
+            await self._refuse(request, exc)
+        except ConnectionError:
+            await request.cut()
+        except TimeoutError:
+            log.warning("host read nothing; its connection is closed", path=scope["path"][:100], seconds=STALL_S)
+            await request.cut()
+
+    async def _serve_anybody(self, request: Received) -> bool:
+        """Serve what needs no credential; False for everything else."""
+        method = request.scope["method"]
+        if method == "OPTIONS" and request.text(b"origin") is not None:
+            await request.answer(204, headers=preflight(request))
+            return True
+        if method == "GET" and f"{request.scope['path']}/".startswith(f"{METADATA}/"):
+            await request.answer(200, self._admission.metadata(request))
+            return True
+        if not f"{request.scope['path']}/".startswith(f"{PATH}/"):
+            # Hosts look here for where to log in (`/register`, `/.well-known/oauth-authorization-server`). A 401 would
+            # tell them that they may after a log-in.
+            raise Answered(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
+        return False
+
+    async def _serve_known(self, request: Received) -> None:
+        caller = await self._admission.caller(request)
+        amend(standing=lambda: self._gate.good(caller))
+        request.held = partial(self._unread.hold, caller.name)
+        await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
+
+    def _endpoint(self, path: str, caller: Principal) -> Endpoint:
+        """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and Answered."""
+        match unquote(path).removeprefix(PATH).split("/"):
+            case [""] | ["", "" | "mcp"]:
+                return self._endpoints.profile(DEFAULT)
+            case ["", "p", name] | ["", "p", name, "" | "mcp"]:
+                return self._endpoints.profile(name)
+            case ["", "s", name] | ["", "s", name, "" | "mcp"]:
+                return self._endpoints.server(name, caller)
+            case _:
+                there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
+                raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
+
+    async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
+        stateless = request.text(VERSION) in STATELESS_REVISIONS
+        match request.scope["method"]:
+            case "POST":
+                await self._post(request, caller, endpoint)
+            case "GET" if not stateless:
+                with self._gate.inside(caller, RPC, self._oversight):
+                    await self._listen(request, await self._session(request, caller, endpoint), caller)
+            case "DELETE" if not stateless:
+                await self.sessions.end(await self._session(request, caller, endpoint))
+                await request.answer(200)
+            case _:
+                allowed = b"POST" if stateless else b"GET, POST, DELETE"
+                raise Answered(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
+
+    async def _post(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
+        request.require_accept("application/json", "text/event-stream")
+        if (message := await read_message(request, self._most, self._reading)) is None:
+            return
+        id_ = message.id if isinstance(message, Request) else None
+        try:
+            if isinstance(message, Request):
+                self._check_open(message.params)
+            of_request = isinstance(message, Request) and introductions.is_stateless(message)
+            if request.text(VERSION) in STATELESS_REVISIONS or of_request:
+                await self._stateless(request, message, caller, endpoint)
+            else:
+                await self._handshake(request, message, caller, endpoint)
+        except Refusal as refusal:
+            await request.answer(STATUS.get(refusal.code, 200), messages.error(id_, refusal))
+        except HubError as exc:
+            await self._refuse(request, exc, id_)
+
+    async def _refuse(self, request: Received, exc: HubError, id_: Id | None = None) -> None:
+        refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
+        await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
+
+    def _while_good(self, caller: Principal, serve: Serve) -> Serve:
+        """Return what serves a request for as long as its credential is valid."""
+
+        async def serve_it(exchange: Exchange) -> bytes:
+            with self._gate.inside(caller, RPC, self._oversight):
+                return await serve(exchange)
+            raise AssertionError("it raises when the credential has ended")
+
+        return serve_it
+
+    def _check_open(self, params: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Raise Unavailable once the hub shuts down, but for what a request under way waits for."""
+        if self._leaving.is_set() and "inputResponses" not in params:
+            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", retry_after_s=1)
+
+    def _stream(self, caller: Principal) -> AbstractContextManager[None]:
+        """Count a stream that may last. Raises ResourceExhausted (TOO_MANY_STREAMS)."""
+        self._streams.limit = self._limits().streams_per_principal
+        return self._streams.hold(caller.name)
+
+    # Revisions with a handshake
+
+    async def _handshake(self, request: Received, message: Message, caller: Principal, endpoint: Endpoint) -> None:
+        version = request.text(VERSION)
+        if isinstance(message, Request) and message.method == "initialize":
+            await self._initialize(request, message, caller, endpoint)
+            return
+        if version is not None and version not in HANDSHAKE_REVISIONS:
+            raise introductions.unsupported(version)
+        session = await self._session(request, caller, endpoint)
+        if not isinstance(message, Request):
+            session.take(message)
+            await request.answer(202)
+            return
+        call_key = f"call_{secrets.token_hex(8)}" if message.method in BECOME_CALLS else None
+        hold_s = request.hold_s
+        replay = session.replays.open(message.id, call_key)
+        serve = self._while_good(caller, endpoint.serve)
+        task = self._begun(session, message, replay, call_key, serve=serve, hold_s=hold_s)
+        await reply_resumably(request, task, replay, session.host.revision)
+
+    def _begun(
+        self,
+        session: Session,
+        message: Request,
+        replay: Replay,
+        call_key: str | None,
+        *,
+        serve: Serve,
+        hold_s: float | None,
+    ) -> asyncio.Task[bytes]:
+        try:
+            return session.begin(message, replay, call_key, serve, hold_s=hold_s, presence=replay.presence)
+        except (Refusal, HubError):
+            replay.forget()
+            raise
+
+    async def _initialize(self, request: Received, message: Request, caller: Principal, endpoint: Endpoint) -> None:
+        host = introductions.of_handshake(message, caller, VIA)
+        session = await self.sessions.begin(host, endpoint)
+        response = await session.begin(message, Outlet(), serve=self._while_good(caller, endpoint.serve))
+        await request.answer(200, response, [(SESSION, session.id.encode())])
+
+    async def _session(self, request: Received, caller: Principal, endpoint: Endpoint) -> Session:
+        if request.doubled is not None:
+            raise Answered(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
+        id_ = request.text(SESSION)
+        if id_ is None:
+            raise Answered(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
+        session = await self.sessions.find(id_, caller, endpoint)
+        if session is None:
+            raise Answered(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
+        return session
+
+    async def _listen(self, request: Received, session: Session, caller: Principal) -> None:
+        request.require_accept("text/event-stream")
+        last = request.text(b"last-event-id")
+        with self._stream(caller):
+            if last is not None:
+                await self._resume(request, session, caller, last)
+                return
+            self._check_open()
+            stream, outlet = Stream(request), session.listen()
+            gone = asyncio.create_task(request.gone())
+            removed = asyncio.create_task(session.endpoint.removed())
+            removed.add_done_callback(lambda _: outlet.close())
+            try:
+                await stream.begin()
+                await stream.pass_on(outlet, until=gone)
+                await request.end()
+            finally:
+                gone.cancel()
+                removed.cancel()
+                session.left(outlet)
+
+    async def _resume(self, request: Received, session: Session, caller: Principal, last: str) -> None:
+        replays = session.replays
+        found = replays.find(last)
+        if found is None and (left := replays.left(last)) is not None:
+            found = replays.go_on(left), left.event
+            message = Request(left.request_id, RESUMED, {})
+            serve = self._while_good(caller, session.endpoint.resume)
+            try:
+                found[0].follow(self._begun(session, message, found[0], left.call_key, serve=serve, hold_s=None))
+            except Refusal as refusal:
+                raise Answered(400, refusal) from None
+            found[0].shown = True
+        if found is None:
+            gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
+            raise Answered(400, gone)
+        await resume(request, *found)
+
+    # From 2026-07-28 on
+
+    async def _stateless(self, request: Received, message: Message, caller: Principal, endpoint: Endpoint) -> None:
+        version = request.text(VERSION)
+        if isinstance(message, Response):
+            raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
+        if isinstance(message, Notification):
+            if version not in STATELESS_REVISIONS:
+                raise introductions.unsupported(version or "")
+            await request.answer(202)
+            return
+        _check_headers(request, message)
+        host, name, peer = introductions.of_request(message, caller, VIA), endpoint.view.name, request.peer
+        self._processes.recognise(host, name, peer)
+        if message.method == "tools/call":
+            await endpoint.view.settle(Kind.TOOL)
+            tool = endpoint.view.entry(Kind.TOOL, str(message.params.get("name")), caller)
+            check_arguments(tool, message.params.get("arguments"), request.headers)
+        outlet = Outlet()
+        exchange = Exchange(
+            id=message.id,
+            method=message.method,
+            params=message.params,
+            host=host,
+            tell=outlet.tell,
+            leaving=self._leaving,
+            own_hold_s=request.hold_s,
+        )
+        with ExitStack() as streams:
+            if message.method == LISTEN:
+                streams.enter_context(self._stream(caller))
+                streams.enter_context(self._processes.listening(host, name, peer))
+            task = asyncio.create_task(self._while_good(caller, endpoint.serve)(exchange))
+            await reply(request, task, outlet, message.id)
+
+
+_NAMES: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
+"""The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
+
+
+def _check_headers(request: Received, message: Request) -> None:
+    """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
+    if request.doubled is not None:
+        raise Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice")
+    _check_header(request, VERSION, introductions.version_of(message))
+    _check_header(request, b"mcp-method", message.method)
+    named: object = message.params.get(_NAMES.get(message.method, ""))
+    unsaid = message.method.startswith("tasks/") and request.text(b"mcp-name") is None
+    if isinstance(named, str) and not unsaid:
+        _check_header(request, b"mcp-name", named)
+
+
+def _check_header(request: Received, key: bytes, said: str) -> None:
+    """Raise Refusal unless a header repeats what the body says."""
+    sent = request.headers.get(key)
+    if sent is None or decoded(sent) != said:
+        raise Refusal(HEADER_MISMATCH, f"the header {key.decode()} must repeat what the body says")

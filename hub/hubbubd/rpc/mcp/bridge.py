@@ -1,0 +1,179 @@
+"""McpService: MCP hosts behind the bridge `hubbub mcp`, which carries their messages over one stream.
+
+    bridge ──> reader ──> BridgedHost ──> outlet ──> writer ──> bridge
+
+A bridge that reads slowly holds up only its own host: while much waits to be written, nothing more is read of it.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+
+from hubbub.v1 import mcp_pb2 as pb
+from hubbubd.config.sections.mcp import DEFAULT
+from hubbubd.core.access import Principal
+from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Handles, Limits, Outlet
+from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
+from hubbubd.rpc.context import current, principal
+from hubbubd.rpc.messages import requests
+from hubbubd.rpc.mcp import connected_hosts
+from hubbubd.rpc.methods import Write
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.records import BOOKMARK_S
+
+FRAME_BYTES = 1024
+"""The most bytes of a frame beside its only message."""
+
+MAX_MESSAGES = 1000
+"""The most messages in one frame of a bridge."""
+
+UNREAD_BYTES = 4 * 1024 * 1024
+"""While as much waits for a bridge, the hub reads no further."""
+
+UNREAD_MESSAGES = 4
+"""So many of the longest messages may wait for a bridge; beyond that its stream is ended."""
+
+TOGETHER_BYTES = 64 * 1024
+"""Messages that wait to be written go together up to this size: gRPC takes its price per message."""
+
+STOP_S = 1.0
+"""Seconds after the hub has stopped for requests to get their responses, which are refusals by then."""
+
+_SESSION_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
+
+
+class McpService:
+    """Implements hubbub.v1.McpService. `charge` raises HubError for a request beyond its principal's rate."""
+
+    def __init__(self, hub: Hub, handles: Handles, charge: Callable[[Principal], None], max_message_bytes: int) -> None:
+        self._hub = hub
+        self._endpoints = Endpoints(hub, handles)
+        self._hosts = BridgedHosts(hub.calls, hub.clock.steady, charge, lambda: Limits.of(hub.configuration.settings))
+        self._most = max_message_bytes - FRAME_BYTES
+
+    async def serve(self, frames: AsyncIterator[pb.ServeRequest], write: Write) -> None:
+        """Carry one host's messages until it leaves or the stream breaks.
+
+        Raises InvalidArgument, NotFound, ResourceExhausted (WATCHER_TOO_SLOW), Unavailable (SHUTTING_DOWN,
+        STORE_UNAVAILABLE).
+        """
+        first = await anext(frames, None)
+        if first is None or not first.HasField("open"):
+            raise InvalidArgument.field("open", "must be in the first message")
+        if not _SESSION_KEY.fullmatch(first.open.session_key):
+            raise InvalidArgument.field("open.session_key", "must be 16 to 64 letters, digits, `_` and `-`")
+        endpoint = self._endpoint(first.open, principal())
+        opened = pb.ServeResponse.Opened(max_message_bytes=self._most, questions=self._endpoints.questions(endpoint))
+        await write(pb.ServeResponse(opened=opened).SerializeToString())
+        outlet = Outlet(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
+        host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
+        stream = _Stream(host, outlet, write, self._hub)
+        removed = asyncio.create_task(endpoint.removed())
+        removed.add_done_callback(lambda _: outlet.close())
+        try:
+            stream.take(first)
+            await stream.run(frames)
+            if removed.done():
+                raise endpoint.not_there
+        finally:
+            removed.cancel()
+            self._hosts.part(host, left=stream.left or not current().standing())
+        if outlet.overrun:
+            raise ResourceExhausted("this bridge does not read what the hub says", reason="WATCHER_TOO_SLOW")
+        if self._hub.calls.stopped.is_set():
+            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN")
+
+    async def list_hosts(self, request: pb.ListHostsRequest) -> pb.ListHostsResponse:
+        """Return a page of the hosts that are connected, newest first."""
+        return connected_hosts.listed(self._hub, request)
+
+    def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> Endpoint:
+        if opening.WhichOneof("endpoint") == "server":
+            return self._endpoints.server(requests.identifier(opening.server, "open.server"), caller)
+        return self._endpoints.profile(requests.optional(opening.profile, "open.profile") or DEFAULT)
+
+
+class _Stream:
+    """One stream of a bridge."""
+
+    def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, hub: Hub) -> None:
+        self.left = False
+        self.taken = 0
+        self._host = host
+        self._outlet = outlet
+        self._write = write
+        self._hub = hub
+        self._calls = hub.calls
+        self._room = asyncio.Event()
+
+    async def run(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
+        """Carry messages until one side ends the stream. Raises InvalidArgument and Unavailable."""
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(self._read(frames))
+            stopping = tasks.create_task(self._stop(reading))
+            await self._tell()
+            reading.cancel()
+            stopping.cancel()
+
+    def take(self, frame: pb.ServeRequest) -> None:
+        """Hand on the messages of a frame. Raises InvalidArgument."""
+        if len(frame.messages) > MAX_MESSAGES:
+            wrong = f"has {len(frame.messages)} entries; at most {MAX_MESSAGES} are taken"
+            raise InvalidArgument.field("messages", wrong)
+        for message in frame.messages:
+            self._host.receive(message, again=frame.again)
+        self.taken += len(frame.messages)
+        self.left = frame.leave
+
+    async def _read(self, frames: AsyncIterator[pb.ServeRequest]) -> None:
+        async for frame in frames:
+            if frame.HasField("open"):
+                raise InvalidArgument.field("open", "may only be in the first message")
+            if not current().standing():
+                break  # the gate ends the stream, and says why
+            if frame.again:  # perhaps of calls that another member has made
+                await self._hub.catch_up()
+            self.take(frame)
+            if self.left:
+                break
+            while self._outlet.unread_bytes > UNREAD_BYTES and not self._outlet.closed:
+                self._room.clear()
+                await self._room.wait()
+        self._outlet.close()
+
+    async def _stop(self, reading: asyncio.Task[None]) -> None:
+        """Take nothing more once the hub has stopped, and end with a response to what was taken.
+
+        A request without one may have been carried out, for all that its bridge knows.
+        """
+        await self._calls.stopped.wait()
+        reading.cancel()
+        await self._host.finish(STOP_S)
+        self._outlet.close()
+
+    async def _tell(self) -> None:
+        """Write what there is for the host, until the stream is closed. A frame without a message shows life."""
+        while True:
+            await self._outlet.news(BOOKMARK_S)
+            waiting = self._outlet.take()
+            if self._outlet.closed and not waiting:
+                if self._calls.stopped.is_set():
+                    await self._write(pb.ServeResponse(taken=self.taken).SerializeToString())
+                return
+            for frame in _frames(waiting, draining=self._calls.draining) if waiting else [b""]:
+                await self._write(frame)
+            self._room.set()
+
+
+def _frames(waiting: list[bytes], *, draining: bool) -> list[bytes]:
+    """Return messages as frames, several short ones in one."""
+    frames: list[bytes] = []
+    together: list[bytes] = []
+    size = 0
+    for message in waiting:
+        if together and size + len(message) > TOGETHER_BYTES:
+            frames.append(pb.ServeResponse(messages=together, draining=draining).SerializeToString())
+            together, size = [], 0
+        together.append(message)
+        size += len(message)
+    return [*frames, pb.ServeResponse(messages=together, draining=draining).SerializeToString()]

@@ -1,0 +1,100 @@
+"""What a host repeats in headers, for those on the way (MCP 2026-07-28, transports and tools, x-mcp-header)."""
+
+import base64
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.jsonrpc import HEADER_MISMATCH
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.rpc.mcp.transport import ARGUMENT
+
+MARK: Final = "x-mcp-header"
+"""The member of an argument's schema that names its header, without what all begin with."""
+
+Marked = Mapping[tuple[str, ...], bytes]
+"""The header, in lower case, by the path of its argument."""
+
+_WRAPPED: Final = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+"""How a header has what a header cannot have."""
+
+MAX_BITS: Final = 1024
+"""Bits of the largest whole number that a header repeats: those of the largest double."""
+
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
+"""A number as a header has it. The largest double has 309 digits before the point."""
+
+
+def check_arguments(tool: bytes | None, arguments: object, headers: Mapping[bytes, bytes]) -> None:
+    """Compare the headers of a `tools/call` with its arguments. Raises Refusal where they differ.
+
+    `tool` is the entry of the tool that is called, as JSON, if there is one; the headers have names in lower case.
+    """
+    if tool is None or MARK.encode() not in tool:
+        return
+    for path, header in _of_schema(payload.loads(tool).get("inputSchema")).items():
+        sent = headers.get(header)
+        if not _agree(_at(arguments, path), None if sent is None else decoded(sent)):
+            raise Refusal(
+                HEADER_MISMATCH, f"the header {header.decode()} must repeat the argument {'.'.join(path)[:100]}"
+            )
+
+
+def decoded(header: bytes) -> str:
+    """Return a header's text, unwrapped where it had to be wrapped. Raises Refusal for a bad wrapping."""
+    text = header.decode("latin-1").strip()
+    wrapped = _WRAPPED.fullmatch(text)
+    if wrapped is None:
+        return text
+    try:
+        return base64.b64decode(wrapped[1], validate=True).decode()
+    except ValueError:
+        raise Refusal(HEADER_MISMATCH, "a header begins with =?base64? and is no base64 of UTF-8") from None
+
+
+def _of_schema(schema: object) -> Marked:
+    """Return the marked properties of a schema, those of properties that are objects included."""
+    found: dict[tuple[str, ...], bytes] = {}
+    ahead: list[tuple[tuple[str, ...], object]] = [((), schema)]
+    while ahead:
+        path, node = ahead.pop()
+        if not isinstance(node, dict):
+            continue
+        known = cast("dict[str, Any]", node)
+        mark = known.get(MARK)
+        if path and isinstance(mark, str) and mark.isascii():
+            found[path] = ARGUMENT + mark.lower().encode()
+        properties = known.get("properties")
+        if isinstance(properties, dict):
+            ahead += [((*path, name), inner) for name, inner in cast("dict[str, Any]", properties).items()]
+    return found
+
+
+def _at(arguments: object, path: tuple[str, ...]) -> object:
+    for name in path:
+        if not isinstance(arguments, dict):
+            return None
+        arguments = cast("dict[str, Any]", arguments).get(name)
+    return arguments
+
+
+def _agree(argument: object, header: str | None) -> bool:
+    """Return whether a header repeats an argument; what no header can repeat has none, nor has null."""
+    match argument:
+        case bool():
+            return header == ("true" if argument else "false")
+        case str():
+            return header == argument
+        case int() | float() if not isinstance(argument, int) or argument.bit_length() <= MAX_BITS:
+            return header is not None and _same_number(argument, header)
+        case _:
+            return header is None
+
+
+def _same_number(argument: float, header: str) -> bool:
+    said = payload.dumps(argument).decode()
+    if header == said:
+        return True
+    return _DECIMAL.fullmatch(header) is not None and Decimal(header) == Decimal(said)

@@ -1,0 +1,390 @@
+"""How a message of a host comes over HTTP, and what goes back: JSON, or a stream of events."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import structlog
+from anyio import to_thread
+from starlette.types import Receive, Scope, Send
+
+from hubbub_http import CUT
+from hubbubd import bounds
+from hubbubd.config.sections.mcp import LONGEST_HOLD_S
+from hubbubd.core.jsonrpc import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+)
+from hubbubd.downstream import Outlet, Replay
+from hubbubd.downstream.calls.call_results import of_error
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol.messages import Id, Message, Refusal, TooLarge
+from hubbubd.errors import HubError, ResourceExhausted
+from hubbubd.rpc.context import current
+
+log = structlog.get_logger(__name__)
+
+JSON_AT_ONCE: Final = 16 * 1024
+"""Bytes from which on a message is read in a worker thread, one at a time."""
+
+REQUEST_S: Final = 60.0
+"""Seconds a host may take to send a message."""
+
+KEEPALIVE_S: Final = 15.0
+"""Seconds between comments on a stream where nothing else is said, so that nobody between takes it for dead."""
+
+STALL_S: Final = 60.0
+"""Seconds a host may take to read what it was sent."""
+
+PRIME_S: Final = 0.25
+"""Seconds after which a request without a response gets a stream that can be resumed, where the host knows how."""
+
+RETRY_MS: Final = 5000
+"""Milliseconds after which a host may resume a stream that broke. Some try twice and then wait for good, so that a hub
+that was killed must be there again after twice as long."""
+
+PRIMED: Final = "2025-11-25"
+"""The first revision whose streams begin with an event without data, so that they can be resumed from the start."""
+
+VERSION: Final = b"mcp-protocol-version"
+SESSION: Final = b"mcp-session-id"
+HOLD: Final = b"hubbub-hold-s"
+"""For how many seconds a request is held while people are asked."""
+
+ARGUMENT: Final = b"mcp-param-"
+"""What the headers begin with that repeat arguments."""
+
+_ONCE: Final = (VERSION, SESSION, b"mcp-method", b"mcp-name")
+"""Headers that may be there once: else each reader could take another one for the right one."""
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+CLOSE: Final[Headers] = ((b"connection", b"close"),)
+"""The rest of a message is not read."""
+
+STATUS: Final = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+    INVALID_PARAMS: 400,
+    METHOD_NOT_FOUND: 404,
+}
+"""HTTP statuses of JSON-RPC errors from 2026-07-28 on."""
+
+
+class Answered(Exception):
+    """A response of HTTP instead of one of MCP."""
+
+    def __init__(self, status: int, refusal: Refusal, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        super().__init__(refusal.message)
+        self.status = status
+        self.refusal = refusal
+        self.headers = headers
+
+
+@dataclass(slots=True, kw_only=True)
+class Received:
+    """One HTTP request, without its body."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    headers: dict[bytes, bytes]
+    doubled: bytes | None
+    always: Headers = ()
+    """Headers of the response, whatever it is."""
+    held: Callable[[int], AbstractContextManager[None]] = field(default=lambda _: nullcontext(), init=False)
+    """Counts so many bytes while they are sent. Raises ResourceExhausted."""
+    begun: bool = field(default=False, init=False)
+    """Whether the response has begun."""
+
+    @classmethod
+    def of(cls, scope: Scope, receive: Receive, send: Send) -> "Received":
+        headers: dict[bytes, bytes] = {}
+        doubled: bytes | None = None
+        for key, value in scope["headers"]:
+            if key in headers and (key in _ONCE or key.startswith(ARGUMENT)):
+                doubled = key
+            headers[key] = value
+        return cls(scope=scope, receive=receive, send=send, headers=headers, doubled=doubled)
+
+    def text(self, key: bytes) -> str | None:
+        value = self.headers.get(key)
+        return None if value is None else value.decode("latin-1").strip()
+
+    @property
+    def peer(self) -> str:
+        """Where the connection comes from, which no other connection does at the same time; "" if that is not known."""
+        client = self.scope.get("client")
+        return f"{client[0]}:{client[1]}" if client else ""
+
+    @property
+    def hold_s(self) -> float | None:
+        """For how many seconds it is to be held while people are asked; None if it does not say. Raises Refusal."""
+        said = self.text(HOLD)
+        if said is None:
+            return None
+        held_s = bounds.real_text(said, high=LONGEST_HOLD_S)
+        if held_s is None or held_s < 0:
+            raise Refusal(INVALID_REQUEST, f"{HOLD.decode()} must be a number of seconds from 0 to {LONGEST_HOLD_S}")
+        return held_s
+
+    @property
+    def content_type(self) -> str:
+        return (self.text(b"content-type") or "").partition(";")[0].strip().lower()
+
+    def require_accept(self, *kinds: str) -> None:
+        """Raise Answered unless the response may be of each of these kinds. Without the header it may be of any."""
+        ranges = [each.partition(";")[0].strip().lower() for each in (self.text(b"accept") or "*/*").split(",")]
+        for kind in kinds:
+            if not {kind, f"{kind.partition('/')[0]}/*", "*/*"} & set(ranges):
+                raise Answered(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
+
+    async def body(self, most: int) -> bytes:
+        """Return the body. Raises Answered for one that is too long or comes too slowly, ConnectionError."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                while True:
+                    event = await self.receive()
+                    if event["type"] == "http.disconnect":
+                        raise ConnectionError
+                    parts.append(event.get("body", b""))
+                    size += len(parts[-1])
+                    if size > most:
+                        raise Answered(413, TooLarge(f"a message may have {most} bytes", most), CLOSE)
+                    if not event.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
+            raise Answered(408, late, CLOSE) from None
+
+    async def gone(self) -> None:
+        """Wait until the host has closed the connection."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(self, status: int, body: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+        """Send the whole response. One that has begun is ended instead."""
+        if self.begun:
+            await self.end()
+            return
+        sized = [(b"content-length", str(len(body)).encode()), *headers]
+        if body:
+            sized.append((b"content-type", b"application/json"))
+        with self.held(len(body)):
+            await self.begin(status, sized)
+            await self.send({"type": "http.response.body", "body": body, "more_body": True})
+            await self.end()  # waits until most of it was read
+
+    async def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Send the head of the response."""
+        self.begun = True
+        await self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.always]})
+
+    async def end(self) -> None:
+        """End the response. Raises TimeoutError for a host that does not read it."""
+        async with asyncio.timeout(STALL_S):
+            await self.send({"type": "http.response.body", "body": b""})
+
+    async def cut(self) -> None:
+        """Close the connection, in the middle of the response: a host that reads nothing would keep it open."""
+        cut: Callable[[], None] = self.scope.get(CUT, lambda: None)
+        cut()
+        await self.gone()
+
+
+async def read_message(request: Received, most: int, reading: anyio.CapacityLimiter) -> Message | None:
+    """Return the message of a request; None where it was refused. Raises Answered, ConnectionError."""
+    if request.content_type != "application/json":
+        raise Answered(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
+    body = await request.body(most)
+    short = len(body) <= JSON_AT_ONCE
+    try:
+        return messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=reading)
+    except Refusal as refusal:
+        id_ = messages.asked_id(body) if short else None
+        await request.answer(413 if isinstance(refusal, TooLarge) else 400, messages.error(id_, refusal))
+        return None
+
+
+async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id_: Id) -> None:
+    """Send the response of a request without a session, and before it what the request says meanwhile.
+
+    It is cancelled when its host goes away: there is no other way to cancel it. Raises HubError.
+    """
+    task.add_done_callback(lambda _: outlet.close())
+    gone = asyncio.create_task(request.gone())
+    gone.add_done_callback(lambda _: task.cancel())
+    stream = Stream(request)
+    try:
+        await outlet.news(KEEPALIVE_S)
+        if task.done() and outlet.empty:
+            response = _outcome(task)
+            await request.answer(_status(response), response) if response is not None else await request.answer(202)
+            return
+        await stream.begin()
+        await stream.pass_on(outlet, until=gone)
+        if (response := _outcome(task, id_)) is not None:
+            await stream.say([response])
+        await request.end()
+    finally:
+        gone.cancel()
+        task.cancel()
+
+
+async def reply_resumably(request: Received, task: asyncio.Task[bytes], replay: Replay, revision: str) -> None:
+    """Do the same for a request of a session: it goes on when its connection breaks, and can be resumed.
+
+    Raises HubError.
+    """
+    replay.follow(task)
+    outlet, primed = replay.outlet, revision >= PRIMED
+    gone = asyncio.create_task(request.gone())
+    gone.add_done_callback(lambda _: outlet.close())
+    gone.add_done_callback(lambda done: _left(replay, outlet, done))
+    try:
+        await outlet.news(PRIME_S if primed else KEEPALIVE_S)
+        if gone.done():
+            replay.forget()
+            return
+        if task.done() and replay.quiet:
+            response = _outcome(task)
+            replay.forget()
+            await request.answer(200, response) if response is not None else await request.answer(202)
+            return
+        replay.shown = True
+        await _send_replay(request, replay, outlet, 1, gone, primed=primed)
+    finally:
+        gone.cancel()
+
+
+async def resume(request: Received, replay: Replay, after: int) -> None:
+    """Send what came on a stream after an event, and what comes."""
+    outlet, first = replay.resumed(after)
+    replay.presence.change(here=True)
+    gone = asyncio.create_task(request.gone())
+    gone.add_done_callback(lambda done: _left(replay, outlet, done))
+    try:
+        await _send_replay(request, replay, outlet, first, gone, primed=False)
+    finally:
+        gone.cancel()
+
+
+def _left(replay: Replay, outlet: Outlet, gone: asyncio.Task[None]) -> None:
+    """Note that the newest connection of a stream is gone, unless it has been served."""
+    if not gone.cancelled() and replay.outlet is outlet:
+        replay.presence.change(here=False)
+
+
+async def _send_replay(
+    request: Received, replay: Replay, outlet: Outlet, first: int, gone: asyncio.Task[None], *, primed: bool
+) -> None:
+    stream = Stream(request, lambda number: replay.event_id(first + number))
+    await stream.begin()
+    if primed:
+        await stream.prime(replay.event_id(first - 1))
+    await stream.pass_on(outlet, until=gone)
+    if gone.done():
+        return
+    await request.end()
+    if outlet is replay.outlet and not outlet.overrun:
+        replay.delivered()
+
+
+def _outcome(task: asyncio.Task[bytes], id_: Id | None = None) -> bytes | None:
+    """Return the response of a request; None if it was cancelled: then there is none.
+
+    Raises HubError for a request that was cut short, unless `id_` says whom to tell.
+    """
+    if not task.done() or task.cancelled():
+        return None
+    cut_short = task.exception()
+    if isinstance(cut_short, HubError) and id_ is not None:
+        return messages.error(id_, of_error(cut_short))
+    return task.result()
+
+
+def _status(response: bytes) -> int:
+    code = messages.error_code(response)
+    return 200 if code is None else STATUS.get(code, 200)
+
+
+class Stream:
+    """Server-sent events as the response of a request."""
+
+    def __init__(self, request: Received, event_id: Callable[[int], str] | None = None) -> None:
+        """`event_id` names events by their number on this connection, from 0 on."""
+        self._request = request
+        self._event_id = event_id
+        self._count = 0
+
+    async def begin(self) -> None:
+        headers = [
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-cache, no-transform"),
+        ]
+        await self._request.begin(200, headers)
+
+    async def prime(self, event_id: str) -> None:
+        """Send an event without data: its id is where to resume."""
+        await self._send(f"id: {event_id}\nretry: {RETRY_MS}\ndata:\n\n".encode())
+
+    async def pass_on(self, outlet: Outlet, *, until: asyncio.Task[None]) -> None:
+        """Send what the outlet has, until it is closed or the host is gone."""
+        until.add_done_callback(lambda _: outlet.close())
+        while True:
+            if not await outlet.news(KEEPALIVE_S):
+                await self._send(b": \n\n")
+                continue
+            if until.done():
+                return
+            await self.say(outlet.take())
+            if outlet.closed and outlet.empty:
+                return
+
+    async def say(self, said: Sequence[bytes]) -> None:
+        """Send messages, each as an event; an error in place of a response for which there is no room now."""
+        if not said:
+            return
+        count = self._count
+        try:
+            await self._send(b"".join(map(self._event, said)))
+        except ResourceExhausted:
+            self._count = count
+            for message in said:
+                await self._say_alone(message)
+
+    async def _say_alone(self, message: bytes) -> None:
+        number = self._count
+        try:
+            await self._send(self._event(message))
+        except ResourceExhausted as exc:
+            log.warning("no room for a message to a host", reason=exc.reason, bytes=len(message), **exc.metadata)
+            if (id_ := messages.answered_id(message)) is not None:
+                self._count = number
+                await self._send(self._event(messages.error(id_, of_error(exc))))
+
+    def _event(self, message: bytes) -> bytes:
+        named = b"" if self._event_id is None else f"id: {self._event_id(self._count)}\n".encode()
+        self._count += 1
+        return b"event: message\n" + named + b"data: " + message + b"\n\n"
+
+    async def _send(self, data: bytes) -> None:
+        if not current().standing():
+            raise ConnectionError  # its credential has ended
+        with self._request.held(len(data)):
+            async with asyncio.timeout(STALL_S):
+                await self._request.send({"type": "http.response.body", "body": data, "more_body": True})
+                await self._request.send({"type": "http.response.body", "more_body": True})  # waits as `answer` does
