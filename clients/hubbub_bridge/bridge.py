@@ -6,8 +6,8 @@ import signal
 from typing import TYPE_CHECKING
 
 from hubbub_bridge.conversation import Conversation
-from hubbub_bridge.options import Endpoint
-from hubbub_bridge.stdio import Lines, TooLong, hung_up, lines
+from hubbub_bridge.options import BridgeOptions
+from hubbub_bridge.stdio import LineTooLong, LineWriter, hung_up, lines
 
 if TYPE_CHECKING:
     from hubbub_bridge.uplink import Uplink
@@ -28,18 +28,18 @@ LEAVE_S = 0.3
 """Seconds for the hub to hear that the host has left."""
 
 
-async def serve(endpoint: Endpoint, stdin: int = 0, stdout: int = 1) -> None:
+async def serve(endpoint: BridgeOptions, stdin: int = 0, stdout: int = 1) -> None:
     """Serve the host at these descriptors until it leaves, or SIGTERM or SIGINT."""
     await _Bridge(endpoint, stdin, stdout).run()
 
 
 class _Bridge:
-    def __init__(self, endpoint: Endpoint, stdin: int, stdout: int) -> None:
+    def __init__(self, endpoint: BridgeOptions, stdin: int, stdout: int) -> None:
         self._endpoint = endpoint
         self._stdin = stdin
         self._spoken = asyncio.Event()
         self._left = asyncio.Event()
-        self._lines = Lines(stdout, self._left.set)
+        self._lines = LineWriter(stdout, self._left.set)
         self._conversation = Conversation(self._lines.tell, endpoint.memory(), endpoint.version, self._wanted)
         self._uplink: Uplink | None = None
 
@@ -81,7 +81,7 @@ class _Bridge:
         async with contextlib.aclosing(lines(self._stdin, LONGEST_LINE)) as said:
             async for line in said:
                 self._spoken.set()
-                if isinstance(line, TooLong):
+                if isinstance(line, LineTooLong):
                     self._conversation.too_long()
                 else:
                     self._conversation.from_host(line)

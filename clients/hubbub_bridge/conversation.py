@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hubbub_bridge import messages
-from hubbub_bridge.messages import HUB_AWAY, INVALID_REQUEST, Key, Message, NoMessage
-from hubbub_bridge.response_cache import Memory
+from hubbub_bridge.messages import HUB_AWAY, INVALID_REQUEST, Key, MalformedMessage, Message
+from hubbub_bridge.response_cache import ResponseCache
 
 MAX_REQUESTS = 1000
 """The most requests without a response."""
@@ -59,7 +59,7 @@ Send = Callable[[bytes, bool], None]
 
 
 @dataclass(slots=True)
-class Asked:
+class UnansweredRequest:
     """A request of the host that has no response yet."""
 
     raw: bytes
@@ -88,7 +88,7 @@ class Conversation:
     `tell_host` takes a message for the host. `on_request` is called whenever a request begins to wait for the hub.
     """
 
-    def __init__(self, tell_host: Tell, memory: Memory, version: str, on_request: Callable[[], None]) -> None:
+    def __init__(self, tell_host: Tell, memory: ResponseCache, version: str, on_request: Callable[[], None]) -> None:
         self._tell_host = tell_host
         self._memory = memory
         self._version = version
@@ -96,14 +96,14 @@ class Conversation:
         self._send: Send | None = None
         self._max_message_bytes = 0
         self._sent = 0
-        self._waiting: dict[Key, Asked] = {}
+        self._waiting: dict[Key, UnansweredRequest] = {}
         self._waiting_bytes = 0
         self._none_waiting = asyncio.Event()
         self._none_waiting.set()
-        self._hello: Asked | None = None
+        self._hello: UnansweredRequest | None = None
         self._initialized = b""
-        self._state: dict[str, Asked] = {}
-        self._silent: dict[Key, Asked] = {}
+        self._state: dict[str, UnansweredRequest] = {}
+        self._silent: dict[Key, UnansweredRequest] = {}
         self._questions: dict[Key, object] = {}
         self._listed: set[str] = set()
         self._tell_changes = False
@@ -118,13 +118,13 @@ class Conversation:
         """Take a line of the host."""
         try:
             message = messages.read(raw)
-        except NoMessage as wrong:
+        except MalformedMessage as wrong:
             self._tell_host(messages.error(None, wrong.code, str(wrong)))
             return
         if "method" not in message:
             self._answered(message, raw)
         elif "id" in message:
-            self._asked(Asked(raw, message))
+            self._asked(UnansweredRequest(raw, message))
         else:
             self._told(message, raw)
 
@@ -132,7 +132,7 @@ class Conversation:
         """Say that a line of the host was too long to be read."""
         self._tell_host(messages.error(None, INVALID_REQUEST, "the message is too long"))
 
-    def _asked(self, asked: Asked) -> None:
+    def _asked(self, asked: UnansweredRequest) -> None:
         if not messages.is_id(asked.id):
             why = f"id must be a string or a number of at most {messages.MAX_ID} characters"
             self._tell_host(messages.error(None, INVALID_REQUEST, why))
@@ -159,7 +159,7 @@ class Conversation:
         self._pass_on(asked)
         self._on_request()
 
-    def _pass_on(self, asked: Asked) -> None:
+    def _pass_on(self, asked: UnansweredRequest) -> None:
         """Send a request, if there is a hub and it takes as long a one."""
         if self._send is None:
             return
@@ -169,7 +169,7 @@ class Conversation:
             return
         asked.place = self._pass(asked.raw, asked.again)
 
-    def _ask_silently(self, asked: Asked) -> None:
+    def _ask_silently(self, asked: UnansweredRequest) -> None:
         """Ask the hub what the host need not hear any more, so that it is known the next time."""
         if self._send is not None and len(asked.raw) <= self._max_message_bytes:
             self._silent[messages.key(asked.id)] = asked
@@ -249,7 +249,7 @@ class Conversation:
         """Take a message of the hub; `draining` if it shuts down."""
         try:
             message = messages.read(raw)
-        except NoMessage:
+        except MalformedMessage:
             return
         if "method" not in message:
             self._response(message, raw, draining)
@@ -280,7 +280,7 @@ class Conversation:
         self._learn(asked, message)
         self._tell_host(raw)
 
-    def _learn(self, asked: Asked, message: Message) -> None:
+    def _learn(self, asked: UnansweredRequest, message: Message) -> None:
         """Note what a response says of later ones."""
         result = messages.member(message, "result")
         if not isinstance(result, dict):
@@ -319,7 +319,7 @@ class Conversation:
                 self._forget(key)
                 self._refuse(asked, HUB_AWAY, why)
 
-    def _known(self, asked: Asked) -> bytes | None:
+    def _known(self, asked: UnansweredRequest) -> bytes | None:
         """Return the response to a request by what the hub said last."""
         if messages.text(asked.message, "params", "cursor"):
             return None
@@ -330,12 +330,12 @@ class Conversation:
             self._outdated(asked)
         return messages.result(asked.id, found)
 
-    def _outdated(self, asked: Asked) -> None:
+    def _outdated(self, asked: UnansweredRequest) -> None:
         """Note that the host has another list than the next hub, or none."""
         self._listed.add(LISTS[asked.method])
         self._tell_changes = True
 
-    def _made_up(self, asked: Asked) -> Message:
+    def _made_up(self, asked: UnansweredRequest) -> Message:
         about = {**MADE_UP, "serverInfo": {**MADE_UP["serverInfo"], "version": self._version}}
         if asked.method == HANDSHAKE:
             wanted = messages.text(asked.message, "params", "protocolVersion")
@@ -346,7 +346,7 @@ class Conversation:
 
     # What is common
 
-    def _revision(self, asked: Asked) -> str:
+    def _revision(self, asked: UnansweredRequest) -> str:
         """Return the revision that a request is of: it says so itself, or the handshake did."""
         stateless = messages.text(asked.message, "params", "_meta", messages.REVISION)
         said = asked if asked.method == HANDSHAKE else self._hello
@@ -363,7 +363,7 @@ class Conversation:
                 if messages.member(each.message, "params", "notifications", f"{name}ListChanged") is True:
                     self._tell_host(messages.notification(method, {"_meta": {messages.SUBSCRIPTION: each.id}}))
 
-    def _wait(self, key: Key, asked: Asked) -> None:
+    def _wait(self, key: Key, asked: UnansweredRequest) -> None:
         self._waiting[key] = asked
         self._none_waiting.clear()
         self._waiting_bytes += len(asked.raw)
@@ -375,7 +375,7 @@ class Conversation:
         if not self._waiting:
             self._none_waiting.set()
 
-    def _refuse(self, asked: Asked, code: int, why: str) -> None:
+    def _refuse(self, asked: UnansweredRequest, code: int, why: str) -> None:
         self._tell_host(messages.error(asked.id, code, why))
 
     def _too_long(self, raw: bytes) -> str:

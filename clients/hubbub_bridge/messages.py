@@ -24,7 +24,7 @@ Key = tuple[bool, object]
 Message = dict[str, Any]
 
 
-class NoMessage(ValueError):
+class MalformedMessage(ValueError):
     """These bytes are no JSON-RPC message; `code` is that of the error for it."""
 
     def __init__(self, code: int, why: str) -> None:
@@ -33,15 +33,15 @@ class NoMessage(ValueError):
 
 
 def read(raw: bytes) -> Message:
-    """Parse a message. Raises NoMessage."""
+    """Parse a message. Raises MalformedMessage."""
     try:
         value: object = json.loads(raw.decode(), parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise NoMessage(PARSE_ERROR, "the message is not valid JSON, or is nested too deeply") from None
+        raise MalformedMessage(PARSE_ERROR, "the message is not valid JSON, or is nested too deeply") from None
     if isinstance(value, list):
-        raise NoMessage(INVALID_REQUEST, "batches are not part of this protocol: send one message at a time")
+        raise MalformedMessage(INVALID_REQUEST, "batches are not part of this protocol: send one message at a time")
     if not isinstance(value, dict):
-        raise NoMessage(INVALID_REQUEST, "a message is a JSON object")
+        raise MalformedMessage(INVALID_REQUEST, "a message is a JSON object")
     return cast("Message", value)
 
 

@@ -6,11 +6,11 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hubbub_bridge.response_cache import Memory
+from hubbub_bridge.response_cache import ResponseCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class HubOptions:
     """How to reach the hub, as `hubbub_client.connect`; None leaves it to the environment or `client.json`."""
 
     address: str | None = None
@@ -35,10 +35,10 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class BridgeOptions:
     """What a host sees of the hub, over which bridge. `start`: start a hub if there is none."""
 
-    reach: Reach
+    reach: HubOptions
     version: str
     profile: str | None = None
     server: str | None = None
@@ -50,8 +50,8 @@ class Endpoint:
         """The server or the profile, by its name in the API."""
         return {"server": self.server} if self.server else {"profile": self.profile or "default"}
 
-    def memory(self) -> Memory:
+    def memory(self) -> ResponseCache:
         """Return what the hub said last at this endpoint, to whoever has the same token."""
         reach, environ = self.reach, os.environ
         way = (reach.address or environ.get("HUBBUB_ADDRESS"), reach.token or environ.get("HUBBUB_TOKEN"), reach.name)
-        return Memory(reach.memory_dir, *way, *self.named, *self.named.values())
+        return ResponseCache(reach.memory_dir, *way, *self.named, *self.named.values())

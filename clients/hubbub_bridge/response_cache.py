@@ -16,7 +16,7 @@ MAX_RESULTS = 32
 """The most results that are kept of one endpoint: a few methods in a few revisions."""
 
 
-class Memory:
+class ResponseCache:
     """Results by method and revision, in a file of one endpoint and one way to the hub; in memory if the disk fails."""
 
     def __init__(self, directory: Path | None, *identity: str | None) -> None:

@@ -22,14 +22,14 @@ ROOM_BYTES = 4 * 1024 * 1024
 """While as much waits for the host to read it, there is no room for more."""
 
 
-class TooLong(Exception):
+class LineTooLong(Exception):
     """A line is too long; what follows it can be read."""
 
 
-async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | TooLong, None]:
+async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | LineTooLong, None]:
     """Yield each line that is not blank, without its end, until the descriptor is closed.
 
-    In place of one that is too long comes TooLong. What comes after the last line end is no line.
+    In place of one that is too long comes LineTooLong. What comes after the last line end is no line.
     """
     parts: list[bytes] = []
     length, skipping = 0, False
@@ -39,7 +39,7 @@ async def lines(descriptor: int, longest: int) -> AsyncGenerator[bytes | TooLong
             whole = b"".join((*parts, line))
             parts.clear()
             if skipping or len(whole) > longest:
-                yield TooLong()
+                yield LineTooLong()
             elif whole.strip():
                 yield whole
             length, skipping = 0, False
@@ -88,7 +88,7 @@ def _set(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-class Lines:
+class LineWriter:
     """Lines for the host, in order. `on_left` is called once if the host reads no more."""
 
     def __init__(self, descriptor: int, on_left: Callable[[], None]) -> None:

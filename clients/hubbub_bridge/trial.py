@@ -64,7 +64,7 @@ class Trial:
         return asdict(self)
 
 
-class Failed(Exception):
+class TrialFailed(Exception):
     """The hub cannot be used as a host would use it."""
 
 
@@ -77,7 +77,7 @@ async def _try(trial: Trial, command: Sequence[str], environment: Mapping[str, s
     try:
         async with _started(command, environment) as host, asyncio.timeout(LIMIT_S):
             await host.look(trial)
-    except Failed as failed:
+    except TrialFailed as failed:
         trial.failure = str(failed)
     except TimeoutError:
         trial.failure = f"no response within {LIMIT_S:g} s"
@@ -116,7 +116,7 @@ class _Host:
         self._envelope: Message = {}
 
     async def look(self, trial: Trial) -> None:
-        """Introduce itself, and list everything. Raises Failed."""
+        """Introduce itself, and list everything. Raises TrialFailed."""
         about = await self._introduce(trial.revision)
         server = within(about, "serverInfo") or within(about, "_meta", "io.modelcontextprotocol/serverInfo")
         trial.server = f"{text(server, 'title') or text(server, 'name')} {text(server, 'version')}".strip()
@@ -155,12 +155,12 @@ class _Host:
         while True:
             line = await self._stdout.readline()
             if not line:
-                raise Failed(f"the bridge has ended instead of a response to {method}")
+                raise TrialFailed(f"the bridge has ended instead of a response to {method}")
             message = cast("Message", json.loads(line))
             if message.get("id") == self._count and "method" not in message:
                 break
         if "error" in message:
-            raise Failed(f"{method}: {text(message, 'error', 'message')}")
+            raise TrialFailed(f"{method}: {text(message, 'error', 'message')}")
         return within(message, "result")
 
     async def _say(self, message: Message) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from hubbub.v1 import mcp_pb2 as pb
 from hubbub_bridge.conversation import Conversation
-from hubbub_bridge.options import Endpoint
+from hubbub_bridge.options import BridgeOptions
 from hubbub_bridge.starting import StartedHub
 from hubbub_client.errors import HubbubError, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented
 from hubbub_client.transport.connection import Link
@@ -104,7 +104,7 @@ class Uplink:
     """Keeps one conversation with the hub going. `host_reads` returns once the host has read what it was told."""
 
     def __init__(
-        self, endpoint: Endpoint, conversation: Conversation, host_reads: Callable[[], Awaitable[None]]
+        self, endpoint: BridgeOptions, conversation: Conversation, host_reads: Callable[[], Awaitable[None]]
     ) -> None:
         self._link = _link(endpoint)
         self._open = _opening(endpoint)
@@ -206,7 +206,7 @@ class Uplink:
         self._conversation.give_up(advice(error))
 
 
-async def questions(endpoint: Endpoint) -> dict[str, str]:
+async def questions(endpoint: BridgeOptions) -> dict[str, str]:
     """Return who is asked what servers ask at an endpoint, by kind. Raises HubbubError."""
     link = _link(endpoint)
     try:
@@ -218,13 +218,13 @@ async def questions(endpoint: Endpoint) -> dict[str, str]:
         await link.close()
 
 
-def _link(endpoint: Endpoint) -> Link:
+def _link(endpoint: BridgeOptions) -> Link:
     reach = endpoint.reach
     where = Where(reach.address, reach.token, reach.data_dir, reach.ca, reach.cert, reach.key)
     return Link(where, reach.name, CONNECT_S, SILENCE_S)
 
 
-def _opening(endpoint: Endpoint) -> pb.ServeRequest.Open:
+def _opening(endpoint: BridgeOptions) -> pb.ServeRequest.Open:
     return pb.ServeRequest.Open(session_key=endpoint.session_key, bridge_version=endpoint.version, **endpoint.named)
 
 

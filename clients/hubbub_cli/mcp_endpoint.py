@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from hubbub_cli.session import Settings
 
 if TYPE_CHECKING:
-    from hubbub_bridge.options import Endpoint
+    from hubbub_bridge.options import BridgeOptions
 
 
-def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "Endpoint":
+def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, start: bool = False) -> "BridgeOptions":
     """Return an endpoint of the hub, as the bridge opens it."""
-    from hubbub_bridge.options import Endpoint, Reach
+    from hubbub_bridge.options import BridgeOptions, HubOptions
     from hubbub_cli.app import VERSION
 
-    reach = Reach(
+    reach = HubOptions(
         address=settings.address,
         token=settings.token,
         data_dir=settings.data_dir,
@@ -22,4 +22,4 @@ def endpoint_of(settings: Settings, profile: str | None, server: str | None, *, 
         key=settings.key,
         name=settings.name,
     )
-    return Endpoint(reach=reach, version=VERSION, profile=profile, server=server, start=start)
+    return BridgeOptions(reach=reach, version=VERSION, profile=profile, server=server, start=start)

@@ -16,7 +16,7 @@ from hubbub_local.hosts.kinds import NAME
 from hubbub_local.hosts.servers import Unreadable, content
 
 if TYPE_CHECKING:
-    from hubbub_bridge.options import Endpoint
+    from hubbub_bridge.options import BridgeOptions
     from hubbub_cli.mcp_wanted import Wanted
     from hubbub_cli.session import Settings
     from hubbub_client.hub import Hub
@@ -27,7 +27,7 @@ MARK_LENGTH: Final = 8
 BEARER: Final = "Bearer "
 
 
-async def check_endpoint(endpoint: "Endpoint") -> None:
+async def check_endpoint(endpoint: "BridgeOptions") -> None:
     """Let the hub say whether it has a profile or a server; without a hub, look into its configuration file.
 
     Raises HubbubError, and TyperException for a profile that is nowhere.

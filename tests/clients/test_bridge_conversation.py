@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hubbub_bridge.conversation import MAX_REQUESTS, Conversation
-from hubbub_bridge.response_cache import Memory
+from hubbub_bridge.response_cache import ResponseCache
 
 LONGEST = 1000
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "host", "version": "1"}}
@@ -37,7 +37,7 @@ class Sides:
         self.again: list[Any] = []
         self.waits = 0
         self.talk = Conversation(
-            lambda raw: self.host.append(json.loads(raw)), Memory(directory, "way"), "0.1.0", self._wait
+            lambda raw: self.host.append(json.loads(raw)), ResponseCache(directory, "way"), "0.1.0", self._wait
         )
 
     def _wait(self) -> None:

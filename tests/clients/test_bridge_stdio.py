@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_bridge.stdio import ROOM_BYTES, Lines, TooLong, hung_up, lines
+from hubbub_bridge.stdio import ROOM_BYTES, LineTooLong, LineWriter, hung_up, lines
 
 LIMIT_S = 60
 
@@ -25,7 +25,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 async def all_of(descriptor: int, longest: int = 100) -> list[bytes | str]:
     async with asyncio.timeout(LIMIT_S), aclosing(lines(descriptor, longest)) as found:
-        return ["too long" if isinstance(line, TooLong) else line async for line in found]
+        return ["too long" if isinstance(line, LineTooLong) else line async for line in found]
 
 
 async def test_each_line_is_one_however_it_comes(pipe: tuple[int, int]) -> None:
@@ -54,7 +54,7 @@ async def test_a_file_can_take_the_place_of_a_pipe(tmp_path: Path) -> None:
 
 
 async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_goes_on(pipe: tuple[int, int]) -> None:
-    out = Lines(pipe[1], lambda: None)
+    out = LineWriter(pipe[1], lambda: None)
     writing = asyncio.create_task(out.run())
     messages = [b"%d" % number * 100_000 for number in range(5)]
     for message in messages:
@@ -73,7 +73,7 @@ async def test_more_than_a_pipe_holds_is_written_as_it_is_read_while_the_loop_go
 
 
 async def test_there_is_no_room_for_more_than_a_host_can_be_expected_to_read(pipe: tuple[int, int]) -> None:
-    out = Lines(pipe[1], lambda: None)
+    out = LineWriter(pipe[1], lambda: None)
     message = b"x" * (ROOM_BYTES // 4)
     for _ in range(4):
         out.tell(message)
@@ -94,7 +94,7 @@ async def test_there_is_no_room_for_more_than_a_host_can_be_expected_to_read(pip
 
 async def test_a_host_that_reads_no_more_has_left(pipe: tuple[int, int]) -> None:
     left = asyncio.Event()
-    out = Lines(pipe[1], left.set)
+    out = LineWriter(pipe[1], left.set)
     os.close(pipe[0])
     out.tell(b"x")
     async with asyncio.timeout(LIMIT_S):

@@ -12,9 +12,18 @@ import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
-from hubbubd.downstream import Endpoint, Exchange, Handles, Host, Outlet, Session, Sessions, Transparent
-from hubbubd.downstream.protocol.messages import Request
-from hubbubd.downstream.questions.state_keys import KeyRing, StateKeys
+from hubbubd.downstream import (
+    EndpointSession,
+    EndpointSessions,
+    HostOutbox,
+    HostRequest,
+    McpEndpoint,
+    McpHost,
+    ServerView,
+    StateTokens,
+)
+from hubbubd.downstream.protocol.messages import RequestMessage
+from hubbubd.downstream.questions.state_keys import StateKeyRing, StateKeys
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -33,9 +42,9 @@ KEYS = StateKeys().rotated(0.0)
 """Those of the data directory, over all restarts."""
 
 
-def handles(hub: Hub) -> Handles:
+def handles(hub: Hub) -> StateTokens:
     """What seals states, with the keys of all hubs of a test."""
-    return Handles(KeyRing(Path("unused"), hub.clock, KEYS), hub.clock)
+    return StateTokens(StateKeyRing(Path("unused"), hub.clock, KEYS), hub.clock)
 
 
 class Refused(Exception):
@@ -55,7 +64,7 @@ def outcome(response: bytes) -> Any:
     return message["result"]
 
 
-def said(outlet: Outlet, method: str = "") -> list[dict[str, Any]]:
+def said(outlet: HostOutbox, method: str = "") -> list[dict[str, Any]]:
     """The notifications that wait in a stream, of one method if it is given."""
     messages = [json.loads(message) for message in outlet.take()]
     return [message for message in messages if not method or message["method"] == method]
@@ -64,16 +73,16 @@ def said(outlet: Outlet, method: str = "") -> list[dict[str, Any]]:
 class OldHost:
     """A host with a session."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: EndpointSession) -> None:
         self.session = session
         self.stream = session.outlet
-        self.outlet = Outlet()
+        self.outlet = HostOutbox()
         self._ids = iter(range(1, 1000))
 
     def begin(self, method: str, **params: Any) -> "asyncio.Task[bytes]":
         """A request under way."""
-        self.outlet = Outlet()
-        return self.session.begin(Request(next(self._ids), method, params), self.outlet)
+        self.outlet = HostOutbox()
+        return self.session.begin(RequestMessage(next(self._ids), method, params), self.outlet)
 
     async def ask(self, method: str, **params: Any) -> Any:
         """The result of a request. Raises Refused."""
@@ -83,19 +92,19 @@ class OldHost:
 class NewHost:
     """A host without one."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: McpEndpoint) -> None:
         self.endpoint = endpoint
-        self.outlet = Outlet()
+        self.outlet = HostOutbox()
         self._ids = iter(range(1, 1000))
 
     def begin(self, method: str, **params: Any) -> "asyncio.Task[bytes]":
         """A request under way."""
-        self.outlet = Outlet()
-        exchange = Exchange(
+        self.outlet = HostOutbox()
+        exchange = HostRequest(
             id=next(self._ids),
             method=method,
             params=params,
-            host=Host(principal=ADA, revision=NEW),
+            host=McpHost(principal=ADA, revision=NEW),
             tell=self.outlet.tell,
         )
         return asyncio.get_running_loop().create_task(self.endpoint.serve(exchange))
@@ -111,16 +120,16 @@ class Place:
     def __init__(self, hub: Hub, world: World) -> None:
         self.hub = hub
         self.peer = world.peer
-        self.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
-        self.sessions = Sessions(hub)
+        self.endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
+        self.sessions = EndpointSessions(hub)
 
     def old(self, revision: str = OLD) -> OldHost:
         """A host of a revision with a handshake, after it."""
-        return OldHost(Session(Host(principal=ADA, revision=revision), self.endpoint, self.hub.clock.steady))
+        return OldHost(EndpointSession(McpHost(principal=ADA, revision=revision), self.endpoint, self.hub.clock.steady))
 
     async def lasting(self, revision: str = OLD) -> OldHost:
         """The same, with a session that outlives the hub."""
-        return OldHost(await self.sessions.begin(Host(principal=ADA, revision=revision), self.endpoint))
+        return OldHost(await self.sessions.begin(McpHost(principal=ADA, revision=revision), self.endpoint))
 
     def new(self) -> NewHost:
         """A host of a revision without one."""

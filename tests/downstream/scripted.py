@@ -10,9 +10,17 @@ from typing import Any
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Host, Outlet, Policy, Session, Transparent
+from hubbubd.downstream import (
+    EndpointSession,
+    HostOutbox,
+    HostRequest,
+    McpEndpoint,
+    McpHost,
+    QuestionPolicy,
+    ServerView,
+)
 from hubbubd.downstream.hosts.host import Presence
-from hubbubd.downstream.protocol.messages import Request, Response, read
+from hubbubd.downstream.protocol.messages import RequestMessage, ResponseMessage, read
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -47,8 +55,8 @@ async def never(_method: str, _params: dict[str, Any]) -> Answer:
 class ScriptedHost:
     """A host at an endpoint: `handler` is its person. It notes what it is asked and told."""
 
-    endpoint: Endpoint
-    host: Host
+    endpoint: McpEndpoint
+    host: McpHost
     handler: Handler = never
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     told: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
@@ -61,7 +69,7 @@ class ScriptedHost:
 
     def __post_init__(self) -> None:
         self._ids = itertools.count(1)
-        self.session = Session(self.host, self.endpoint, self.clock)
+        self.session = EndpointSession(self.host, self.endpoint, self.clock)
 
     async def call(self, method: str = "tools/call", **params: Any) -> dict[str, Any]:
         """Make a request and return the response: `{"result": ...}` or `{"error": ...}`."""
@@ -70,7 +78,7 @@ class ScriptedHost:
 
     async def send(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Make one request of a revision without a handshake; return its response."""
-        exchange = Exchange(
+        exchange = HostRequest(
             id=next(self._ids),
             method=method,
             params=params,
@@ -95,9 +103,9 @@ class ScriptedHost:
             sent = {**params, "inputResponses": responses, "requestState": result["requestState"]}
 
     async def _with_requests(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        outlet = Outlet()
+        outlet = HostOutbox()
         task = self.session.begin(
-            Request(next(self._ids), method, params), outlet, hold_s=self.hold_s, presence=self.presence
+            RequestMessage(next(self._ids), method, params), outlet, hold_s=self.hold_s, presence=self.presence
         )
         task.add_done_callback(lambda _: outlet.close())
         answering: dict[Any, asyncio.Task[None]] = {}
@@ -106,7 +114,7 @@ class ScriptedHost:
                 await outlet.news()
                 for raw in outlet.take():
                     message = read(raw)
-                    if isinstance(message, Request):
+                    if isinstance(message, RequestMessage):
                         self.asked.append((message.method, message.params))
                         answering[message.id] = asyncio.create_task(self._answer(message))
                     else:
@@ -119,28 +127,28 @@ class ScriptedHost:
             for each in answering.values():
                 each.cancel()
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: RequestMessage) -> None:
         answer = await self.handler(request.method, request.params)
         if isinstance(answer, Exception):
-            self.session.take(Response(request.id, None, {"code": -1, "message": str(answer)}))
+            self.session.take(ResponseMessage(request.id, None, {"code": -1, "message": str(answer)}))
         else:
-            self.session.take(Response(request.id, answer))
+            self.session.take(ResponseMessage(request.id, answer))
 
     def _note(self, raw: bytes) -> None:
         message = payload.loads(raw)
         self.told.append((message["method"], message["params"]))
 
 
-class Asking(Transparent):
+class Asking(ServerView):
     """The endpoint of the server `one`, with a policy of its own."""
 
-    def __init__(self, hub: Hub, policy: Policy, name: str = "s/one") -> None:
+    def __init__(self, hub: Hub, policy: QuestionPolicy, name: str = "s/one") -> None:
         super().__init__(hub, "one")
         self.name = name
         self._policy = policy
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> QuestionPolicy:
         return self._policy
 
 
@@ -149,14 +157,14 @@ def host_at(
     era: Era = Era.HANDSHAKE,
     handler: Handler = never,
     *,
-    policy: Policy | None = None,
+    policy: QuestionPolicy | None = None,
     capabilities: dict[str, Any] | None = None,
     name: str = ME,
     view: str = "s/one",
 ) -> ScriptedHost:
     """A host at an endpoint of the server `one`."""
-    endpoint = Endpoint(hub, Asking(hub, policy or Policy(), view), handles(hub))
-    host = Host(
+    endpoint = McpEndpoint(hub, Asking(hub, policy or QuestionPolicy(), view), handles(hub))
+    host = McpHost(
         principal=principal(name),
         revision=REVISIONS[era],
         info={"name": "a-host", "version": "1.2"},

@@ -9,7 +9,7 @@ import pytest
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 
@@ -82,7 +82,7 @@ async def test_content_counts_however_fast_it_is(world: World, of_host: Era) -> 
 async def test_where_unattended_s_is_0_all_answers_count(world: World, of_host: Era) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=0), policy=Policy(unattended_s=0))
+        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=0), policy=QuestionPolicy(unattended_s=0))
         assert (await host.call())["result"]["content"] == DONE
         assert got == [{"action": "decline"}]
 
@@ -162,7 +162,7 @@ async def test_where_only_the_host_is_asked_its_answers_are_passed_on_unjudged(
 ) -> None:
     got = asks(world, of_server, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering(said, after_s=0), policy=Policy(form="host"))
+        host = host_at(hub, of_host, answering(said, after_s=0), policy=QuestionPolicy(form="host"))
         assert (await host.call())["result"]["content"] == DONE
         assert got == [said]
 
@@ -184,7 +184,7 @@ async def test_where_only_the_host_is_asked_the_server_judges_what_does_not_fit(
 ) -> None:
     got = asks(world, of_server, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering(said, after_s=0), policy=Policy(form="host"))
+        host = host_at(hub, of_host, answering(said, after_s=0), policy=QuestionPolicy(form="host"))
         assert (await host.call())["result"]["content"] == DONE
         assert got == [said]
 
@@ -194,7 +194,7 @@ async def test_where_only_the_host_is_asked_the_server_judges_what_does_not_fit(
 async def test_so_it_is_with_samplings_and_roots(world: World, of_host: Era, method: str, said: dict[str, Any]) -> None:
     got = asks(world, Era.HANDSHAKE, (method, SAMPLING if method.startswith("sampling") else {}))
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering(said), policy=Policy(sampling="host", roots="host"))
+        host = host_at(hub, of_host, answering(said), policy=QuestionPolicy(sampling="host", roots="host"))
         assert (await host.call())["result"]["content"] == DONE
         assert got == [said]
 
@@ -203,7 +203,7 @@ async def test_an_answer_that_is_too_long_ends_the_question_where_only_the_host_
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
         said = {"action": "accept", "content": {"where": "x" * (4 * 1024 * 1024)}}
-        host = host_at(hub, handler=answering(said), policy=Policy(form="host"))
+        host = host_at(hub, handler=answering(said), policy=QuestionPolicy(form="host"))
         assert (await host.call())["result"]["content"] == DONE
         assert [(each.code, "at most 4194304" in each.message) for each in got] == [(-32603, True)]
 
@@ -211,7 +211,9 @@ async def test_an_answer_that_is_too_long_ends_the_question_where_only_the_host_
 async def test_where_only_the_host_is_asked_its_error_reaches_the_server(world: World) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering(ValueError("no window"), after_s=0), policy=Policy(form="host"))
+        host = host_at(
+            hub, Era.HANDSHAKE, answering(ValueError("no window"), after_s=0), policy=QuestionPolicy(form="host")
+        )
         await host.call()
         assert [(type(each), each.code, each.message) for each in got] == [(ReplyError, -1, "no window")]
 
@@ -220,7 +222,7 @@ async def test_where_only_the_host_is_asked_its_error_reaches_the_server(world: 
 async def test_what_only_the_host_could_answer_is_refused_if_it_cannot(world: World, of_host: Era) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, of_host, policy=Policy(form="host"), capabilities={"sampling": {}})
+        host = host_at(hub, of_host, policy=QuestionPolicy(form="host"), capabilities={"sampling": {}})
         assert (await host.call())["result"]["content"] == DONE
         assert [each.code for each in got] == [-32601]
         assert open_requests(hub) == []
@@ -229,7 +231,7 @@ async def test_what_only_the_host_could_answer_is_refused_if_it_cannot(world: Wo
 async def test_a_server_of_2026_that_asks_what_was_not_declared_ends_the_call(world: World) -> None:
     asks(world, Era.STATELESS, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS, policy=Policy(form="host"), capabilities={})
+        host = host_at(hub, Era.STATELESS, policy=QuestionPolicy(form="host"), capabilities={})
         error = (await host.call())["error"]
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"form": {}}}})
 
@@ -237,21 +239,21 @@ async def test_a_server_of_2026_that_asks_what_was_not_declared_ends_the_call(wo
 @pytest.mark.parametrize(
     ("policy", "declares", "sent"),
     [
-        (Policy(), {}, None),
+        (QuestionPolicy(), {}, None),
         (
-            Policy(form="host"),
+            QuestionPolicy(form="host"),
             {},
             {"elicitation": {"url": {}}, "sampling": {"tools": {}}, "roots": {}, "extensions": {TASKS: {}}},
         ),
         (
-            Policy(form="host", url="host", sampling="host", roots="host"),
+            QuestionPolicy(form="host", url="host", sampling="host", roots="host"),
             {"elicitation": {}, "sampling": {}},
             {"elicitation": {"form": {}}, "sampling": {}},
         ),
     ],
 )
 async def test_a_call_declares_what_can_be_answered_for_it(
-    world: World, policy: Policy, declares: dict[str, Any], sent: dict[str, Any] | None
+    world: World, policy: QuestionPolicy, declares: dict[str, Any], sent: dict[str, Any] | None
 ) -> None:
     async with connected(world) as hub:
         await host_at(hub, Era.STATELESS, policy=policy, capabilities=declares).call()
@@ -264,7 +266,7 @@ async def test_a_call_declares_what_can_be_answered_for_it(
 async def test_a_host_that_is_asked_first_has_the_question_claimed(world: World, of_host: Era, first: Any) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=50), policy=Policy(form=first))
+        host = host_at(hub, of_host, answering({"action": "decline"}, after_s=50), policy=QuestionPolicy(form=first))
         call = asyncio.create_task(host.call())
         asked = await question(hub)
         await settle(10)
@@ -287,7 +289,7 @@ async def test_a_worker_gets_what_is_the_hosts_first_only_when_the_host_leaves_i
         tasks.start_soon(agent.run, hub, RequestFilter(), 5)
         await until(lambda: agent.worker is not None)
         said = {"action": "cancel"} if leaves else {"action": "accept", "content": {"where": "x", "sure": True}}
-        host = host_at(hub, of_host, answering(said, after_s=20), policy=Policy(form="host-first"))
+        host = host_at(hub, of_host, answering(said, after_s=20), policy=QuestionPolicy(form="host-first"))
         call = asyncio.create_task(host.call())
         asked = await question(hub)
         await settle(15)
@@ -304,7 +306,9 @@ async def test_a_worker_gets_what_is_the_hosts_first_only_when_the_host_leaves_i
 async def test_what_the_host_asked_first_leaves_is_everybodys(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering({"action": "decline"}, 0), policy=Policy(form="host-first"))
+        host = host_at(
+            hub, Era.HANDSHAKE, answering({"action": "decline"}, 0), policy=QuestionPolicy(form="host-first")
+        )
         call = asyncio.create_task(host.call())
         record = await answered_by_a_person(hub, call)
         assert record.claim is None
@@ -314,7 +318,7 @@ async def test_what_the_host_asked_first_leaves_is_everybodys(world: World) -> N
 async def test_where_only_the_inbox_is_asked_the_host_is_not(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept"}), policy=Policy(form="inbox"))
+        host = host_at(hub, Era.HANDSHAKE, answering({"action": "accept"}), policy=QuestionPolicy(form="inbox"))
         call = asyncio.create_task(host.call())
         await answered_by_a_person(hub, call)
         await call

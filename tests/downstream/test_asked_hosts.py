@@ -9,7 +9,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.calls.attendance import RETURN_S
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls.callers import ANSWERED_S
@@ -38,17 +38,17 @@ def decided(request: PendingRequest) -> list[tuple[str, str]]:
     return [(each.host, each.why_not) for each in request.hosts]
 
 
-REASONS: list[tuple[Policy, dict[str, Any] | None, str]] = [
-    (Policy(), None, ""),
-    (Policy(form="inbox"), None, 'the profile has questions.form = "inbox"'),
-    (Policy(), {"elicitation": {"url": {}}}, "it did not declare that it can answer this (form)"),
+REASONS: list[tuple[QuestionPolicy, dict[str, Any] | None, str]] = [
+    (QuestionPolicy(), None, ""),
+    (QuestionPolicy(form="inbox"), None, 'the profile has questions.form = "inbox"'),
+    (QuestionPolicy(), {"elicitation": {"url": {}}}, "it did not declare that it can answer this (form)"),
 ]
 
 
 @pytest.mark.parametrize(("policy", "capabilities", "why_not"), REASONS)
 @pytest.mark.parametrize("era", Era)
 async def test_the_record_says_from_the_beginning_whether_the_host_is_asked_and_why_not(
-    world: World, era: Era, policy: Policy, capabilities: dict[str, Any] | None, why_not: str
+    world: World, era: Era, policy: QuestionPolicy, capabilities: dict[str, Any] | None, why_not: str
 ) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
@@ -118,7 +118,7 @@ async def test_a_call_that_was_answered_keeps_other_hosts_from_being_asked_for_a
 async def test_a_host_that_joins_a_call_later_is_noted_too(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        policy = Policy(form="inbox", join_s=600)
+        policy = QuestionPolicy(form="inbox", join_s=600)
         hosts = [host_at(hub, policy=policy) for _ in range(12)]
         first = asyncio.create_task(hosts[0].call())
         request = await question(hub)
@@ -139,7 +139,7 @@ async def test_a_host_that_joins_a_call_later_is_noted_too(world: World) -> None
 async def test_others_hear_for_which_host_a_question_is_held_until_when_and_how_to_take_it(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS, policy=Policy(form="host-first"))
+        host = host_at(hub, Era.STATELESS, policy=QuestionPolicy(form="host-first"))
         host.host.info = {"name": "copilot-cli"}
         call = asyncio.create_task(host.call())
         request = await question(hub)
@@ -164,7 +164,7 @@ async def test_others_hear_for_which_host_a_question_is_held_until_when_and_how_
 async def test_a_question_says_that_its_host_has_hung_up_until_that_is_back(world: World, again: bool) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, handler=answering(GIVEN, 5000), policy=Policy(form="inbox"))
+        host = host_at(hub, handler=answering(GIVEN, 5000), policy=QuestionPolicy(form="inbox"))
         call = asyncio.create_task(host.call())
         request = await question(hub)
         host.presence.change(here=False)
@@ -206,7 +206,7 @@ async def test_a_host_that_has_hung_up_is_asked_only_once_it_is_back(world: Worl
 async def test_a_request_without_a_session_that_is_cut_leaves_a_note_in_its_question(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS, policy=Policy(form="inbox"))
+        host = host_at(hub, Era.STATELESS, policy=QuestionPolicy(form="inbox"))
         call = asyncio.create_task(host.call())
         request = await question(hub)
         await settle(3)
@@ -226,7 +226,7 @@ async def test_a_call_that_is_made_again_soon_joins_the_one_that_goes_on(
     world: World, era: Era, join_s: float, made: int
 ) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
-    policy = Policy(form="inbox", hold_s=5, on_hold_end="error", join_s=join_s)
+    policy = QuestionPolicy(form="inbox", hold_s=5, on_hold_end="error", join_s=join_s)
     async with connected(world, server(max_in_flight=5)) as hub:
         host = host_at(hub, era, policy=policy)
         assert (await host.call(name="t", _meta={"progressToken": 1}))["error"]["data"]["reason"] == "ANSWER_AWAITED"
@@ -244,7 +244,7 @@ async def test_a_call_that_is_made_again_soon_joins_the_one_that_goes_on(
 async def test_nobody_joins_the_call_of_another_principal(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, server(max_in_flight=5)) as hub:
-        policy = Policy(form="inbox", join_s=600)
+        policy = QuestionPolicy(form="inbox", join_s=600)
         mine, theirs = host_at(hub, policy=policy), host_at(hub, policy=policy, name="somebody else")
         theirs.session.endpoint = mine.endpoint
         calls = [asyncio.create_task(each.call()) for each in (mine, theirs)]
@@ -296,7 +296,7 @@ async def test_what_a_worker_may_have_is_free_once_the_host_leaves_it(world: Wor
     async with connected(world) as hub, asyncio.TaskGroup() as tasks:
         agent = Agent("agent")
         working = tasks.create_task(agent.run(hub, RequestFilter(), 5))
-        host = host_at(hub, handler=answering({"action": "cancel"}, 5), policy=Policy(form="host-first"))
+        host = host_at(hub, handler=answering({"action": "cancel"}, 5), policy=QuestionPolicy(form="host-first"))
         call = asyncio.create_task(host.call())
         request = await question(hub)
         assert request.claim is not None

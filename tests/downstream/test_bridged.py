@@ -10,7 +10,7 @@ from hubbubd import payload
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
-from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Outlet, Policy, Session
+from hubbubd.downstream import BridgedHost, BridgedHosts, EndpointSession, HostOutbox, McpEndpoint, QuestionPolicy
 from hubbubd.downstream.sessions.bridged_hosts import RETURN_S
 from hubbubd.downstream.views.question_policy import Asked
 from hubbubd.runtime.hub import Hub
@@ -28,15 +28,15 @@ ASKED = ("elicitation/create", FORM)
 class Bridge:
     """A bridge with a host behind it that calls one tool."""
 
-    def __init__(self, hub: Hub, policy: Policy, tool: str = "t") -> None:
+    def __init__(self, hub: Hub, policy: QuestionPolicy, tool: str = "t") -> None:
         self.hosts = BridgedHosts(hub.calls, hub.clock.steady)
-        self._endpoint = Endpoint(hub, Asking(hub, policy), handles(hub))
+        self._endpoint = McpEndpoint(hub, Asking(hub, policy), handles(hub))
         self._tool = tool
         self.told: list[Any] = []
 
     def connect(self, *, again: bool = False, **more: Any) -> BridgedHost:
         """Begins a stream, with the handshake and the call."""
-        host = self.hosts.join(principal(), "k" * 16, self._endpoint, Outlet())
+        host = self.hosts.join(principal(), "k" * 16, self._endpoint, HostOutbox())
         self.say(host, 0, "initialize", **HELLO)
         self.say(host, 1, "tools/call", again=again, name=self._tool, **more)
         return host
@@ -71,7 +71,7 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
     got = asks(world, Era.HANDSHAKE, ASKED, ASKED)
     accepted = {"action": "accept", "content": {"name": "x"}}
     async with connected(world) as hub:
-        bridge = Bridge(hub, Policy(form=who))
+        bridge = Bridge(hub, QuestionPolicy(form=who))
         host = bridge.connect()
         await bridge.asked(host)
         claim = (await question(hub)).claim
@@ -95,7 +95,7 @@ async def test_a_question_stays_with_its_host_however_often_the_stream_breaks(wo
 async def test_a_cancel_that_comes_after_the_response_ends_nothing(world: World) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        bridge = Bridge(hub, Policy(form="inbox", hold_s=0, on_hold_end="ticket"))
+        bridge = Bridge(hub, QuestionPolicy(form="inbox", hold_s=0, on_hold_end="ticket"))
         host = bridge.connect()
         said = await bridge.next(host, lambda message: message.get("id") == 1)
         call_id = said["result"]["_meta"]["hubbub/callId"]
@@ -108,7 +108,7 @@ async def test_a_cancel_that_comes_after_the_response_ends_nothing(world: World)
         assert len(got) == 1
 
 
-def statuses(outlet: Outlet) -> list[str]:
+def statuses(outlet: HostOutbox) -> list[str]:
     """What a host is told of its tasks."""
     told = [payload.loads(message) for message in outlet.take()]
     return [each["params"]["status"] for each in told if each.get("method") == "notifications/tasks/status"]
@@ -117,7 +117,7 @@ def statuses(outlet: Outlet) -> list[str]:
 async def test_a_task_that_is_requested_again_is_the_same_and_told_of_once(world: World) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        bridge = Bridge(hub, Policy())
+        bridge = Bridge(hub, QuestionPolicy())
         ids: set[str] = set()
         for again in (False, True, True):
             host = bridge.connect(again=again, task={})
@@ -133,7 +133,7 @@ async def test_a_task_that_is_requested_again_is_the_same_and_told_of_once(world
 async def test_of_a_task_that_has_ended_nothing_is_kept_for_a_bridge_that_comes_back(world: World) -> None:
     asks(world, Era.HANDSHAKE)
     async with connected(world) as hub:
-        bridge = Bridge(hub, Policy())
+        bridge = Bridge(hub, QuestionPolicy())
         before = sessions()
         for again in (False, True):
             host = bridge.connect(again=again, task={})
@@ -148,14 +148,14 @@ async def test_of_a_task_that_has_ended_nothing_is_kept_for_a_bridge_that_comes_
 def sessions() -> int:
     """How many sessions are in memory."""
     gc.collect()
-    return sum(isinstance(each, Session) for each in gc.get_objects())
+    return sum(isinstance(each, EndpointSession) for each in gc.get_objects())
 
 
 async def test_a_task_of_its_server_is_the_same_when_requested_again_while_the_server_is_away(world: World) -> None:
     TaskServer(world)
     async with connected(world) as hub:
         await until(lambda: hub.catalog.entries("one/tool"))
-        bridge = Bridge(hub, Policy(), tool="must")
+        bridge = Bridge(hub, QuestionPolicy(), tool="must")
         ids: set[str] = set()
         for again in (False, True):
             host = bridge.connect(again=again, task={})

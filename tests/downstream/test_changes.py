@@ -9,8 +9,8 @@ import pytest
 
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
-from hubbubd.downstream import Endpoint, Host, Session
-from hubbubd.downstream.views.view import Transparent
+from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost
+from hubbubd.downstream.views.view import ServerView
 
 from ..runtime.conftest import World, server
 from ..runtime.peer import Outcome, Sent
@@ -36,7 +36,7 @@ def offers() -> dict[str, list[dict[str, Any]]]:
     return {"tools": [{"name": "a"}], "prompts": [{"name": "p"}], "resources": []}
 
 
-class Gathered(Transparent):
+class Gathered(ServerView):
     """A view that is not transparent, as one of several servers."""
 
     transparent = False
@@ -94,8 +94,8 @@ async def test_a_view_of_several_servers_tells_only_what_differs(
     place: Opened, offers: dict[str, list[dict[str, Any]]]
 ) -> None:
     async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
-        endpoint = Endpoint(at.hub, Gathered(at.hub, "one"), handles(at.hub))
-        session = Session(Host(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
+        endpoint = McpEndpoint(at.hub, Gathered(at.hub, "one"), handles(at.hub))
+        session = EndpointSession(McpHost(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
         at.peer.link.tell(changed("tools"))
         await settle(2)
         assert said(session.outlet) == []
@@ -283,8 +283,8 @@ async def test_a_session_that_has_ended_is_freed_without_a_collection(
     place: Opened, offers: dict[str, list[dict[str, Any]]]
 ) -> None:
     async with place(OLD, capabilities=ALL, listing=lists(**offers)) as at:
-        endpoint = Endpoint(at.hub, Transparent(at.hub, "one"), handles(at.hub))
-        session = Session(Host(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
+        endpoint = McpEndpoint(at.hub, ServerView(at.hub, "one"), handles(at.hub))
+        session = EndpointSession(McpHost(principal=ADA, revision=OLD), endpoint, at.hub.clock.steady)
         await session.standing.set_level("info")
         at.peer.link.tell(changed("tools"))
         await settle(2)

@@ -20,16 +20,18 @@ from hubbubd.downstream.questions import state_keys
 from hubbubd.downstream.questions.input_rounds import MAX_ASKED
 from hubbubd.downstream.questions.state_keys import NAME
 from hubbubd.downstream.questions.state_keys import ROTATE_S
-from hubbubd.downstream.questions.state_keys import KeyRing
 from hubbubd.downstream.questions.state_tokens import MAX_STATE
-from hubbubd.downstream.questions.state_tokens import Bound
-from hubbubd.downstream.questions.state_tokens import Handles
 from hubbubd.downstream.questions.state_tokens import digest
+from hubbubd.downstream.questions.state_keys import StateKeyRing
+from hubbubd.downstream.questions.state_tokens import BoundRequest
+from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock
 
 PARAMS = {"name": "github__push", "arguments": {"a": 1, "b": [1.5, None]}}
-BOUND = Bound(principal="ada", profile="default", method="tools/call", name="github__push", params=digest(PARAMS))
+BOUND = BoundRequest(
+    principal="ada", profile="default", method="tools/call", name="github__push", params=digest(PARAMS)
+)
 START = 1_800_000_000.0
 
 
@@ -47,20 +49,20 @@ def time() -> Time:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, time: Time) -> Callable[[], tuple[KeyRing, Handles]]:
+def opened(tmp_path: Path, time: Time) -> Callable[[], tuple[StateKeyRing, StateTokens]]:
     """Starts again over the same directory."""
 
-    def start() -> tuple[KeyRing, Handles]:
-        keys = KeyRing.open(tmp_path, time.clock)
-        return keys, Handles(keys, time.clock)
+    def start() -> tuple[StateKeyRing, StateTokens]:
+        keys = StateKeyRing.open(tmp_path, time.clock)
+        return keys, StateTokens(keys, time.clock)
 
     return start
 
 
-Opened = Callable[[], tuple[KeyRing, Handles]]
+Opened = Callable[[], tuple[StateKeyRing, StateTokens]]
 
 
-def refused(handles: Handles, state: object, bound: Bound = BOUND) -> str:
+def refused(handles: StateTokens, state: object, bound: BoundRequest = BOUND) -> str:
     with pytest.raises(Refusal) as refusal:
         handles.open(state, bound)
     assert refusal.value.code == INVALID_PARAMS
@@ -170,7 +172,7 @@ def test_a_state_expires_and_lives_a_month_at_most(opened: Opened, time: Time) -
 def test_a_state_of_another_hub_is_refused(opened: Opened, tmp_path: Path, time: Time) -> None:
     _, handles = opened()
     (tmp_path / "other").mkdir()
-    other = Handles(KeyRing.open(tmp_path / "other", time.clock), time.clock)
+    other = StateTokens(StateKeyRing.open(tmp_path / "other", time.clock), time.clock)
     refused(handles, other.seal("call_1", 1, BOUND, ttl_s=600))
 
 
@@ -256,7 +258,7 @@ def test_a_key_that_cannot_be_written_is_not_used(opened: Opened, time: Time, mo
 
 def test_a_first_key_that_cannot_be_written_ends_the_start(tmp_path: Path, time: Time) -> None:
     with pytest.raises(OSError, match=NAME):
-        KeyRing.open(tmp_path / "missing", time.clock)
+        StateKeyRing.open(tmp_path / "missing", time.clock)
 
 
 KEY = {"secret": base64.b64encode(bytes(32)).decode(), "made_at": START}
@@ -283,7 +285,7 @@ def test_a_damaged_file_is_an_error_that_says_what_to_do_and_shows_no_key(
     path = tmp_path / NAME
     path.write_bytes(content)
     with pytest.raises(StoreError, match=f"{NAME} is damaged. Delete it") as damaged:
-        KeyRing.open(tmp_path, time.clock)
+        StateKeyRing.open(tmp_path, time.clock)
     assert str(KEY["secret"]) not in str(damaged.value)
     assert path.read_bytes() == content
 

@@ -10,7 +10,7 @@ import pytest
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
-from hubbubd.downstream import Endpoint, Policy, Transparent
+from hubbubd.downstream import McpEndpoint, QuestionPolicy, ServerView
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -22,7 +22,7 @@ ASKED = ("elicitation/create", FORM)
 DONE = [{"type": "text", "text": "done"}]
 CALL: dict[str, Any] = {"name": "t", "_meta": {"progressToken": "p"}}
 UNTOLD = {"name": "t"}
-ERROR = Policy(form="inbox", on_hold_end="error")
+ERROR = QuestionPolicy(form="inbox", on_hold_end="error")
 PATIENT = server(answer_timeout_s=100_000)
 
 
@@ -108,7 +108,7 @@ async def test_the_time_counts_from_the_request_and_not_from_the_question(world:
 async def test_a_profile_can_say_how_long(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=Policy(form="inbox", hold_s=7, on_hold_end="error"))
+        host = host_at(hub, policy=QuestionPolicy(form="inbox", hold_s=7, on_hold_end="error"))
         assert await held_for(hub, host, CALL) == 7
 
 
@@ -119,7 +119,7 @@ async def test_a_token_can_say_how_long_and_a_request_has_the_last_word(
 ) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, era, policy=Policy(form="inbox", hold_s=7, on_hold_end="error"))
+        host = host_at(hub, era, policy=QuestionPolicy(form="inbox", hold_s=7, on_hold_end="error"))
         host.host.principal = replace(host.host.principal, hold_s=by_token)
         host.hold_s = by_request
         assert await held_for(hub, host, CALL) == seconds
@@ -129,7 +129,7 @@ async def test_a_token_can_say_how_long_and_a_request_has_the_last_word(
 async def test_a_host_that_can_be_asked_is_asked_even_where_nothing_is_held(world: World, era: Era) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        policy = Policy(hold_s=0, on_hold_end="error", unattended_s=0)
+        policy = QuestionPolicy(hold_s=0, on_hold_end="error", unattended_s=0)
         host = host_at(hub, era, answering({"action": "accept", "content": {"name": "x"}}, 0.1), policy=policy)
         assert (await host.call(**CALL))["result"]["content"] == DONE
         assert len(host.asked) == 1
@@ -150,7 +150,7 @@ async def test_what_waits_for_nobody_is_not_ended(world: World) -> None:
 async def test_where_a_profile_says_so_it_is_held_for_ever(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=Policy(form="inbox", hold_s=7, on_hold_end="wait"))
+        host = host_at(hub, policy=QuestionPolicy(form="inbox", hold_s=7, on_hold_end="wait"))
         call = asyncio.create_task(host.call(**CALL))
         await settle(20_000)
         await answer(hub)
@@ -187,7 +187,7 @@ async def test_progress_only_grows_whatever_the_server_reports_in_between(world:
 
     world.peer.behaviour = behaviour
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=Policy(form="inbox"))
+        host = host_at(hub, policy=QuestionPolicy(form="inbox"))
         call = asyncio.create_task(host.call(**CALL))
         await settle(100)
         await answer(hub)
@@ -214,14 +214,14 @@ async def test_as_long_as_the_dialog_of_the_host_is_open_the_request_is_held(wor
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
         person = answering({"action": "accept", "content": {"name": "x"}}, 5000)
-        host = host_at(hub, handler=person, policy=Policy(on_hold_end="error"))
+        host = host_at(hub, handler=person, policy=QuestionPolicy(on_hold_end="error"))
         assert (await host.call(**CALL))["result"]["content"] == DONE
 
 
 async def test_a_dialog_that_is_closed_without_an_answer_ends_what_was_held_long_enough(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, handler=answering({"action": "cancel"}, 300), policy=Policy(on_hold_end="error"))
+        host = host_at(hub, handler=answering({"action": "cancel"}, 300), policy=QuestionPolicy(on_hold_end="error"))
         assert await held_for(hub, host, CALL) == 300
         assert len(open_requests(hub)) == 1
 
@@ -229,7 +229,7 @@ async def test_a_dialog_that_is_closed_without_an_answer_ends_what_was_held_long
 async def test_a_time_that_the_profile_gives_counts_for_dialogs_too_which_are_taken_back(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, PATIENT) as hub:
-        host = host_at(hub, policy=Policy(hold_s=30, on_hold_end="error"))
+        host = host_at(hub, policy=QuestionPolicy(hold_s=30, on_hold_end="error"))
         assert await held_for(hub, host, CALL) == 30
         assert host.told[-1][0] == "notifications/cancelled"
         assert len(open_requests(hub)) == 1
@@ -247,7 +247,7 @@ async def test_without_tickets_an_error_says_what_is_waited_for_and_the_call_goe
     world.settings["mcp_profiles"] = {"default": {"questions": {"form": "inbox"}}}
     async with connected(world, PATIENT) as hub:
         host = host_at(hub, era)
-        host.session.endpoint = host.endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
+        host.session.endpoint = host.endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
         error = (await host.call(method, **CALL))["error"]
         (asked,), (call,) = open_requests(hub), hub.calls.select(CallFilter())
         assert error["code"] == -32000

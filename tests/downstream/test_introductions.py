@@ -12,9 +12,9 @@ from hubbubd.core.access import Principal
 from hubbubd.core.capabilities import serves
 from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, HostSession, watching
 from hubbubd.core.inbox import RequestKind
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.hosts import introductions
-from hubbubd.downstream.protocol.messages import Request
+from hubbubd.downstream.protocol.messages import RequestMessage
 
 ADA = Principal(name="ada", grants=(), credential="ada")
 FILL = INTRODUCTION_BYTES - 200
@@ -40,7 +40,11 @@ def test_a_host_is_asked_the_same_by_what_is_kept_of_its_capabilities(said: dict
     for params in asked:
         for kind in RequestKind:
             assert serves(kept, kind, params) == serves(said, kind, params)
-    for policy in (Policy(), Policy(form="host"), Policy(form="host", url="host", sampling="host", roots="host")):
+    for policy in (
+        QuestionPolicy(),
+        QuestionPolicy(form="host"),
+        QuestionPolicy(form="host", url="host", sampling="host", roots="host"),
+    ):
         ours, theirs = policy.declared(kept), policy.declared(said)
         assert (ours is None) == (theirs is None)
         assert (ours or {}).keys() == (theirs or {}).keys()
@@ -57,7 +61,9 @@ SAYS_MUCH: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("much", SAYS_MUCH)
 def test_little_is_kept_of_a_host_that_says_much_of_itself(much: dict[str, Any]) -> None:
-    request = Request(1, "initialize", {"protocolVersion": "2025-11-25", "clientInfo": much, "capabilities": much})
+    request = RequestMessage(
+        1, "initialize", {"protocolVersion": "2025-11-25", "clientInfo": much, "capabilities": much}
+    )
     host = introductions.of_handshake(request, ADA, "http")
     assert len(payload.dumps(host.info)) + len(payload.dumps(host.capabilities)) < KEPT
 

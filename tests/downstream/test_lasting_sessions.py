@@ -10,8 +10,8 @@ import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
-from hubbubd.downstream import Endpoint, Host, Limits, Session, Sessions, Transparent
-from hubbubd.downstream.protocol.messages import Response
+from hubbubd.downstream import EndpointSession, EndpointSessions, HostLimits, McpEndpoint, McpHost, ServerView
+from hubbubd.downstream.protocol.messages import ResponseMessage
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.upstream.ports import Era
 
@@ -44,12 +44,12 @@ def life(world: World) -> Lives:
     return begin
 
 
-async def begun(at: Place, **about: Any) -> Session:
+async def begun(at: Place, **about: Any) -> EndpointSession:
     """A session of ada's host."""
-    return await at.sessions.begin(Host(principal=ADA, revision=OLD, **about), at.endpoint)
+    return await at.sessions.begin(McpHost(principal=ADA, revision=OLD, **about), at.endpoint)
 
 
-async def taken_up(at: Place, session: Session, principal: Principal = ADA) -> Session | None:
+async def taken_up(at: Place, session: EndpointSession, principal: Principal = ADA) -> EndpointSession | None:
     """The session as another life of the hub has it."""
     return await at.sessions.find(session.id, principal, at.endpoint)
 
@@ -57,7 +57,7 @@ async def taken_up(at: Place, session: Session, principal: Principal = ADA) -> S
 async def test_the_next_process_takes_a_session_up_with_what_its_host_said_of_itself(life: Lives) -> None:
     about = {"info": {"name": "gemini", "version": "1"}, "capabilities": {"elicitation": {"form": {}}}}
     async with life() as at:
-        before = await at.sessions.begin(Host(principal=ADA, revision="2025-06-18", **about), at.endpoint)
+        before = await at.sessions.begin(McpHost(principal=ADA, revision="2025-06-18", **about), at.endpoint)
     async with life() as at:
         after = await taken_up(at, before)
         assert after is not None
@@ -72,7 +72,7 @@ async def test_a_session_is_taken_up_for_its_principal_at_its_endpoint_alone(lif
         before = await begun(at)
     async with life() as at:
         assert await taken_up(at, before, BOB) is None
-        other = Endpoint(at.hub, Transparent(at.hub, "two"), handles(at.hub))
+        other = McpEndpoint(at.hub, ServerView(at.hub, "two"), handles(at.hub))
         assert await at.sessions.find(before.id, ADA, other) is None
         assert await at.sessions.find(before.id + "x", ADA, at.endpoint) is None
         assert await taken_up(at, before) is not None
@@ -118,11 +118,11 @@ async def test_an_answer_to_what_an_earlier_process_has_asked_is_none_to_what_th
         session = await taken_up(at, host.session)
         assert session is not None
         now, call = await asked_in_a_call(OldHost(session))
-        session.take(Response(before, {"action": "accept", "content": {"name": "to the earlier one"}}))
+        session.take(ResponseMessage(before, {"action": "accept", "content": {"name": "to the earlier one"}}))
         await settle(5)
         assert not call.done()
         answer = {"action": "accept", "content": {"name": "x"}}
-        session.take(Response(now, answer))
+        session.take(ResponseMessage(now, answer))
         await call
         assert got == [answer]
 
@@ -151,8 +151,8 @@ async def test_a_session_ends_with_the_token_that_it_was_begun_with(life: Lives)
     async with life() as at:
         _, text = await at.hub.tokens.create("eve", [Grant(Role.CALLER)], by="t", ttl_s=None, may_name_others=False)
         eve = await at.hub.tokens.principal(text)
-        session = await at.sessions.begin(Host(principal=eve, revision=OLD), at.endpoint)
-        left = await at.sessions.begin(Host(principal=eve, revision=OLD), at.endpoint)
+        session = await at.sessions.begin(McpHost(principal=eve, revision=OLD), at.endpoint)
+        left = await at.sessions.begin(McpHost(principal=eve, revision=OLD), at.endpoint)
     async with life() as at:
         assert await taken_up(at, session, eve) is not None
         await at.hub.tokens.revoke("eve")
@@ -164,7 +164,7 @@ async def test_a_session_ends_with_the_token_that_it_was_begun_with(life: Lives)
 
 
 async def test_a_session_is_idle_only_while_the_hub_runs(life: Lives) -> None:
-    idle_s = Limits().idle_s
+    idle_s = HostLimits().idle_s
     async with life() as at:
         before = await begun(at)
         await anyio.sleep(idle_s / 2)
@@ -187,8 +187,8 @@ async def test_sessions_of_earlier_processes_count_and_the_one_that_is_idle_for_
         assert await taken_up(at, first) is first
         await settle()
     async with life() as at:
-        small = Sessions(at.hub, lambda: Limits(sessions_per_principal=2))
-        third = await small.begin(Host(principal=ADA, revision=OLD), at.endpoint)
+        small = EndpointSessions(at.hub, lambda: HostLimits(sessions_per_principal=2))
+        third = await small.begin(McpHost(principal=ADA, revision=OLD), at.endpoint)
         await settle()
         found = [await small.find(each.id, ADA, at.endpoint) for each in (first, second, third)]
         assert [each is not None for each in found] == [True, False, True]
@@ -208,7 +208,7 @@ async def test_hosts_are_served_while_the_store_cannot_be_written(life: Lives, w
 
 async def test_a_session_at_two_members_wants_the_same_at_both(life: Lives) -> None:
     async with life() as at:
-        there = Sessions(at.hub)
+        there = EndpointSessions(at.hub)
         here = OldHost(await begun(at))
         other = await there.find(here.session.id, ADA, at.endpoint)
         assert other is not None
@@ -228,16 +228,16 @@ async def test_a_session_that_listens_at_one_member_is_not_idle_at_another_one_t
 ) -> None:
     async with life() as at:
         monkeypatch.setattr(type(at.hub.ownership), "me", "one-of-two")
-        there = Sessions(at.hub)
+        there = EndpointSessions(at.hub)
         here = await begun(at)
         assert await there.find(here.id, ADA, at.endpoint) is not None
         await anyio.sleep(30)  # too short a while for the record to say so
         outlet = here.listen()
         here.touch()
-        await anyio.sleep(2 * Limits().idle_s)
+        await anyio.sleep(2 * HostLimits().idle_s)
         assert not here.ended
         here.left(outlet)
-        await anyio.sleep(2 * Limits().idle_s)
+        await anyio.sleep(2 * HostLimits().idle_s)
         assert here.ended
         there.close()
 
@@ -247,8 +247,8 @@ async def test_a_session_at_work_at_one_member_makes_no_room_at_another_one(
 ) -> None:
     async with life() as at:
         monkeypatch.setattr(type(at.hub.ownership), "me", "one-of-two")
-        about = Host(principal=ADA, revision=OLD)
-        there = Sessions(at.hub, lambda: Limits(sessions_per_principal=1))
+        about = McpHost(principal=ADA, revision=OLD)
+        there = EndpointSessions(at.hub, lambda: HostLimits(sessions_per_principal=1))
         here = await begun(at)
         assert await there.find(here.id, ADA, at.endpoint) is not None
         await anyio.sleep(30)  # the record says already that both members use it

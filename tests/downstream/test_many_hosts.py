@@ -6,7 +6,7 @@ from collections import Counter
 import anyio
 
 from hubbubd import payload
-from hubbubd.downstream import BridgedHosts, Outlet
+from hubbubd.downstream import BridgedHosts, HostOutbox
 
 from .conftest import ADA, OLD, Opened, Place, lists
 
@@ -42,7 +42,7 @@ async def bridges_come_and_go(at: Place) -> None:
     """Begins streams of bridges and ends them at some moment, with a word or without."""
     hosts = BridgedHosts(at.hub.calls, at.hub.clock.steady)
     for number in range(COUNT // 10):
-        host = hosts.join(ADA, f"key-{number}", at.endpoint, Outlet())
+        host = hosts.join(ADA, f"key-{number}", at.endpoint, HostOutbox())
         for id_, method in enumerate(("initialize", "ping")):
             host.receive(payload.dumps({"jsonrpc": "2.0", "id": id_, "method": method, "params": HELLO}))
         if number % 2:

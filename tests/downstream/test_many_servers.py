@@ -8,7 +8,7 @@ import pytest
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.catalog import Freshness
 from hubbubd.core.filters import CatalogFilter
-from hubbubd.downstream import Endpoint, Host, Merged
+from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
 from hubbubd.downstream.views.first_lists import LONGEST_S, LOOK_S
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
@@ -51,8 +51,8 @@ async def listed(hub: Hub, count: int) -> None:
 
 
 def host_of_all(hub: Hub, era: Era) -> ScriptedHost:
-    endpoint = Endpoint(hub, Merged(hub, "p", ProfileSettings), handles(hub))
-    return ScriptedHost(endpoint, Host(principal=principal(), revision=REVISIONS[era]), clock=hub.clock.steady)
+    endpoint = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub))
+    return ScriptedHost(endpoint, McpHost(principal=principal(), revision=REVISIONS[era]), clock=hub.clock.steady)
 
 
 async def at_once(host: ScriptedHost) -> dict[str, Any]:

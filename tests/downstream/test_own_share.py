@@ -8,7 +8,7 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Host, Merged, Outlet, Transparent
+from hubbubd.downstream import HostOutbox, HostRequest, McpEndpoint, McpHost, ProfileView, ServerView
 from hubbubd.runtime.hub import Hub
 
 from ..runtime.conftest import World, server
@@ -37,14 +37,14 @@ async def hub(world: World) -> Any:
         yield hub
 
 
-async def ask(endpoint: Endpoint, principal: Principal, method: str, **params: Any) -> Any:
-    host = Host(principal=principal, revision=OLD)
-    exchange = Exchange(id=1, method=method, params=params, host=host, tell=lambda _: None)
+async def ask(endpoint: McpEndpoint, principal: Principal, method: str, **params: Any) -> Any:
+    host = McpHost(principal=principal, revision=OLD)
+    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
     return json.loads(await endpoint.serve(exchange))["result"]
 
 
 async def test_hosts_of_one_profile_list_what_is_theirs_whoever_asked_before(hub: Hub) -> None:
-    endpoint = Endpoint(hub, Merged(hub, "p", ProfileSettings), handles(hub))
+    endpoint = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub))
     for name in ("one", "two", "one"):
         listed = await ask(endpoint, only(name), "tools/list")
         assert [tool["name"] for tool in listed["tools"]] == ["hubbub_result", f"{name}__a"]
@@ -52,7 +52,7 @@ async def test_hosts_of_one_profile_list_what_is_theirs_whoever_asked_before(hub
 
 async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
     settings = ProfileSettings(tools="search")
-    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings), handles(hub))
+    endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: settings), handles(hub))
     search = {"name": "hubbub_search_tools", "arguments": {"query": "alike"}}
     for name in ("one", "two"):
         found = await ask(endpoint, only(name), "tools/call", **search)
@@ -61,8 +61,8 @@ async def test_a_search_finds_nothing_of_servers_out_of_reach(hub: Hub) -> None:
 
 async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, world: World) -> None:
     told: list[bytes] = []
-    endpoint = Endpoint(hub, Transparent(hub, "one"), handles(hub))
-    standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    endpoint = McpEndpoint(hub, ServerView(hub, "one"), handles(hub))
+    standing = endpoint.standing(McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message))
     world.peers["two"].link.tell(TOOLS)
     await settle(2)
     assert told == []
@@ -74,8 +74,8 @@ async def test_a_host_of_one_server_is_not_told_of_lists_of_others(hub: Hub, wor
 
 async def test_a_profile_that_changes_all_the_time_is_told_five_times_a_second_at_most(hub: Hub) -> None:
     settings, told = [ProfileSettings()], list[bytes]()
-    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings[0]), handles(hub))
-    standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: settings[0]), handles(hub))
+    standing = endpoint.standing(McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message))
     began = anyio.current_time()
     for number in range(501):
         settings[0] = ProfileSettings(servers=("one",) if number % 2 else ("*",), instructions=str(number))
@@ -96,8 +96,8 @@ async def test_a_principal_that_may_no_longer_call_a_server_hears_nothing_of_its
 
 async def test_a_host_that_has_left_is_told_nothing_and_wants_nothing(hub: Hub, world: World) -> None:
     told: list[bytes] = []
-    endpoint, peer = Endpoint(hub, Merged(hub, "p", ProfileSettings), handles(hub)), world.peers["three"]
-    standing = endpoint.standing(Host(principal=ADA, revision=OLD), lambda message, _: told.append(message))
+    endpoint, peer = McpEndpoint(hub, ProfileView(hub, "p", ProfileSettings), handles(hub)), world.peers["three"]
+    standing = endpoint.standing(McpHost(principal=ADA, revision=OLD), lambda message, _: told.append(message))
     await standing.set_level("debug")
     peer.capabilities, peer.listing = ALL, lists(tools=[{"name": "c"}])
     hub.catalog.reconsider()  # it would look soon
@@ -141,7 +141,7 @@ async def test_what_a_host_says_of_itself_stays_between_it_and_the_hub(place: Op
 
 
 def test_a_host_that_reads_nothing_loses_its_stream_and_takes_no_more_memory() -> None:
-    outlet = Outlet(most_bytes=100)
+    outlet = HostOutbox(most_bytes=100)
     for _ in range(1000):
         outlet.tell(b"x" * 30)
     assert (outlet.closed, outlet.overrun) == (True, True)

@@ -10,7 +10,7 @@ import pytest
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.connection import State
-from hubbubd.downstream import Endpoint, Host, Merged, Session
+from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -32,12 +32,12 @@ class Profile:
     settings: ProfileSettings = field(default_factory=ProfileSettings)
 
     def __post_init__(self) -> None:
-        self.endpoint = Endpoint(self.hub, Merged(self.hub, "p", lambda: self.settings), handles(self.hub))
+        self.endpoint = McpEndpoint(self.hub, ProfileView(self.hub, "p", lambda: self.settings), handles(self.hub))
 
     def old(self, principal: Principal = ADA) -> OldHost:
         """A host with a session."""
-        host = Host(principal=principal, revision=OLD)
-        return OldHost(Session(host, self.endpoint, self.hub.clock.steady))
+        host = McpHost(principal=principal, revision=OLD)
+        return OldHost(EndpointSession(host, self.endpoint, self.hub.clock.steady))
 
     def adopt(self, **settings: Any) -> None:
         """Changes the profile, as a reload of the configuration does."""

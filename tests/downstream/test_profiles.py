@@ -9,7 +9,7 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.catalog import Freshness, Kind
 from hubbubd.core.filters import CatalogFilter
-from hubbubd.downstream import Endpoint, Exchange, Host, Merged
+from hubbubd.downstream import HostRequest, McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 
@@ -44,13 +44,13 @@ async def listed(hub: Hub) -> None:
     await until(lambda: all(each.freshness is Freshness.FRESH for each in hub.catalog.select(CatalogFilter())))
 
 
-def profile(hub: Hub, **settings: Any) -> Merged:
+def profile(hub: Hub, **settings: Any) -> ProfileView:
     """A profile with these settings."""
     kept = ProfileSettings(**settings)
-    return Merged(hub, "p", lambda: kept)
+    return ProfileView(hub, "p", lambda: kept)
 
 
-def shown(view: Merged, kind: Kind, principal: Principal = ADA) -> list[str]:
+def shown(view: ProfileView, kind: Kind, principal: Principal = ADA) -> list[str]:
     """The names, or URIs, of what a list has of servers."""
     entries = map(json.loads, view.entries(kind, principal))
     names = [each.get("uri") or each.get("uriTemplate") or each["name"] for each in entries]
@@ -126,7 +126,7 @@ async def test_a_changed_list_and_changed_settings_are_seen_at_once(world: World
         await until(lambda: hub.catalog.select(CatalogFilter()))
         await listed(hub)
         settings = [ProfileSettings()]
-        view = Merged(hub, "p", lambda: settings[0])
+        view = ProfileView(hub, "p", lambda: settings[0])
         assert shown(view, Kind.TOOL) == ["one__do_it", "one__other"]
         settings[0] = ProfileSettings(allow_tools=("*__other",))
         assert shown(view, Kind.TOOL) == ["one__other"]
@@ -146,11 +146,11 @@ async def test_results_name_resources_as_the_lists_do(hub: Hub) -> None:
     assert view.shown("one", plain) is plain
 
 
-async def ask(hub: Hub, view: Merged, method: str, **params: Any) -> Any:
+async def ask(hub: Hub, view: ProfileView, method: str, **params: Any) -> Any:
     """The response of the profile's endpoint."""
-    host = Host(principal=ADA, revision="2025-11-25")
-    exchange = Exchange(id=1, method=method, params=params, host=host, tell=lambda _: None)
-    return json.loads(await Endpoint(hub, view, handles(hub)).serve(exchange))
+    host = McpHost(principal=ADA, revision="2025-11-25")
+    exchange = HostRequest(id=1, method=method, params=params, host=host, tell=lambda _: None)
+    return json.loads(await McpEndpoint(hub, view, handles(hub)).serve(exchange))
 
 
 async def test_tools_can_be_searched_for_instead_of_listed(hub: Hub) -> None:

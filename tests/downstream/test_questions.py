@@ -9,7 +9,7 @@ import pytest
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept, Result
 from hubbubd.core.inbox import RequestState
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.views.question_policy import Asked
 from hubbubd.upstream.ports import Era, ReplyError
 
@@ -41,9 +41,9 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def everywhere(asked: Asked) -> Policy:
+def everywhere(asked: Asked) -> QuestionPolicy:
     """The same for each kind."""
-    return Policy(form=asked, url=asked, sampling=asked, roots=asked)
+    return QuestionPolicy(form=asked, url=asked, sampling=asked, roots=asked)
 
 
 @pytest.mark.parametrize(("of_host", "of_server"), CELLS)
@@ -227,7 +227,7 @@ async def test_a_page_is_told_complete_when_its_server_says_so(world: World) -> 
 async def test_the_message_begins_with_the_servers_name_where_there_are_several(world: World, of_host: Era) -> None:
     asks(world, Era.HANDSHAKE, QUESTIONS["form"])
     async with connected(world) as hub:
-        host = host_at(hub, of_host, answering(ANSWERS["form"]), policy=Policy(named=True))
+        host = host_at(hub, of_host, answering(ANSWERS["form"]), policy=QuestionPolicy(named=True))
         await host.call()
         assert [asked[1]["message"] for asked in host.asked] == ["one asks: Which one?"]
 

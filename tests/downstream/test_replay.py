@@ -2,13 +2,13 @@
 
 import asyncio
 
-from hubbubd.downstream.hosts.limits import Limits
-from hubbubd.downstream.sessions.replay import Replay, Replays
+from hubbubd.downstream.hosts.limits import HostLimits
+from hubbubd.downstream.sessions.replay import ReplayStream, ReplayStreams
 
-LIMITS = Limits(kept_events=10, kept_bytes=1000)
+LIMITS = HostLimits(kept_events=10, kept_bytes=1000)
 
 
-async def ended(replay: Replay, response: bytes) -> None:
+async def ended(replay: ReplayStream, response: bytes) -> None:
     """Its request has this response."""
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -22,14 +22,14 @@ async def ended(replay: Replay, response: bytes) -> None:
     await asyncio.sleep(0)
 
 
-def resumed(kept: Replays, event_id: str) -> list[bytes] | None:
+def resumed(kept: ReplayStreams, event_id: str) -> list[bytes] | None:
     """What comes after an event; None where it is not kept."""
     found = kept.find(event_id)
     return found and found[0].resumed(found[1])[0].take()
 
 
 async def test_the_oldest_events_go_first_whosever_they_are() -> None:
-    kept = Replays(LIMITS)
+    kept = ReplayStreams(LIMITS)
     first, second = kept.open(1), kept.open(1)
     for number in range(8):
         first.tell(b"a%d" % number)
@@ -41,7 +41,7 @@ async def test_the_oldest_events_go_first_whosever_they_are() -> None:
 
 
 async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_yet() -> None:
-    kept = Replays(LIMITS)
+    kept = ReplayStreams(LIMITS)
     replay = kept.open(1)
     replay.shown = True
     for _ in range(5):
@@ -56,7 +56,7 @@ async def test_bytes_are_bounded_as_well_but_for_one_response_that_nobody_has_ye
 
 
 async def test_a_stream_that_is_delivered_keeps_its_response_alone() -> None:
-    kept = Replays(LIMITS)
+    kept = ReplayStreams(LIMITS)
     replay = kept.open(1)
     for _ in range(5):
         replay.tell(b"x")
@@ -67,8 +67,8 @@ async def test_a_stream_that_is_delivered_keeps_its_response_alone() -> None:
 
 
 async def test_a_thousand_streams_leave_no_more_than_the_limits() -> None:
-    kept = Replays(LIMITS)
-    replays: list[Replay] = []
+    kept = ReplayStreams(LIMITS)
+    replays: list[ReplayStream] = []
     for number in range(1000):
         replays.append(kept.open(1))
         replays[-1].tell(b"x")
@@ -80,7 +80,7 @@ async def test_a_thousand_streams_leave_no_more_than_the_limits() -> None:
 
 
 async def test_a_host_that_reads_nothing_loses_the_connection_and_may_resume() -> None:
-    kept = Replays(Limits())
+    kept = ReplayStreams(HostLimits())
     replay = kept.open(1)
     outlet = replay.outlet
     for _ in range(6):

@@ -15,7 +15,7 @@ from hubbubd import payload
 from hubbubd.core.catalog import Kind
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.protocol.revisions import Member
+from hubbubd.downstream.protocol.revisions import RevisionMember
 from hubbubd.errors import PeerError
 
 from ..runtime.peer import Outcome, Sent
@@ -66,7 +66,7 @@ def fits(method: str, revision: str, result: Any) -> None:
     ],
 )
 def test_the_table_has_each_member_that_the_schemas_of_two_revisions_do_not_share(
-    table: tuple[Member, ...], name: str
+    table: tuple[RevisionMember, ...], name: str
 ) -> None:
     old, new = (members(getattr(schemas, name)) for schemas in (v2025, v2026))
     assert {each.name for each in table if each.known(OLD) != each.known(NEW)} == old ^ new

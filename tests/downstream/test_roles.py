@@ -8,7 +8,7 @@ from hubbubd import payload
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import Endpoint, Host, Merged
+from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 
@@ -65,10 +65,10 @@ async def hub(world: World) -> Any:
 def host_of(hub: Hub, era: Era, grants: tuple[Grant, ...], name: str = "bob") -> ScriptedHost:
     """Somebody's host at the endpoint of both servers, which can do everything."""
     settings = ProfileSettings(hold_s=1)
-    endpoint = Endpoint(hub, Merged(hub, "p", lambda: settings), handles(hub))
+    endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: settings), handles(hub))
     who = Principal(name=name, grants=grants, credential=name)
     able: dict[str, Any] = {**ABLE, "extensions": {EXTENSION: {}}}
-    host = Host(principal=who, revision=REVISIONS[era], capabilities=able)
+    host = McpHost(principal=who, revision=REVISIONS[era], capabilities=able)
     return ScriptedHost(endpoint, host, clock=hub.clock.steady)
 
 

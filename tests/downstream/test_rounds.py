@@ -13,7 +13,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import Delivery
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.questions.input_rounds import STATE_S
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.ports import Era
@@ -212,7 +212,7 @@ async def test_what_a_host_was_asked_first_is_everybodys_once_it_would_have_give
 ) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world, server(answer_timeout_s=100_000)) as hub:
-        host = host_at(hub, Era.STATELESS, policy=Policy(form="host-first"))
+        host = host_at(hub, Era.STATELESS, policy=QuestionPolicy(form="host-first"))
         host.host.info, host.host.via = {"name": name}, via
         await asked_by(host, _meta={"progressToken": "p"})
         (asked,) = open_requests(hub)
@@ -306,7 +306,7 @@ async def gone(host: ScriptedHost, when: Callable[[], object]) -> None:
 async def test_a_call_that_waits_for_a_person_outlives_its_host(world: World) -> None:
     got = asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        await gone(host_at(hub, Era.STATELESS, policy=Policy(form="inbox")), lambda: open_requests(hub))
+        await gone(host_at(hub, Era.STATELESS, policy=QuestionPolicy(form="inbox")), lambda: open_requests(hub))
         await settle(100)
         (open_one,) = open_requests(hub)
         await hub.inbox.answer(open_one.id, Accept({"name": "y"}), "alice", answer_id=None, claim_id=None)
@@ -370,7 +370,7 @@ async def test_a_lost_response_leaves_what_is_asked_later_to_the_host_first(worl
 
     world.peer.behaviour = behaviour
     async with connected(world) as hub:
-        host = host_at(hub, Era.STATELESS, policy=Policy(form="host-first"))
+        host = host_at(hub, Era.STATELESS, policy=QuestionPolicy(form="host-first"))
         again = await asked_by(host)
         first, second = (asyncio.create_task(host.send("tools/call", again)) for _ in range(2))
         await settle(2)

@@ -10,7 +10,7 @@ from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.tasks import RELATED_TASK
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.downstream.tasks.session_tasks import PAGE
 from hubbubd.errors import PeerError
@@ -112,7 +112,7 @@ async def test_a_host_is_told_of_progress_and_log_messages_until_the_end(world: 
 async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:
     asks(world, Era.HANDSHAKE, ASKED)
     async with connected(world) as hub:
-        host = host_at(hub, policy=Policy(form="inbox"))
+        host = host_at(hub, policy=QuestionPolicy(form="inbox"))
         task_id = await made(host)
         waiting = asyncio.create_task(result(host, "tasks/result", taskId=task_id))
         await until(lambda: open_requests(hub))
@@ -184,7 +184,7 @@ async def test_a_task_is_never_older_than_it_was(world: World) -> None:
 
     world.peer.behaviour = asks_and_works
     async with connected(world, server(call_timeout_s=1000)) as hub:
-        host = host_at(hub, policy=Policy(form="inbox"))
+        host = host_at(hub, policy=QuestionPolicy(form="inbox"))
         task_id = await made(host)
         seen = [await result(host, "tasks/get", taskId=task_id)]
         await settle(105)

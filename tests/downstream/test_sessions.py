@@ -11,9 +11,17 @@ import pytest
 
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import Endpoint, Exchange, Host, Limits, Outlet, Session, Sessions
+from hubbubd.downstream import (
+    EndpointSession,
+    EndpointSessions,
+    HostLimits,
+    HostOutbox,
+    HostRequest,
+    McpEndpoint,
+    McpHost,
+)
 from hubbubd.downstream.hosts import introductions
-from hubbubd.downstream.protocol.messages import Refusal, Request
+from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
 from hubbubd.errors import ResourceExhausted
 
 from .conftest import World
@@ -33,13 +41,13 @@ class Waiting:
         """What a host is told between its requests: nothing."""
         return SimpleNamespace(close=lambda: None, resume=lambda *_: None)
 
-    def joined(self, host: Host) -> None:
+    def joined(self, host: McpHost) -> None:
         """Nobody looks."""
 
-    def parted(self, host: Host) -> None:
+    def parted(self, host: McpHost) -> None:
         """Nobody looks."""
 
-    async def serve(self, exchange: Exchange) -> bytes:
+    async def serve(self, exchange: HostRequest) -> bytes:
         """Serves one."""
         await self.go.wait()
         return b"{}"
@@ -52,27 +60,30 @@ def waiting() -> Waiting:
 
 
 @pytest.fixture
-async def sessions(world: World) -> AsyncGenerator[Sessions]:
+async def sessions(world: World) -> AsyncGenerator[EndpointSessions]:
     """All sessions, three of each principal, each until it was idle for a minute."""
     async with world.hub() as hub:
-        made = Sessions(hub, lambda: Limits(sessions_per_principal=3, idle_s=60))
+        made = EndpointSessions(hub, lambda: HostLimits(sessions_per_principal=3, idle_s=60))
         yield made
         made.close()
 
 
-async def opened(sessions: Sessions, waiting: Waiting, principal: Principal = ADA) -> Session:
+async def opened(sessions: EndpointSessions, waiting: Waiting, principal: Principal = ADA) -> EndpointSession:
     """A new session."""
-    return await sessions.begin(Host(principal=principal, revision="2025-11-25"), cast("Endpoint", waiting))
+    return await sessions.begin(McpHost(principal=principal, revision="2025-11-25"), cast("McpEndpoint", waiting))
 
 
 async def found(
-    sessions: Sessions, session: Session, principal: Principal = ADA, where: Waiting | Endpoint | None = None
+    sessions: EndpointSessions,
+    session: EndpointSession,
+    principal: Principal = ADA,
+    where: Waiting | McpEndpoint | None = None,
 ) -> bool:
     """Whether a principal's host has this session at an endpoint; else at its own."""
-    return await sessions.find(session.id, principal, cast("Endpoint", where or session.endpoint)) is session
+    return await sessions.find(session.id, principal, cast("McpEndpoint", where or session.endpoint)) is session
 
 
-async def test_a_session_is_of_one_principal_at_one_endpoint(sessions: Sessions, waiting: Waiting) -> None:
+async def test_a_session_is_of_one_principal_at_one_endpoint(sessions: EndpointSessions, waiting: Waiting) -> None:
     session = await opened(sessions, waiting)
     assert await found(sessions, session)
     assert not await found(sessions, session, BOB)
@@ -81,7 +92,7 @@ async def test_a_session_is_of_one_principal_at_one_endpoint(sessions: Sessions,
     assert not await found(sessions, session, ADA, anew)
 
 
-async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: Sessions, waiting: Waiting) -> None:
+async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: EndpointSessions, waiting: Waiting) -> None:
     first, second = await opened(sessions, waiting), await opened(sessions, waiting)
     await anyio.sleep(40)
     assert await found(sessions, first)
@@ -92,9 +103,9 @@ async def test_a_session_ends_when_it_was_idle_for_so_long(sessions: Sessions, w
     assert not list(sessions)
 
 
-async def test_a_session_with_a_request_or_a_stream_is_not_idle(sessions: Sessions, waiting: Waiting) -> None:
+async def test_a_session_with_a_request_or_a_stream_is_not_idle(sessions: EndpointSessions, waiting: Waiting) -> None:
     calling, listening = await opened(sessions, waiting), await opened(sessions, waiting)
-    task = calling.begin(Request(1, "tools/call", {}), Outlet())
+    task = calling.begin(RequestMessage(1, "tools/call", {}), HostOutbox())
     outlet = listening.listen()
     await anyio.sleep(1000)
     assert not calling.ended
@@ -108,7 +119,7 @@ async def test_a_session_with_a_request_or_a_stream_is_not_idle(sessions: Sessio
 
 
 async def test_the_least_recently_used_session_makes_room_and_none_of_another_principal(
-    sessions: Sessions, waiting: Waiting
+    sessions: EndpointSessions, waiting: Waiting
 ) -> None:
     bobs = await opened(sessions, waiting, BOB)
     first, second, third = [await opened(sessions, waiting) for _ in range(3)]
@@ -117,7 +128,9 @@ async def test_the_least_recently_used_session_makes_room_and_none_of_another_pr
     assert [each.ended for each in (bobs, first, second, third)] == [False, False, True, False]
 
 
-async def test_sessions_that_all_have_something_to_do_are_not_ended(sessions: Sessions, waiting: Waiting) -> None:
+async def test_sessions_that_all_have_something_to_do_are_not_ended(
+    sessions: EndpointSessions, waiting: Waiting
+) -> None:
     for _ in range(3):
         (await opened(sessions, waiting)).listen()
     with pytest.raises(ResourceExhausted) as refused:
@@ -129,10 +142,12 @@ async def test_sessions_that_all_have_something_to_do_are_not_ended(sessions: Se
 def alive() -> int:
     """How many sessions this process holds."""
     gc.collect()
-    return sum(isinstance(each, Session) for each in gc.get_objects())
+    return sum(isinstance(each, EndpointSession) for each in gc.get_objects())
 
 
-async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(sessions: Sessions, waiting: Waiting) -> None:
+async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(
+    sessions: EndpointSessions, waiting: Waiting
+) -> None:
     before = alive()
     for number in range(10_000):
         principal = Principal(name=f"p{number % 2}", grants=(), credential="x")
@@ -143,7 +158,7 @@ async def test_ten_thousand_sessions_that_are_dropped_leave_nothing(sessions: Se
     assert len(sessions) == 0
 
 
-async def test_a_host_that_listens_again_gets_what_waited(sessions: Sessions, waiting: Waiting) -> None:
+async def test_a_host_that_listens_again_gets_what_waited(sessions: EndpointSessions, waiting: Waiting) -> None:
     session = await opened(sessions, waiting)
     session.outlet.tell(b"1")
     first = session.listen()
@@ -159,14 +174,18 @@ async def test_a_host_that_listens_again_gets_what_waited(sessions: Sessions, wa
     assert session.listen().take() == [b"4"]
 
 
-async def test_what_waits_for_a_host_that_never_listens_is_bounded(sessions: Sessions, waiting: Waiting) -> None:
+async def test_what_waits_for_a_host_that_never_listens_is_bounded(
+    sessions: EndpointSessions, waiting: Waiting
+) -> None:
     session = await opened(sessions, waiting)
     for _ in range(1000):
         session.outlet.tell(b"x" * 1024)
     assert sum(map(len, session.outlet.take())) <= 256 * 1024
 
 
-async def test_what_waited_is_not_told_to_whoever_may_do_less_by_now(sessions: Sessions, waiting: Waiting) -> None:
+async def test_what_waited_is_not_told_to_whoever_may_do_less_by_now(
+    sessions: EndpointSessions, waiting: Waiting
+) -> None:
     session = await opened(sessions, waiting)
     session.outlet.tell(b"about a server")
     less = Principal(name="ada", grants=(), credential="ada")
@@ -178,10 +197,10 @@ async def test_what_waited_is_not_told_to_whoever_may_do_less_by_now(sessions: S
 async def test_what_a_host_says_of_itself_has_a_bound(part: str) -> None:
     for size, fits in ((1000, True), (INTRODUCTION_BYTES, False)):
         said: dict[str, Any] = {"name": size * "x"}
-        old = Request(1, "initialize", {"protocolVersion": "2025-11-25", part: said})
+        old = RequestMessage(1, "initialize", {"protocolVersion": "2025-11-25", part: said})
         name = {"clientInfo": introductions.INFO, "capabilities": introductions.CAPABILITIES}[part]
         meta = {introductions.VERSION: "2026-07-28", introductions.CAPABILITIES: {}, name: said}
-        new = Request(1, "tools/list", {"_meta": meta})
+        new = RequestMessage(1, "tools/list", {"_meta": meta})
         for of, request in ((introductions.of_handshake, old), (introductions.of_request, new)):
             with nullcontext() if fits else pytest.raises(Refusal, match=f"{INTRODUCTION_BYTES} bytes"):
                 of(request, ADA, "http")

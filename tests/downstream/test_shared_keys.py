@@ -11,7 +11,7 @@ import pytest
 from hubbubd.downstream.questions.shared_state_keys import SETTLED_S
 from hubbubd.downstream.questions.shared_state_keys import SHARED
 from hubbubd.downstream.questions.shared_state_keys import SHARED_LOOK_S
-from hubbubd.downstream.questions.shared_state_keys import SharedKeyRing
+from hubbubd.downstream.questions.shared_state_keys import SharedStateKeyRing
 from hubbubd.downstream.questions.state_keys import ROTATE_S
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
@@ -65,11 +65,11 @@ def clock() -> Clock:
 
 
 @asynccontextmanager
-async def rings(database: Database) -> AsyncGenerator[list[SharedKeyRing]]:
-    made = list[SharedKeyRing]()
+async def rings(database: Database) -> AsyncGenerator[list[SharedStateKeyRing]]:
+    made = list[SharedStateKeyRing]()
 
     async def make() -> None:
-        made.append(await SharedKeyRing.shared(Member(database), clock()))
+        made.append(await SharedStateKeyRing.shared(Member(database), clock()))
 
     async with anyio.create_task_group() as tasks:
         async with anyio.create_task_group() as together:
@@ -111,4 +111,4 @@ async def test_keys_are_kept_while_the_database_is_away(database: Database) -> N
 async def test_damaged_keys_are_told(database: Database) -> None:
     database.kept, database.version = {"keys": [{"secret": "x", "made_at": 1}]}, 1
     with pytest.raises(StoreError, match="damaged keys"):
-        await SharedKeyRing.shared(Member(database), clock())
+        await SharedStateKeyRing.shared(Member(database), clock())

@@ -7,7 +7,7 @@ import pytest
 from hubbubd.core.calls import CallState
 from hubbubd.core.forms import Accept
 from hubbubd.core.inbox import RequestState
-from hubbubd.downstream import Policy
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
@@ -105,7 +105,7 @@ async def test_what_earlier_revisions_say_of_tasks_makes_none(world: World) -> N
 
 
 async def test_with_hosts_alone_to_answer_a_server_hears_what_its_host_declares(world: World) -> None:
-    policy = Policy(form="host", url="host", sampling="host", roots="host")
+    policy = QuestionPolicy(form="host", url="host", sampling="host", roots="host")
     async with connected(world) as hub:
         for capabilities in ({}, DECLARED):
             await result(host_with_tasks(hub, policy=policy, capabilities=capabilities), "tools/call", name="t")
@@ -150,7 +150,7 @@ async def test_the_inbox_may_answer_what_a_task_asks(world: World) -> None:
 async def test_a_task_whose_question_is_the_inboxs_says_where_to_answer(world: World) -> None:
     asks(world, Era.STATELESS, ASKED)
     async with connected(world) as hub:
-        host = host_with_tasks(hub, policy=Policy(form="inbox"))
+        host = host_with_tasks(hub, policy=QuestionPolicy(form="inbox"))
         task = await result(host, "tasks/get", taskId=await made(host))
         (asked,) = open_requests(hub)
         assert (task["status"], task["statusMessage"]) == (

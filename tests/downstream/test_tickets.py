@@ -13,7 +13,7 @@ from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.core.forms import Accept
-from hubbubd.downstream import Endpoint, Host, Merged
+from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import PeerError
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -62,8 +62,8 @@ def host_of(
 ) -> ScriptedHost:
     """A host of a profile; one that nobody can ask anything, if nothing else is said."""
     kept = ProfileSettings(**settings)
-    endpoint = Endpoint(hub, Merged(hub, "p", lambda: kept), handles(hub))
-    host = Host(principal=who or principal(), revision=REVISIONS[era], capabilities=capabilities or {})
+    endpoint = McpEndpoint(hub, ProfileView(hub, "p", lambda: kept), handles(hub))
+    host = McpHost(principal=who or principal(), revision=REVISIONS[era], capabilities=capabilities or {})
     return ScriptedHost(endpoint, host, handler, clock=hub.clock.steady)
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from hubbubd.downstream import Unread
+from hubbubd.downstream import UnreadBytes
 from hubbubd.downstream.hosts.unread_bytes import SMALL, UNREAD_BYTES
 from hubbubd.errors import ResourceExhausted
 
 
 def test_what_hosts_of_one_principal_do_not_read_has_a_bound() -> None:
-    unread = Unread()
+    unread = UnreadBytes()
     with unread.hold("ada", UNREAD_BYTES - SMALL), unread.hold("ada", SMALL):
         with pytest.raises(ResourceExhausted) as refused, unread.hold("ada", SMALL + 1):
             pass

@@ -14,8 +14,8 @@ from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import Endpoint, Host, Limits, Merged, Outlet, Sessions, Transparent
-from hubbubd.downstream.protocol.messages import Request
+from hubbubd.downstream import EndpointSessions, HostLimits, HostOutbox, McpEndpoint, McpHost, ProfileView, ServerView
+from hubbubd.downstream.protocol.messages import RequestMessage
 from hubbubd.errors import ResourceExhausted
 from hubbubd.upstream.ports import Era
 
@@ -45,8 +45,8 @@ async def two(tmp_path: Path, until: Until) -> AsyncIterator[Two]:
 def impatient(member: Member, who: str = ME) -> ScriptedHost:
     """A host at a profile that gets a ticket at once when people are asked."""
     kept = ProfileSettings(hold_s=0)
-    endpoint = Endpoint(member.hub, Merged(member.hub, "p", lambda: kept), handles(member.hub))
-    return ScriptedHost(endpoint, Host(principal=principal(who), revision=REVISIONS[Era.HANDSHAKE], capabilities={}))
+    endpoint = McpEndpoint(member.hub, ProfileView(member.hub, "p", lambda: kept), handles(member.hub))
+    return ScriptedHost(endpoint, McpHost(principal=principal(who), revision=REVISIONS[Era.HANDSHAKE], capabilities={}))
 
 
 async def said(member: Member, params: dict[str, Any], **options: Any) -> dict[str, Any]:
@@ -80,9 +80,9 @@ async def connect_anew(member: Member) -> None:
 
 async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two, until: Until) -> None:
     late, _ = two
-    there, here = (Sessions(member.hub) for member in two)
-    at_late, at_owner = (Endpoint(member.hub, Transparent(member.hub, "one"), handles(member.hub)) for member in two)
-    about = Host(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE], info={"name": "gemini"})
+    there, here = (EndpointSessions(member.hub) for member in two)
+    at_late, at_owner = (McpEndpoint(member.hub, ServerView(member.hub, "one"), handles(member.hub)) for member in two)
+    about = McpHost(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE], info={"name": "gemini"})
     session = await here.begin(about, at_owner)
     assert late.hub.host_sessions.get(session.key) is None
     taken_up = await there.find(session.id, about.principal, at_late)
@@ -99,11 +99,11 @@ async def test_a_session_is_taken_up_there_and_ends_everywhere(two: Two, until: 
 async def test_a_session_at_work_there_is_not_ended_to_make_room_here(two: Two, until: Until) -> None:
     here, there = two
     there.peer.behaviour = never
-    few, others = Sessions(here.hub, lambda: Limits(sessions_per_principal=1)), Sessions(there.hub)
-    at_here, at_there = (Endpoint(member.hub, Transparent(member.hub, "one"), handles(member.hub)) for member in two)
-    about = Host(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
+    few, others = EndpointSessions(here.hub, lambda: HostLimits(sessions_per_principal=1)), EndpointSessions(there.hub)
+    at_here, at_there = (McpEndpoint(member.hub, ServerView(member.hub, "one"), handles(member.hub)) for member in two)
+    about = McpHost(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
     session = await others.begin(about, at_there)
-    call = session.begin(Request(1, "tools/call", CALL), Outlet())
+    call = session.begin(RequestMessage(1, "tools/call", CALL), HostOutbox())
     here.store.release()
     await until(lambda: here.hub.host_sessions.get(session.key) is not None)
     with pytest.raises(ResourceExhausted) as refused:
@@ -116,9 +116,9 @@ async def test_a_session_at_work_there_is_not_ended_to_make_room_here(two: Two, 
 
 async def test_a_session_that_is_taken_up_there_while_it_makes_room_here_goes_on(two: Two, until: Until) -> None:
     here, there = two
-    few, others = Sessions(here.hub, lambda: Limits(sessions_per_principal=1)), Sessions(there.hub)
-    at_here, at_there = (Endpoint(member.hub, Transparent(member.hub, "one"), handles(member.hub)) for member in two)
-    about = Host(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
+    few, others = EndpointSessions(here.hub, lambda: HostLimits(sessions_per_principal=1)), EndpointSessions(there.hub)
+    at_here, at_there = (McpEndpoint(member.hub, ServerView(member.hub, "one"), handles(member.hub)) for member in two)
+    about = McpHost(principal=principal(ME), revision=REVISIONS[Era.HANDSHAKE])
     session = await few.begin(about, at_here)
     taken_up = await others.find(session.id, about.principal, at_there)
     assert taken_up is not None

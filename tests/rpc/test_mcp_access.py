@@ -11,7 +11,7 @@ from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter, AuditKind
 from hubbubd.errors import Unauthenticated
 from hubbubd.rpc.mcp.admission import Admission
-from hubbubd.rpc.mcp.transport import Answered, Received
+from hubbubd.rpc.mcp.transport import HttpRefusal, HttpRequest
 
 from ..runtime.peer import never
 from .conftest import LIMIT_S
@@ -99,11 +99,11 @@ async def test_a_token_in_the_url_is_refused_beside_a_good_one(made: Stage, quer
     assert (refused.status_code, refused.json()["error"]["data"]["reason"]) == (401, "TOKEN_IN_URL")
 
 
-def received(path: str = ONE, server: str = "127.0.0.1", **headers: str) -> Received:
+def received(path: str = ONE, server: str = "127.0.0.1", **headers: str) -> HttpRequest:
     """A request with these headers at an address of the hub."""
     shown = [(key.encode(), value.encode()) for key, value in {"host": "127.0.0.1:7881", **headers}.items()]
     scope: Any = {"type": "http", "path": path, "headers": shown, "server": (server, 7881)}
-    return Received.of(scope, None, None)  # type: ignore[arg-type]
+    return HttpRequest.of(scope, None, None)  # type: ignore[arg-type]
 
 
 LOCAL = ("127.0.0.1:7881", "127.0.0.1", "localhost:1", "LOCALHOST", "[::1]:7881", "[::1]", "127.8.8.8:1")
@@ -119,7 +119,7 @@ def test_hosts_by_which_the_hub_is_reached_on_its_own_machine(host: str) -> None
 @pytest.mark.parametrize("host", [*ELSEWHERE, *MALFORMED])
 @pytest.mark.parametrize("secure", [False, True])
 def test_other_hosts_are_misdirected_on_its_own_machine(host: str, secure: bool) -> None:
-    with pytest.raises(Answered) as refused:
+    with pytest.raises(HttpRefusal) as refused:
         named(("hub.example",), secure=secure).check_where_from(received(host=host))
     assert refused.value.status == 421
 
@@ -128,7 +128,7 @@ def test_off_loopback_the_names_that_are_given_are_the_only_ones() -> None:
     for host in ("hub.example", "10.0.0.1:7881"):
         named(("hub.example",), secure=True).check_where_from(received(server="10.0.0.1", host=host))
     for host in ("evil.example", "localhost:7881"):
-        with pytest.raises(Answered):
+        with pytest.raises(HttpRefusal):
             named(("hub.example",), secure=True).check_where_from(received(server="10.0.0.1", host=host))
     named((), secure=True).check_where_from(received(server="10.0.0.1", host="whatever.example"))
 
@@ -144,7 +144,7 @@ def test_pages_that_may_use_the_hub_may_read_what_it_says(origin: str) -> None:
     "origin", ["null", "https://evil.example", "http://localhost.evil.example", f"{PAGE}:444", "file://localhost", ""]
 )
 def test_other_pages_may_not(origin: str) -> None:
-    with pytest.raises(Answered) as refused:
+    with pytest.raises(HttpRefusal) as refused:
         named(()).check_where_from(received(origin=origin))
     assert refused.value.status == 403
 

@@ -17,7 +17,7 @@ from hubbub.v1 import admin_pb2, server_pb2
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.calls import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream.host_calls import Conversations
+from hubbubd.downstream.host_calls import HostCalls
 from hubbubd.downstream.sessions import bridged_hosts
 from hubbubd.runtime.hub import Hub
 
@@ -377,14 +377,14 @@ async def test_a_hub_that_stops_answers_what_it_has_taken_and_leaves_what_lasts_
     hub: Hub, api: Caller, good: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken, go_on = anyio.Event(), anyio.Event()
-    call = Conversations.call
+    call = HostCalls.call
 
     async def held_up(*args: Any) -> bytes:
         taken.set()
         await go_on.wait()
         return await call(*args)
 
-    monkeypatch.setattr(Conversations, "call", held_up)
+    monkeypatch.setattr(HostCalls, "call", held_up)
     listening = request(2, "subscriptions/listen", notifications={}, _meta=META)
     async with host(api) as stream, anyio.create_task_group() as tasks:
         await stream.say(listening, CALL)

@@ -13,8 +13,9 @@ import pytest
 
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import Role
-from hubbubd.downstream import Replay
-from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
+from hubbubd.rpc.listeners.grpc_server import SERVICES
+from hubbubd.rpc.listeners.grpc_server import serve
+from hubbubd.downstream import ReplayStream
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent
@@ -199,7 +200,7 @@ async def test_a_request_says_for_how_long_it_is_held(made: Operated, new: bool)
 def streams() -> int:
     """How many streams of requests are kept for hosts."""
     gc.collect()
-    return sum(isinstance(each, Replay) for each in gc.get_objects())
+    return sum(isinstance(each, ReplayStream) for each in gc.get_objects())
 
 
 async def test_requests_that_are_refused_for_their_time_leave_nothing(made: Operated) -> None:

@@ -9,7 +9,9 @@ import anyio
 import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
-from hubbubd.downstream import BridgedHosts, Endpoints, Outlet
+from hubbubd.downstream import BridgedHosts
+from hubbubd.downstream import HostOutbox
+from hubbubd.downstream import McpEndpoints
 
 from ..downstream.conftest import ADA, handles
 from ..runtime.peer import never
@@ -71,8 +73,8 @@ async def test_a_host_goes_on_in_its_session_once_its_profile_is_there_again(mad
 
 
 async def test_a_host_behind_a_bridge_is_told_before_its_stream_ends(made: Stage) -> None:
-    hub, outlet = made.hub, Outlet()
-    endpoint = Endpoints(hub, handles(hub)).profile("mine")
+    hub, outlet = made.hub, HostOutbox()
+    endpoint = McpEndpoints(hub, handles(hub)).profile("mine")
     host = BridgedHosts(hub.calls, hub.clock.steady).join(ADA, "k" * 16, endpoint, outlet)
     host.receive(json.dumps(envelope(READ)).encode())
     await made.arrived()

@@ -1,41 +1,41 @@
 """The hub as an MCP server: what hosts ask, whatever carries their messages."""
 
-from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.endpoints import Endpoints
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host, Outlet
-from hubbubd.downstream.hosts.limits import Limits
-from hubbubd.downstream.hosts.processes import Processes
-from hubbubd.downstream.hosts.unread_bytes import Unread
-from hubbubd.downstream.questions.state_keys import KeyRing
-from hubbubd.downstream.questions.state_tokens import Handles
+from hubbubd.downstream.endpoint import McpEndpoint
+from hubbubd.downstream.endpoints import McpEndpoints
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostOutbox, HostRequest, McpHost
+from hubbubd.downstream.hosts.limits import HostLimits
+from hubbubd.downstream.hosts.processes import HostProcesses
+from hubbubd.downstream.hosts.unread_bytes import UnreadBytes
+from hubbubd.downstream.questions.state_keys import StateKeyRing
+from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.sessions.bridged_hosts import BridgedHost, BridgedHosts
-from hubbubd.downstream.sessions.replay import Replay
-from hubbubd.downstream.sessions.session import Serve, Session
-from hubbubd.downstream.sessions.session_table import Sessions
-from hubbubd.downstream.views.profile_view import Merged
-from hubbubd.downstream.views.question_policy import Policy
-from hubbubd.downstream.views.view import Transparent
+from hubbubd.downstream.sessions.replay import ReplayStream
+from hubbubd.downstream.sessions.session import EndpointSession, Serve
+from hubbubd.downstream.sessions.session_table import EndpointSessions
+from hubbubd.downstream.views.profile_view import ProfileView
+from hubbubd.downstream.views.question_policy import QuestionPolicy
+from hubbubd.downstream.views.view import ServerView
 
 __all__ = [
     "HANDSHAKE_REVISIONS",
     "STATELESS_REVISIONS",
     "BridgedHost",
     "BridgedHosts",
-    "Endpoint",
-    "Endpoints",
-    "Exchange",
-    "Handles",
-    "Host",
-    "KeyRing",
-    "Limits",
-    "Merged",
-    "Outlet",
-    "Policy",
-    "Processes",
-    "Replay",
+    "EndpointSession",
+    "EndpointSessions",
+    "HostLimits",
+    "HostOutbox",
+    "HostProcesses",
+    "HostRequest",
+    "McpEndpoint",
+    "McpEndpoints",
+    "McpHost",
+    "ProfileView",
+    "QuestionPolicy",
+    "ReplayStream",
     "Serve",
-    "Session",
-    "Sessions",
-    "Transparent",
-    "Unread",
+    "ServerView",
+    "StateKeyRing",
+    "StateTokens",
+    "UnreadBytes",
 ]

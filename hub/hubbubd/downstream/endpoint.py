@@ -1,6 +1,6 @@
 """One endpoint for hosts: which method is served by what.
 
-message ──> Endpoint.serve: table of methods ──> lists (catalog) | calls (runtime) | the endpoint's own answers
+message ──> McpEndpoint.serve: table of methods ──> lists (catalog) | calls (runtime) | the endpoint's own answers
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls import call_results, tickets
-from hubbubd.downstream.host_calls import Conversations, lost
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, Exchange, Host
-from hubbubd.downstream.instrumentation import Instrumentation
-from hubbubd.downstream.notifications.session_notifications import Standing
+from hubbubd.downstream.host_calls import HostCalls, lost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostRequest, McpHost
+from hubbubd.downstream.instrumentation import RequestInstrumentation
+from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol import messages, revisions
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.state_tokens import Handles
+from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.subscriptions import listen
 from hubbubd.downstream.tasks.host_tasks import WITH_TASKS, refuse_task, with_tasks
-from hubbubd.downstream.utilities import Relay
+from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
-from hubbubd.downstream.views.view import Introduction, View, member_of
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, member_of
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
@@ -67,18 +67,18 @@ LISTS: Final = {
 
 log = structlog.get_logger(__name__)
 
-Handler = Callable[[Exchange], Awaitable[bytes]]
+Handler = Callable[[HostRequest], Awaitable[bytes]]
 
 
-class Endpoint:
+class McpEndpoint:
     """Serves the requests of hosts at one address."""
 
-    def __init__(self, hub: Hub, view: View, handles: Handles) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, handles: StateTokens) -> None:
         self.view = view
         self._hub = hub
-        self._conversations = Conversations(hub, view, handles, self._result)
-        self._instrumentation = Instrumentation(hub.tracer, hub.meter)
-        relay = Relay(hub, view)
+        self._conversations = HostCalls(hub, view, handles, self._result)
+        self._instrumentation = RequestInstrumentation(hub.tracer, hub.meter)
+        relay = Utilities(hub, view)
         common: dict[str, Handler] = {
             **dict.fromkeys(LISTS, self._list),
             **dict.fromkeys(NAMED, self._named),
@@ -108,21 +108,21 @@ class Endpoint:
         self._removed = asyncio.Event()
         self._open: dict[asyncio.Timeout, asyncio.Task[Any]] = {}
 
-    def standing(self, host: Host, tell: Callable[[bytes, bool], None]) -> Standing:
+    def standing(self, host: McpHost, tell: Callable[[bytes, bool], None]) -> SessionNotifications:
         """Return what a new session of a host has between its requests; `tell` as there."""
-        return Standing(self._hub, self.view, lambda: host.principal, tell)
+        return SessionNotifications(self._hub, self.view, lambda: host.principal, tell)
 
-    def joined(self, host: Host) -> None:
+    def joined(self, host: McpHost) -> None:
         """Show a host whose session has begun."""
         host.connected = self._hub.hosts.join(host.introduction(self.view.name))
         self._show(host, host.connected)
 
-    def _show(self, host: Host, connected: ConnectedHost) -> None:
+    def _show(self, host: McpHost, connected: ConnectedHost) -> None:
         """Have operators see what is to be seen of a host now."""
         connected.is_listening = lambda: host.is_listening()
         connected.asked = partial(self._conversations.outlook, host)
 
-    def parted(self, host: Host) -> None:
+    def parted(self, host: McpHost) -> None:
         """Show it no more."""
         if host.connected is not None:
             self._hub.hosts.part(host.connected)
@@ -174,7 +174,7 @@ class Endpoint:
         """Return the ids that the call of a request with this key may have: as a call alone, and as a task."""
         return call_key, self._conversations.tasks.id_of(principal, call_key)
 
-    async def resume(self, exchange: Exchange) -> bytes:
+    async def resume(self, exchange: HostRequest) -> bytes:
         """Serve a request that came to an earlier process, or to another member: by its call, or it is lost."""
         principal, call = exchange.host.principal, None
         if exchange.call_key:
@@ -187,12 +187,12 @@ class Endpoint:
             return messages.error(exchange.id, lost())
         found = call
 
-        async def handler(exchange: Exchange) -> bytes:
+        async def handler(exchange: HostRequest) -> bytes:
             return self._result(exchange, found.server, await self._conversations.resumed(exchange, found))
 
         return await self.serve(replace(exchange, method=call.method, params=payload.loads(call.params)), handler)
 
-    async def serve(self, exchange: Exchange, handler: Handler | None = None) -> bytes:
+    async def serve(self, exchange: HostRequest, handler: Handler | None = None) -> bytes:
         """Serve one request and return the response for its host. Never raises but for cancellation.
 
         `handler` is used instead of that of its method.
@@ -222,7 +222,7 @@ class Endpoint:
                 log.exception("request of a host failed: internal error", method=exchange.method[:100])
                 return messages.error(exchange.id, messages.internal(type(exc).__name__))
 
-    async def _initialize(self, exchange: Exchange) -> bytes:
+    async def _initialize(self, exchange: HostRequest) -> bytes:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "protocolVersion": exchange.host.revision,
@@ -233,7 +233,7 @@ class Endpoint:
             said["instructions"] = about.instructions
         return payload.dumps(said)
 
-    async def _discover(self, exchange: Exchange) -> bytes:
+    async def _discover(self, exchange: HostRequest) -> bytes:
         about = self.view.introduction(exchange.host.principal)
         said: dict[str, Any] = {
             "supportedVersions": [*STATELESS_REVISIONS, *HANDSHAKE_REVISIONS],
@@ -245,13 +245,13 @@ class Endpoint:
             said["instructions"] = about.instructions
         return payload.dumps(said)
 
-    def _capabilities(self, about: Introduction, host: Host) -> dict[str, Any]:
+    def _capabilities(self, about: EndpointIntroduction, host: McpHost) -> dict[str, Any]:
         return with_tasks(revisions.capabilities(about.capabilities, host.revision), host)
 
-    async def _ping(self, exchange: Exchange) -> bytes:
+    async def _ping(self, exchange: HostRequest) -> bytes:
         return b"{}"
 
-    async def _list(self, exchange: Exchange) -> bytes:
+    async def _list(self, exchange: HostRequest) -> bytes:
         kind = LISTS[exchange.method]
         await self._first_lists.wait(kind, exchange.host.principal)
         await self.view.settle(kind)
@@ -265,7 +265,7 @@ class Endpoint:
         listed = b'{"' + member_of(kind).encode() + b'":[' + b",".join(page) + b"]}"
         return messages.with_members(listed, **said)
 
-    async def _named(self, exchange: Exchange) -> bytes:
+    async def _named(self, exchange: HostRequest) -> bytes:
         kind, member = NAMED[exchange.method]
         params = exchange.params
         if kind is Kind.TOOL and params.get("name") == tickets.RESULT and self.view.policy.on_hold_end == "ticket":
@@ -299,7 +299,7 @@ class Endpoint:
             raise revisions.not_read(exc, named, own, revision) from None
         return result
 
-    def _result(self, exchange: Exchange, server: str, result: bytes, method: str | None = None) -> bytes:
+    def _result(self, exchange: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes:
         """Return a server's result as a host sees it: that of its request, or of another method."""
         shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
         return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
@@ -310,14 +310,14 @@ class Endpoint:
         if kind is Kind.RESOURCE:
             await self.view.settle(Kind.TEMPLATE)
 
-    def _ttl_ms(self, kind: Kind, exchange: Exchange) -> int:
+    def _ttl_ms(self, kind: Kind, exchange: HostRequest) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
         lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(exchange.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
         return bounds.whole(1000 * least_s, high=bounds.LONGEST_MS) or 0
 
 
-def _cached(exchange: Exchange, ttl_ms: int) -> dict[str, Any]:
+def _cached(exchange: HostRequest, ttl_ms: int) -> dict[str, Any]:
     """Return the members that the results of lists have in a revision without a handshake."""
     if not exchange.host.stateless:
         return {}

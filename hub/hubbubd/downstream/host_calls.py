@@ -13,23 +13,23 @@ from hubbubd.core.catalog import Kind, list_id
 from hubbubd.core.jsonrpc import HUB_FAILED
 from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.calls.attendance import Attendance
-from hubbubd.downstream.calls.hold import Holding, Terms
-from hubbubd.downstream.calls.observer import Following
-from hubbubd.downstream.calls.progress import Progress
-from hubbubd.downstream.calls.repeats import Repeats
-from hubbubd.downstream.hosts.host import Exchange, Host
+from hubbubd.downstream.calls.hold import Hold, HoldTerms
+from hubbubd.downstream.calls.observer import CallObserver
+from hubbubd.downstream.calls.progress import ProgressReporter
+from hubbubd.downstream.calls.repeats import RepeatedCalls
+from hubbubd.downstream.hosts.host import HostRequest, McpHost
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.host_questions import Questions
-from hubbubd.downstream.questions.input_rounds import Lost, Rounds, spec_of
-from hubbubd.downstream.questions.question_requests import Requests
-from hubbubd.downstream.questions.state_tokens import Handle, Handles
-from hubbubd.downstream.tasks.host_tasks import HostTasks, Shown, may_become_task, refuse_task, requests_task
+from hubbubd.downstream.questions.host_questions import HostQuestions
+from hubbubd.downstream.questions.input_rounds import CallLost, InputRounds, spec_of
+from hubbubd.downstream.questions.question_requests import QuestionRequests
+from hubbubd.downstream.questions.state_tokens import StateToken, StateTokens
+from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, may_become_task, refuse_task, requests_task
 from hubbubd.downstream.tasks.session_tasks import SessionTasks
 from hubbubd.downstream.tasks.task_extension import TaskExtension
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.question_policy import NAMES
-from hubbubd.downstream.views.view import View
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import NotFound
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -43,30 +43,30 @@ LOST: Final = (
 _RESTARTS: Final = frozenset({"HUB_RESTARTED", "OWNER_LOST", "SHUTTING_DOWN"})
 
 
-class Conversations:
+class HostCalls:
     """The calls that hosts make at one endpoint."""
 
-    def __init__(self, hub: Hub, view: View, handles: Handles, shown: Shown) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, handles: StateTokens, shown: ResultRenderer) -> None:
         """`shown` returns a server's result of a tool as a host sees it."""
         self._hub = hub
         self._view = view
-        self._questions = Questions(hub, view)
+        self._questions = HostQuestions(hub, view)
         self._attendance = Attendance(hub)
-        self._repeats = Repeats(hub.clock.steady)
-        self._rounds = Rounds(self._questions, handles, view.name)
+        self._repeats = RepeatedCalls(hub.clock.steady)
+        self._rounds = InputRounds(self._questions, handles, view.name)
         self.tasks = HostTasks(view, self._questions)
         self.extension = TaskExtension(self.tasks, shown)
         self.session_tasks = SessionTasks(self.tasks, shown)
 
-    def outlook(self, host: Host) -> dict[str, str]:
+    def outlook(self, host: McpHost) -> dict[str, str]:
         """Return why a host is not asked what servers ask in the course of its calls, by kind; "" where it is."""
         return {name: self._questions.outlook(host, kind, {}) for kind, name in NAMES.items()}
 
-    async def call(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> bytes:
+    async def call(self, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> bytes:
         """Return the result of a server's method, or one that asks the host for input. Raises Refusal and HubError."""
         try:
             attached = await self._rounds.attached(exchange) if exchange.host.stateless else None
-        except Lost:
+        except CallLost:
             return _lost(exchange)
         spec, handle = attached or (self._made(exchange, server, method, params), None)
         holding = self._holding(exchange, spec)
@@ -76,7 +76,7 @@ class Conversations:
             exchange, spec, handle, holding, may_become=handle is None and may_become_task(exchange)
         )
 
-    async def again(self, exchange: Exchange) -> tuple[str, bytes]:
+    async def again(self, exchange: HostRequest) -> tuple[str, bytes]:
         """Return the server and the result of an earlier call, or another ticket. Raises Refusal and HubError."""
         refuse_task(exchange)
         wanted = tickets.wanted(exchange.params)
@@ -100,7 +100,7 @@ class Conversations:
                     return call
         return None
 
-    async def resumed(self, exchange: Exchange, call: Call) -> bytes:
+    async def resumed(self, exchange: HostRequest, call: Call) -> bytes:
         """Return what such a call comes to, as its server says it. Raises Refusal (HUB_RESTARTED) and HubError."""
         if exchange.shown is not None:
             exchange.shown.call_id = call.id
@@ -113,14 +113,14 @@ class Conversations:
             raise lost()
         return call_results.result_of(call)
 
-    def _holding(self, exchange: Exchange, spec: CallSpec, wanted: tickets.Wanted | None = None) -> Holding:
+    def _holding(self, exchange: HostRequest, spec: CallSpec, wanted: tickets.ResultQuery | None = None) -> Hold:
         """Return how a request is held that came now; `wanted` is what it wants of a call that is not its own."""
-        progress, now = Progress(exchange), self._hub.clock.steady()
-        terms = Terms.of(self._questions.policy, exchange, now, told=progress.wanted)
+        progress, now = ProgressReporter(exchange), self._hub.clock.steady()
+        terms = HoldTerms.of(self._questions.policy, exchange, now, told=progress.wanted)
         if wanted is not None:
             within = terms.until if wanted.wait_s is None else now + wanted.wait_s
             terms = replace(terms, until=min(terms.until, within), whatever=True)
-        return Holding(self._hub, exchange, spec, terms, progress)
+        return Hold(self._hub, exchange, spec, terms, progress)
 
     async def _own(self, call_id: str, principal: Principal) -> Call:
         """Return a call of a tool that a principal has made of a server of this endpoint.
@@ -137,7 +137,7 @@ class Conversations:
         return call
 
     async def _held(
-        self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding, *, may_become: bool
+        self, exchange: HostRequest, spec: CallSpec, handle: StateToken | None, holding: Hold, *, may_become: bool
     ) -> bytes:
         """Return the result of a call, or what its host gets instead where it takes longer than the host waits.
 
@@ -165,7 +165,7 @@ class Conversations:
             raise tickets.late(call, holding.asked)
         return _of_hub(exchange, tickets.ticket(call, holding.asked, as_error=self._has_schema(exchange, call)))
 
-    def _has_schema(self, exchange: Exchange, call: Call) -> bool:
+    def _has_schema(self, exchange: HostRequest, call: Call) -> bool:
         """Return whether the host checks results of the tool that it has called against a schema."""
         if exchange.params.get("name") in own_tools.ALL:
             return False
@@ -173,7 +173,7 @@ class Conversations:
         entries = map(payload.loads, self._hub.catalog.entries(list_id(call.server, Kind.TOOL)))
         return any(entry.get("name") == own and "outputSchema" in entry for entry in entries)
 
-    def _made(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
+    def _made(self, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         """Return what a call is made from: an identical one that goes on, where the profile joins it, else a new one.
 
         A host with tasks knows how its calls go on, and repeats none.
@@ -189,7 +189,7 @@ class Conversations:
         self._repeats.note(exchange, server, params, spec.call_id or "")
         return spec
 
-    def _new(self, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
+    def _new(self, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> CallSpec:
         sent = self._questions.stamped(exchange, call_results.passed_on(params))
         sent.pop("task", None)  # between the host and the hub
         call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
@@ -203,28 +203,28 @@ class Conversations:
             as_task=method == "tools/call" and self._as_task(exchange, call_id, server, str(params.get("name"))),
         )
 
-    def _as_task(self, exchange: Exchange, call_id: str, server: str, tool: str) -> bool:
+    def _as_task(self, exchange: HostRequest, call_id: str, server: str, tool: str) -> bool:
         """Return whether the hub asks for a task at the server: where the server insists, or the host asks for one."""
         if (call := self._hub.calls.find(call_id)) is not None:  # sent again, perhaps while the server is away
             return call.as_task
         support = self._hub.calls.task_support(server, tool)
         return support == "required" or (support == "optional" and requests_task(exchange))
 
-    async def _with_requests(self, exchange: Exchange, spec: CallSpec, call_id: str, holding: Holding) -> Call:
+    async def _with_requests(self, exchange: HostRequest, spec: CallSpec, call_id: str, holding: Hold) -> Call:
         principal = exchange.host.principal.name
-        requests = Requests(self._questions, exchange, holding)
+        requests = QuestionRequests(self._questions, exchange, holding)
 
         waiting = self._questions.waiting(lambda: exchange.host, but=requests.absent)
         waits = self._questions.noting(exchange.host, holding.changed)
         with (
-            Following(self._hub, call_id, requests.changed, waits).following(),
+            CallObserver(self._hub, call_id, requests.changed, waits).following(),
             self._hub.inbox.reserved.for_host(call_id, waiting),
         ):
             async with requests.asked():
                 return await self._hub.calls.call(spec, principal)
 
 
-def _result(exchange: Exchange, call: Call, *, attached: bool) -> bytes:
+def _result(exchange: HostRequest, call: Call, *, attached: bool) -> bytes:
     """Return the result of a call that has ended; `attached` if its host asked for it before. Raises Refusal."""
     if attached and call.fault is not None and call.fault.code in _RESTARTS:
         return _lost(exchange)
@@ -236,13 +236,13 @@ def lost() -> Refusal:
     return Refusal(HUB_FAILED, LOST, {"reason": "HUB_RESTARTED"})
 
 
-def _lost(exchange: Exchange) -> bytes:
+def _lost(exchange: HostRequest) -> bytes:
     """Return what a tool says when its call is gone. Raises Refusal for other methods, which have no such result."""
     if exchange.method != "tools/call":
         raise lost()
     return _of_hub(exchange, payload.dumps({"content": [{"type": "text", "text": LOST}], "isError": True}))
 
 
-def _of_hub(exchange: Exchange, result: bytes) -> bytes:
+def _of_hub(exchange: HostRequest, result: bytes) -> bytes:
     """Return a result of the hub's own as the host's revision has it, whatever its server's revision has."""
     return revisions.result(exchange.method, result, exchange.host.revision, None)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, of_params
@@ -17,13 +17,13 @@ CANCELLED: Final = "CANCELLED"
 
 
 @dataclass(slots=True)
-class Outcome:
+class RequestOutcome:
     """Why a request failed: an `error.type`; empty if it did not."""
 
     error: str = CANCELLED
 
 
-class Instrumentation:
+class RequestInstrumentation:
     """What is measured of the requests of hosts."""
 
     def __init__(self, tracer: Tracer, meter: Meter) -> None:
@@ -31,17 +31,17 @@ class Instrumentation:
         self._meter = meter
 
     @contextmanager
-    def request(self, exchange: Exchange) -> Generator[Outcome]:
+    def request(self, exchange: HostRequest) -> Generator[RequestOutcome]:
         """Measure a request for the block, which says how it ended. What it causes is below it in the trace."""
         parent = of_params(exchange.params) or CURRENT_TRACE.get()
         if not self._tracer.on and not self._meter.on:
             CURRENT_TRACE.set(parent)
-            yield Outcome()
+            yield RequestOutcome()
             return
         name, attributes = mcp.about(exchange.method, exchange.params)
         trace = self._tracer.begin(parent, name, Kind.SERVER)
         CURRENT_TRACE.set(trace)
-        begun, start, outcome = time.perf_counter(), self._tracer.now(), Outcome()
+        begun, start, outcome = time.perf_counter(), self._tracer.now(), RequestOutcome()
         try:
             yield outcome
         finally:
@@ -51,7 +51,7 @@ class Instrumentation:
                 span = Span(name=name, kind=Kind.SERVER, trace=trace, start=start, attributes=about)
                 self._tracer.tell(span, self._tracer.now(), error=outcome.error or None)
 
-    def _record(self, exchange: Exchange, seconds: float, outcome: Outcome) -> None:
+    def _record(self, exchange: HostRequest, seconds: float, outcome: RequestOutcome) -> None:
         if not self._meter.on:
             return
         about = mcp.operation(exchange.method, exchange.params) | _connection(exchange)
@@ -60,9 +60,9 @@ class Instrumentation:
         self._meter.record(metrics.SERVED, seconds, about)
 
 
-def _connection(exchange: Exchange) -> Attributes:
+def _connection(exchange: HostRequest) -> Attributes:
     return mcp.connection("stdio" if exchange.host.via == "stdio" else "http", exchange.host.revision)
 
 
-def _about(exchange: Exchange) -> Attributes:
+def _about(exchange: HostRequest) -> Attributes:
     return {**_connection(exchange), "hubbub.principal": mcp.text(exchange.host.principal.name)}

@@ -10,13 +10,13 @@ from hubbubd.core.access import Principal
 from hubbubd.core.catalog import SOURCES
 from hubbubd.core.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
 from hubbubd.downstream.notifications.session_notifications import announces
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal, check_length
 from hubbubd.downstream.tasks.task_extension import TaskExtension
-from hubbubd.downstream.views.view import View
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.runtime.hub import Hub
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
@@ -26,7 +26,7 @@ ACCEPT_S: Final = 2.0
 """Seconds the servers get to accept subscriptions to resources, before the host hears what is honoured."""
 
 
-async def listen(hub: Hub, view: View, tasks: TaskExtension, exchange: Exchange) -> bytes:
+async def listen(hub: Hub, view: EndpointView, tasks: TaskExtension, exchange: HostRequest) -> bytes:
     """Tell a host of the changes it asks for, until its request or the hub ends. Raises Refusal."""
     flags, uris = _wanted(exchange.params.get("notifications"))
     capabilities = view.introduction(exchange.host.principal).capabilities

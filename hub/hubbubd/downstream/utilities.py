@@ -10,26 +10,26 @@ from hubbubd.core.host_sessions import not_watching, watching, with_level
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.log_levels import LEVELS
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.hosts.host import Exchange
-from hubbubd.downstream.notifications.session_notifications import LEVEL_S, Standing
+from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
-from hubbubd.downstream.views.view import Target, View
+from hubbubd.downstream.views.view import EndpointView, ServerTarget
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 
 DONE: Final = b"{}"
 
 
-class Relay:
+class Utilities:
     """These requests at one endpoint."""
 
-    def __init__(self, hub: Hub, view: View) -> None:
+    def __init__(self, hub: Hub, view: EndpointView) -> None:
         self._hub = hub
         self._view = view
 
     @asynccontextmanager
-    async def leveled(self, exchange: Exchange, server: str) -> AsyncGenerator[None]:
+    async def leveled(self, exchange: HostRequest, server: str) -> AsyncGenerator[None]:
         """Have a server send log messages as a request asks for, during the block."""
         if exchange.log_level is None:
             yield
@@ -42,7 +42,7 @@ class Relay:
         finally:
             self._hub.log_levels.want(server, holder, None)
 
-    async def complete(self, exchange: Exchange) -> bytes:
+    async def complete(self, exchange: HostRequest) -> bytes:
         """Complete an argument of a prompt or template, at its server. Raises Refusal and HubError."""
         target, ref = await self._referred(exchange)
         params = {**exchange.params, "ref": ref}
@@ -51,7 +51,7 @@ class Relay:
         origin = self._hub.servers.protocol_version(target.server)
         return revisions.result(exchange.method, call_results.result_of(ended), revision, origin)
 
-    async def _referred(self, exchange: Exchange) -> tuple[Target, dict[str, Any]]:
+    async def _referred(self, exchange: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
         given: object = exchange.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
         kind, member = _REFERENCES.get(str(ref.get("type")), (Kind.PROMPT, ""))
@@ -65,7 +65,7 @@ class Relay:
         target = self._view.target(kind, named, exchange.host.principal)
         return target, {**ref, member: target.name}
 
-    async def set_level(self, exchange: Exchange) -> bytes:
+    async def set_level(self, exchange: HostRequest) -> bytes:
         """Set the level of log messages of a session. Raises Refusal."""
         if "logging" not in self._view.introduction(exchange.host.principal).capabilities:
             raise unknown_method(exchange.method)
@@ -77,7 +77,7 @@ class Relay:
         await standing.keep(partial(with_level, level))
         return DONE
 
-    async def subscribe(self, exchange: Exchange) -> bytes:
+    async def subscribe(self, exchange: HostRequest) -> bytes:
         """Tell a session of changes of a resource. Raises Refusal and HubError."""
         uri, standing = _uri(exchange), _standing(exchange)
         try:
@@ -91,7 +91,7 @@ class Relay:
         await standing.keep(partial(watching, uri))
         return DONE
 
-    async def unsubscribe(self, exchange: Exchange) -> bytes:
+    async def unsubscribe(self, exchange: HostRequest) -> bytes:
         """Tell a session of changes of a resource no more. Raises Refusal."""
         uri, standing = _uri(exchange), _standing(exchange)
         standing.resources.remove(uri)
@@ -102,7 +102,7 @@ class Relay:
 _REFERENCES: Final = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.TEMPLATE, "uri")}
 
 
-def _uri(exchange: Exchange) -> str:
+def _uri(exchange: HostRequest) -> str:
     uri = exchange.params.get("uri")
     if not isinstance(uri, str):
         raise Refusal(INVALID_PARAMS, "params.uri must be a string")
@@ -110,7 +110,7 @@ def _uri(exchange: Exchange) -> str:
     return uri
 
 
-def _standing(exchange: Exchange) -> Standing:
+def _standing(exchange: HostRequest) -> SessionNotifications:
     if exchange.standing is None:
         raise unknown_method(exchange.method)
     return exchange.standing

@@ -20,7 +20,7 @@ from hubbubd.config import HubSettings, Settings, load_settings
 from hubbubd.config.sections.network import UNIX, check_unix
 from hubbubd.config.store_addresses import CopyOrder
 from hubbubd.core.audit import BY_SIGNAL
-from hubbubd.downstream import Handles, KeyRing
+from hubbubd.downstream import StateKeyRing, StateTokens
 from hubbubd.errors import ConfigError, Help, HubError, Unavailable, first_cause
 from hubbubd.process import garbage
 from hubbubd.program import console, listeners
@@ -277,10 +277,10 @@ async def _serve_api(
     REDACTION.learn("the local token", [token])
     gate = _gate(hub, settings, token)
     if joining is None:
-        keys = await to_thread.run_sync(KeyRing.open, settings.data_dir, hub.clock)
+        keys = await to_thread.run_sync(StateKeyRing.open, settings.data_dir, hub.clock)
     else:
         keys = await joining.keys(vault, hub.clock)
-    handles = Handles(keys, hub.clock)
+    handles = StateTokens(keys, hub.clock)
     async with anyio.create_task_group() as ending:
         ending.start_soon(keys.follow)
         async with (

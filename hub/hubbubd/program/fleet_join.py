@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.downstream.questions.shared_state_keys import SharedKeyRing
+from hubbubd.downstream.questions.shared_state_keys import SharedStateKeyRing
 from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort, Forwarding
 from hubbubd.runtime.fleet import Fleet
@@ -86,10 +86,10 @@ class Joining:
         finally:
             await vault.close()
 
-    async def keys(self, vault: SecretsVault, clock: Clock) -> SharedKeyRing:
+    async def keys(self, vault: SecretsVault, clock: Clock) -> SharedStateKeyRing:
         """Return the keys that seal what hosts are given to keep. Raises Unavailable, and StoreError."""
         try:
-            return await SharedKeyRing.shared(vault, clock)
+            return await SharedStateKeyRing.shared(vault, clock)
         except OSError as exc:
             raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
 

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hubbubd.config import HubSettings
-from hubbubd.downstream import Handles
 from hubbubd.rpc.auth.gate import Gate
+from hubbubd.downstream import StateTokens
 from hubbubd.rpc.methods import Around
 from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.meter import Meter
@@ -58,7 +58,7 @@ async def connect(
 
 
 @asynccontextmanager
-async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: Handles) -> AsyncGenerator[str | None, None]:
+async def mcp(hub: Hub, settings: HubSettings, gate: Gate, handles: StateTokens) -> AsyncGenerator[str | None, None]:
     """Serve hosts if configured, and yield the URL of their endpoint."""
     if settings.mcp_listen is None:
         yield None

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from hubbubd.core.inbox import caller_noted
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.runtime.hub import Hub
 
 RETURN_S: Final = 5.0
@@ -26,9 +26,9 @@ class Attendance:
         self._waiting = Counter[str]()
 
     @contextmanager
-    def waiting(self, exchange: Exchange, call_id: str) -> Generator[None]:
+    def waiting(self, exchange: HostRequest, call_id: str) -> Generator[None]:
         """Note during the block that a host waits for a call, until it hangs up: then the block may be cancelled."""
-        host = _Waiting(self, call_id)
+        host = _WaitingHost(self, call_id)
         with exchange.presence.listened(lambda: host.back() if exchange.presence.here else host.gone()):
             host.back()
             try:
@@ -63,7 +63,7 @@ class Attendance:
                 inbox.note(request.id, lambda there: caller_noted(there, left_at))
 
 
-class _Waiting:
+class _WaitingHost:
     """One host that waits for one call."""
 
     def __init__(self, attendance: Attendance, call_id: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 from hubbubd import payload
 from hubbubd.core.calls import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
-from hubbubd.downstream.calls.progress import Progress
-from hubbubd.downstream.hosts.host import LOG_LEVEL, Exchange
+from hubbubd.downstream.calls.progress import ProgressReporter
+from hubbubd.downstream.hosts.host import LOG_LEVEL, HostRequest
 from hubbubd.downstream.protocol.messages import Refusal, notification
 from hubbubd.errors import Fault, HubError, InvalidArgument, NotFound, UpstreamError
 from hubbubd.runtime.calls import Calls, CallSpec, LogEvent, ProgressEvent
@@ -21,13 +21,13 @@ NOT_PASSED_ON = frozenset({"progressToken", "traceparent", "tracestate", "baggag
 """Further members of `_meta` that the hub has of its own towards servers."""
 
 
-async def call(calls: Calls, exchange: Exchange, server: str, method: str, params: Mapping[str, Any]) -> Call:
+async def call(calls: Calls, exchange: HostRequest, server: str, method: str, params: Mapping[str, Any]) -> Call:
     """Make a call that no server asks anything for; progress and log messages go to the host. Raises HubError."""
     call_id = exchange.call_key or f"call_{secrets.token_hex(8)}"
     if exchange.shown is not None:
         exchange.shown.call_id = call_id
     spec = CallSpec(server=server, method=method, params=payload.dumps(passed_on(params)), call_id=call_id)
-    with followed(calls, exchange, call_id, Progress(exchange)):
+    with followed(calls, exchange, call_id, ProgressReporter(exchange)):
         return await calls.call(spec, exchange.host.principal.name)
 
 
@@ -68,7 +68,7 @@ def of_error(exc: HubError) -> Refusal:
 
 
 @contextmanager
-def followed(calls: Calls, exchange: Exchange, call_id: str, progress: Progress) -> Generator[None]:
+def followed(calls: Calls, exchange: HostRequest, call_id: str, progress: ProgressReporter) -> Generator[None]:
     """Tell the host of progress and log messages of a call, as far as it wants them."""
 
     def tell(followed: Call, live: object) -> None:

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.downstream.calls.progress import Progress
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.calls.progress import ProgressReporter
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.hosts.timeouts import GONE_S, held_s
-from hubbubd.downstream.views.question_policy import Policy
+from hubbubd.downstream.views.question_policy import QuestionPolicy
 from hubbubd.errors import HubError
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class HoldTerms:
     """When a hold ends: at `until` of the steady clock, or with `dialogs` once the host's own dialog is closed.
 
     With `whatever` it ends even if nobody is asked. A host that is asked by a result has `return_s` seconds to come
@@ -50,7 +50,7 @@ class Terms:
     whatever: bool = False
 
     @classmethod
-    def of(cls, policy: Policy, exchange: Exchange, now: float, *, told: bool) -> "Terms":
+    def of(cls, policy: QuestionPolicy, exchange: HostRequest, now: float, *, told: bool) -> "HoldTerms":
         """Return the terms of a request that came now. `told` is whether its host gets progress."""
         host, given = exchange.host, exchange.hold_s
         if given is None and policy.hold_s != "auto":
@@ -62,10 +62,12 @@ class Terms:
         return cls(until=now + hold_s, return_s=return_s, dialogs=given is None)
 
 
-class Holding:
+class Hold:
     """One request of a host, while its call is under way."""
 
-    def __init__(self, hub: Hub, exchange: Exchange, spec: CallSpec, terms: Terms, progress: Progress) -> None:
+    def __init__(
+        self, hub: Hub, exchange: HostRequest, spec: CallSpec, terms: HoldTerms, progress: ProgressReporter
+    ) -> None:
         self.over = False
         """Whether the hold has ended before the call; then the call is detached, and goes on."""
         self._hub = hub

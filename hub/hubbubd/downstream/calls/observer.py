@@ -9,7 +9,7 @@ from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.runtime.hub import Hub
 
 
-class Following:
+class CallObserver:
     """One call as it changes, and the pending requests that name it as their cause: `changed` is told of each.
 
     `waits` is told of these, and of those that the call has perhaps caused.

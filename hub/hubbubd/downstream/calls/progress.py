@@ -4,7 +4,7 @@ import math
 from typing import Final
 
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.protocol.messages import MAX_ID, Id, Refusal, notification
 from hubbubd.runtime.calls import ProgressEvent
 
@@ -12,13 +12,13 @@ STEP: Final = 1e-6
 """By how much progress grows when the hub has something to say: far less than a server's own progress does."""
 
 
-class Progress:
+class ProgressReporter:
     """Tells a host of progress, if it wants that. What it is told only grows (MCP, basic/utilities/progress).
 
     Raises Refusal for a request with a wrong token.
     """
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: HostRequest) -> None:
         self._tell = exchange.tell
         self._token = _token(exchange)
         self._latest = -1.0
@@ -49,7 +49,7 @@ class Progress:
         self._tell(notification("notifications/progress", present))
 
 
-def _token(exchange: Exchange) -> Id | None:
+def _token(exchange: HostRequest) -> Id | None:
     """Return what names a request in its progress. Raises Refusal: it is repeated in all of it."""
     token = exchange.meta.get("progressToken")
     if token is None or (isinstance(token, str | int | float) and len(str(token)) <= MAX_ID):

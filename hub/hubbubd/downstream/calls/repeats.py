@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.questions.state_tokens import digest
 
 MOST: Final = 1000
@@ -13,19 +13,19 @@ MOST: Final = 1000
 Key = tuple[str, str, str, str]
 
 
-class Repeats:
+class RepeatedCalls:
     """The calls of one endpoint, by what was called in whose name. `clock` is a steady one."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._made: OrderedDict[Key, tuple[str, float]] = OrderedDict()
 
-    def of(self, exchange: Exchange, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
+    def of(self, exchange: HostRequest, server: str, params: Mapping[str, Any], within_s: float) -> str | None:
         """Return the id of an identical call of the same principal that was made within so many seconds."""
         call_id, at = self._made.get(_key(exchange, server, params), ("", 0.0))
         return call_id if call_id and self._clock() - at <= within_s else None
 
-    def note(self, exchange: Exchange, server: str, params: Mapping[str, Any], call_id: str) -> None:
+    def note(self, exchange: HostRequest, server: str, params: Mapping[str, Any], call_id: str) -> None:
         """Note a call that is made now."""
         key = _key(exchange, server, params)
         self._made[key] = call_id, self._clock()
@@ -34,5 +34,5 @@ class Repeats:
             self._made.popitem(last=False)
 
 
-def _key(exchange: Exchange, server: str, params: Mapping[str, Any]) -> Key:
+def _key(exchange: HostRequest, server: str, params: Mapping[str, Any]) -> Key:
     return exchange.host.principal.name, server, exchange.method, digest(params)

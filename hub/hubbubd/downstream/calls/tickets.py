@@ -48,14 +48,14 @@ ENTRY: Final = payload.dumps(
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResultQuery:
     """Which result a host wants, and for how many seconds it waits; None if it does not say."""
 
     call_id: str
     wait_s: float | None
 
 
-def wanted(params: Mapping[str, Any]) -> Wanted:
+def wanted(params: Mapping[str, Any]) -> ResultQuery:
     """Return what a call of RESULT asks for. Raises Refusal."""
     arguments: object = params.get("arguments")
     given = cast("Mapping[str, Any]", arguments if isinstance(arguments, Mapping) else {})
@@ -65,7 +65,7 @@ def wanted(params: Mapping[str, Any]) -> Wanted:
     bounded = bounds.seconds(wait_s, high=LONGEST_WAIT_S)
     if wait_s is not None and bounded is None:
         raise Refusal(INVALID_PARAMS, f"{RESULT}: wait_s must be a number of seconds")
-    return Wanted(call_id, bounded)
+    return ResultQuery(call_id, bounded)
 
 
 def unknown(call_id: str) -> Refusal:

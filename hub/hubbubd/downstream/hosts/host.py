@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 from hubbubd.core.access import Principal
 from hubbubd.core.inbox import RequestKind
 from hubbubd.core.log_levels import LEVELS, reaches
-from hubbubd.downstream.notifications.session_notifications import Standing
-from hubbubd.downstream.protocol.messages import Id, Response
+from hubbubd.downstream.notifications.session_notifications import SessionNotifications
+from hubbubd.downstream.protocol.messages import Id, ResponseMessage
 from hubbubd.runtime.oversight import ConnectedHost, Introduction, OpenRequest
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -30,7 +30,7 @@ OUTLET_BYTES: Final = 4 * 1024 * 1024
 """Bytes that wait to be read by a host on one stream; beyond it the stream is cut."""
 
 
-class Teller(Protocol):
+class MessageSink(Protocol):
     """Where a host can be told things."""
 
     def tell(self, message: bytes) -> None:
@@ -38,7 +38,7 @@ class Teller(Protocol):
         ...
 
 
-class Outlet:
+class HostOutbox:
     """Messages on their way to a host, on one stream. Bounded: a host that reads nothing loses the stream only."""
 
     def __init__(self, most_bytes: int = OUTLET_BYTES) -> None:
@@ -133,7 +133,7 @@ class Presence:
 
 
 @dataclass(slots=True, kw_only=True)
-class Host:
+class McpHost:
     """A connected MCP client. What it says of itself (`info`) is text of a stranger."""
 
     principal: Principal
@@ -175,16 +175,16 @@ class Host:
         return " ".join(word[:MAX_WORD] for word in words if isinstance(word, str)) or "an unnamed host"
 
 
-class Ask(Protocol):
+class RequestSender(Protocol):
     """Sends a request, a method and its params, to a host. `late` gets the response that comes after a cancellation."""
 
     def __call__(
-        self, method: str, params: dict[str, Any], late: Callable[[Response], None] | None = None
-    ) -> Awaitable[Response]: ...
+        self, method: str, params: dict[str, Any], late: Callable[[ResponseMessage], None] | None = None
+    ) -> Awaitable[ResponseMessage]: ...
 
 
 @dataclass(slots=True, kw_only=True)
-class Exchange:
+class HostRequest:
     """One request of a host, being served.
 
     `tell` sends a message that belongs to this request, before its result. `call_key`, where the host's transport may
@@ -197,13 +197,13 @@ class Exchange:
     id: Id
     method: str
     params: dict[str, Any]
-    host: Host
+    host: McpHost
     tell: Callable[[bytes], None]
     call_key: str | None = None
     shown: OpenRequest | None = None
     """Where operators see it."""
-    standing: Standing | None = None
-    ask: Ask | None = None
+    standing: SessionNotifications | None = None
+    ask: RequestSender | None = None
     leaving: asyncio.Event | None = None
     presence: Presence = field(default_factory=Presence)
     own_hold_s: float | None = None

@@ -6,8 +6,8 @@ from hubbubd import payload
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS, UNSUPPORTED_VERSION
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, Host
-from hubbubd.downstream.protocol.messages import Refusal, Request
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, MAX_WORD, STATELESS_REVISIONS, McpHost
+from hubbubd.downstream.protocol.messages import Refusal, RequestMessage
 from hubbubd.downstream.views.question_policy import known
 
 VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -16,7 +16,7 @@ CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 # Members of a request's `_meta` (2026-07-28, basic).
 
 
-def is_stateless(request: Request) -> bool:
+def is_stateless(request: RequestMessage) -> bool:
     """Return whether a request is of a revision without a handshake, by what it says itself."""
     if request.method == "initialize":
         return False
@@ -24,7 +24,7 @@ def is_stateless(request: Request) -> bool:
     return VERSION in meta or request.method == "server/discover"
 
 
-def of_handshake(request: Request, caller: Principal, via: str) -> Host:
+def of_handshake(request: RequestMessage, caller: Principal, via: str) -> McpHost:
     """Return who introduces itself with `initialize`. Raises Refusal."""
     asked = request.params.get("protocolVersion")
     if not isinstance(asked, str):
@@ -33,7 +33,7 @@ def of_handshake(request: Request, caller: Principal, via: str) -> Host:
         _object(request.params.get("clientInfo"), "params.clientInfo"),
         _object(request.params.get("capabilities"), "params.capabilities"),
     )
-    return Host(
+    return McpHost(
         principal=caller,
         revision=asked if asked in HANDSHAKE_REVISIONS else HANDSHAKE_REVISIONS[0],
         info=info,
@@ -48,7 +48,7 @@ def kept(info: dict[str, Any], capabilities: dict[str, Any]) -> tuple[dict[str, 
     return words, known(capabilities)
 
 
-def version_of(request: Request) -> str:
+def version_of(request: RequestMessage) -> str:
     """Return the revision that a request without a handshake says it is of. Raises Refusal for half an envelope."""
     meta: dict[str, Any] = request.params.get("_meta") or {}
     missing = [key for key in (VERSION, CAPABILITIES) if key not in meta]
@@ -60,13 +60,13 @@ def version_of(request: Request) -> str:
     return version
 
 
-def of_request(request: Request, caller: Principal, via: str) -> Host:
+def of_request(request: RequestMessage, caller: Principal, via: str) -> McpHost:
     """Return who sends a request without a handshake. Raises Refusal."""
     version = version_of(request)
     if version not in STATELESS_REVISIONS:
         raise unsupported(version)
     meta: dict[str, Any] = request.params["_meta"]
-    return Host(
+    return McpHost(
         principal=caller,
         revision=version,
         info=_object(meta.get(INFO), INFO),

@@ -7,7 +7,7 @@ from hubbubd.config import HubSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HostLimits:
     """Bounds on the sessions of hosts; docs/configuration.md has the settings."""
 
     sessions_per_principal: int = 100
@@ -39,4 +39,4 @@ class Limits:
         )
 
 
-DEFAULTS: Final = Limits()
+DEFAULTS: Final = HostLimits()

@@ -12,7 +12,7 @@ from typing import Final
 
 from hubbubd import payload
 from hubbubd.core.inbox import RequestKind
-from hubbubd.downstream.hosts.host import Host
+from hubbubd.downstream.hosts.host import McpHost
 
 MAX_SILENT: Final = 1000
 """Processes of which it is remembered that nobody is there: the latest."""
@@ -21,7 +21,7 @@ Identity = tuple[str, ...]
 """What all processes of one program have in common that were started the same way."""
 
 
-class Processes:
+class HostProcesses:
     """The processes that send requests to the endpoints of one transport."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Processes:
         self._listening: dict[Identity, list[str]] = {}
         """The streams that hosts have open to hear of changes: one for each process."""
 
-    def recognise(self, host: Host, endpoint: str, connection: str) -> None:
+    def recognise(self, host: McpHost, endpoint: str, connection: str) -> None:
         """Set which process a host is, and what is known of that one.
 
         `connection` is where its request came from: a bridge, or a connection of HTTP. A process may have many of
@@ -40,7 +40,7 @@ class Processes:
         self._set(host, identity, streams[0] if len(streams) == 1 else connection)
 
     @contextmanager
-    def listening(self, host: Host, endpoint: str, connection: str) -> Generator[None]:
+    def listening(self, host: McpHost, endpoint: str, connection: str) -> Generator[None]:
         """Note that a process has a stream open during the block: that is how it is known, on all its connections."""
         identity = _identity(host, endpoint)
         streams = self._listening.setdefault(identity, [])
@@ -54,7 +54,7 @@ class Processes:
             if not streams:
                 self._listening.pop(identity, None)
 
-    def _set(self, host: Host, identity: Identity, process: str) -> None:
+    def _set(self, host: McpHost, identity: Identity, process: str) -> None:
         host.process = process
         key = (*identity, process)
         host.silent = self._silent.setdefault(key, {})
@@ -63,6 +63,6 @@ class Processes:
             self._silent.popitem(last=False)
 
 
-def _identity(host: Host, endpoint: str) -> Identity:
+def _identity(host: McpHost, endpoint: str) -> Identity:
     able = hashlib.sha256(payload.canonical(host.capabilities)).hexdigest()
     return host.principal.name, endpoint, host.name, able

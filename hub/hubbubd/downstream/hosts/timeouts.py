@@ -26,22 +26,22 @@ MOST_MARGIN_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class HostTimeouts:
     """How many seconds a host waits: that hears nothing, and that hears of progress at least every ten seconds."""
 
     silent_s: float
     told_s: float
 
 
-_WAITS: Final[Mapping[str, Mapping[str, Patience]]] = MappingProxyType(
+_WAITS: Final[Mapping[str, Mapping[str, HostTimeouts]]] = MappingProxyType(
     {
-        "claude-code": {HTTP: Patience(300, math.inf), STDIO: Patience(1100, math.inf)},
-        "codex": dict.fromkeys((HTTP, STDIO), Patience(300, 300)),
-        "gemini-cli-mcp-client": dict.fromkeys((HTTP, STDIO), Patience(600, 600)),
-        "opencode": dict.fromkeys((HTTP, STDIO), Patience(60, math.inf)),
-        "qwen-cli-mcp-client": dict.fromkeys((HTTP, STDIO), Patience(300, 600)),
-        "copilot-cli": dict.fromkeys((HTTP, STDIO), Patience(60, 60)),
-        "continue-cli-client": dict.fromkeys((HTTP, STDIO), Patience(60, 60)),
+        "claude-code": {HTTP: HostTimeouts(300, math.inf), STDIO: HostTimeouts(1100, math.inf)},
+        "codex": dict.fromkeys((HTTP, STDIO), HostTimeouts(300, 300)),
+        "gemini-cli-mcp-client": dict.fromkeys((HTTP, STDIO), HostTimeouts(600, 600)),
+        "opencode": dict.fromkeys((HTTP, STDIO), HostTimeouts(60, math.inf)),
+        "qwen-cli-mcp-client": dict.fromkeys((HTTP, STDIO), HostTimeouts(300, 600)),
+        "copilot-cli": dict.fromkeys((HTTP, STDIO), HostTimeouts(60, 60)),
+        "continue-cli-client": dict.fromkeys((HTTP, STDIO), HostTimeouts(60, 60)),
     }
 )
 """By the name that a host has in `clientInfo`, alone or with more after a `-`, and by its transport.
@@ -63,7 +63,7 @@ def held_s(name: object, via: str, *, told: bool) -> float:
     return waits_s if math.isinf(waits_s) else waits_s - min(max(waits_s / 10, LEAST_MARGIN_S), MOST_MARGIN_S)
 
 
-def _known(name: object) -> Mapping[str, Patience] | None:
+def _known(name: object) -> Mapping[str, HostTimeouts] | None:
     """Return how long a host waits that is a known one, or a part of it: codex-mcp-client, qwen-cli-mcp-client-hub."""
     if not isinstance(name, str):
         return None

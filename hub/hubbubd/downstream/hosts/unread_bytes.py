@@ -14,7 +14,7 @@ SMALL: Final = 16 * 1024
 """Bytes of a response that is not counted: connections bound these."""
 
 
-class Unread:
+class UnreadBytes:
     """What waits, by principal."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from hubbubd.core.catalog import SOURCES, Kind
 from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.views.view import Target, View
+from hubbubd.downstream.views.view import EndpointView, ServerTarget
 from hubbubd.runtime.hub import Hub
 
 QUIET_S: Final = 0.25
@@ -31,7 +31,9 @@ class ListChanges:
     A transparent view passes on what its server says, even if its list is the same; of others the entries must differ.
     """
 
-    def __init__(self, hub: Hub, view: View, who: Who, methods: Collection[str], tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, hub: Hub, view: EndpointView, who: Who, methods: Collection[str], tell: Callable[[str], None]
+    ) -> None:
         self._view = view
         self._who = who
         self._tell = tell
@@ -102,12 +104,12 @@ class ListChanges:
 class WatchedResources:
     """The resources whose changes one host is told, by the URI that it knows them by."""
 
-    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[str], None]) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, who: Who, tell: Callable[[str], None]) -> None:
         self._hub = hub
         self._view = view
         self._who = who
         self._tell = tell
-        self._held: dict[str, _Watched] = {}
+        self._held: dict[str, _WatchedResource] = {}
 
     async def add(self, uri: str) -> None:
         """Begin to tell of a resource; return once its server does. Raises Refusal, HubError and PeerError."""
@@ -130,7 +132,7 @@ class WatchedResources:
             loop = asyncio.get_running_loop()
             begun: asyncio.Future[None] = loop.create_future()
             begun.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
-            self._held[uri] = watched = _Watched(loop.create_task(self._hold(uri, begun)), begun)
+            self._held[uri] = watched = _WatchedResource(loop.create_task(self._hold(uri, begun)), begun)
             watched.task.add_done_callback(lambda _: self._over(uri, watched))
         return self._held[uri].begun
 
@@ -150,12 +152,12 @@ class WatchedResources:
         for uri in list(self._held):
             self.remove(uri)
 
-    def _over(self, uri: str, watched: "_Watched") -> None:
+    def _over(self, uri: str, watched: "_WatchedResource") -> None:
         if self._held.get(uri) is watched:
             del self._held[uri]
 
     async def _hold(self, uri: str, begun: asyncio.Future[None]) -> None:
-        target, prefix = Target("", ""), ""
+        target, prefix = ServerTarget("", ""), ""
 
         def tell(changed: str) -> None:
             if target.server in self._view.servers(self._who()):
@@ -179,7 +181,7 @@ class WatchedResources:
 
 
 @dataclass(slots=True, eq=False)
-class _Watched:
+class _WatchedResource:
     """A resource that is watched, or will be once `begun` is done; so many requests wait for that."""
 
     task: asyncio.Task[None]

@@ -12,7 +12,7 @@ from hubbubd.core.log_levels import USUAL, reaches
 from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources, Who, nobody
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.views.view import View
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import Step
@@ -27,16 +27,16 @@ Keep = Callable[[Step[HostSession]], Awaitable[None]]
 
 
 async def _keep_nothing(_: Step[HostSession]) -> None:
-    """Stand in for `Standing.keep` where a session ends with its process."""
+    """Stand in for `SessionNotifications.keep` where a session ends with its process."""
 
 
-class Standing:
+class SessionNotifications:
     """One session's share of what all sessions have together: list changes, watched resources, log messages.
 
     `tell` gets a message for the host, and whether it says nothing new while the same one waits to be read.
     """
 
-    def __init__(self, hub: Hub, view: View, who: Who, tell: Callable[[bytes, bool], None]) -> None:
+    def __init__(self, hub: Hub, view: EndpointView, who: Who, tell: Callable[[bytes, bool], None]) -> None:
         self.level: str | None = None
         """The least level of log messages that the host wants; None if it has not said."""
         self.resources = WatchedResources(hub, view, who, self._updated)

@@ -32,7 +32,7 @@ class Refusal(Exception):
         self.data = data
 
 
-class TooLarge(Refusal):
+class MessageTooLarge(Refusal):
     """A message with more than it may have; `limit` says what that is."""
 
     def __init__(self, message: str, limit: int) -> None:
@@ -40,7 +40,7 @@ class TooLarge(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestMessage:
     """A request of a host."""
 
     id: Id
@@ -49,7 +49,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
+class NotificationMessage:
     """A notification of a host."""
 
     method: str
@@ -57,7 +57,7 @@ class Notification:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ResponseMessage:
     """A host's response to a request of the hub: a result, or the error instead."""
 
     id: Id
@@ -65,13 +65,13 @@ class Response:
     error: Mapping[str, Any] | None = None
 
 
-Message = Request | Notification | Response
+Message = RequestMessage | NotificationMessage | ResponseMessage
 
 
 def read(body: bytes) -> Message:
     """Parse one message. Raises Refusal: PARSE_ERROR for what is no JSON, INVALID_REQUEST for what is no message."""
     if payload.values(body, MAX_VALUES) > MAX_VALUES:
-        raise TooLarge(f"a message may have {MAX_VALUES} values", MAX_VALUES)
+        raise MessageTooLarge(f"a message may have {MAX_VALUES} values", MAX_VALUES)
     try:
         value = payload.loads(body)
     except ValueError:
@@ -94,16 +94,16 @@ def read(body: bytes) -> Message:
     if not isinstance(params.get("_meta", {}), dict):
         raise Refusal(INVALID_PARAMS, "params._meta must be an object")
     if "id" not in message:
-        return Notification(method, params)
-    return Request(_id(message), method, params)
+        return NotificationMessage(method, params)
+    return RequestMessage(_id(message), method, params)
 
 
-def _response(message: dict[str, Any]) -> Response:
+def _response(message: dict[str, Any]) -> ResponseMessage:
     result, error = message.get("result"), message.get("error")
     if isinstance(error, dict):
-        return Response(_id(message), None, cast("dict[str, Any]", error))
+        return ResponseMessage(_id(message), None, cast("dict[str, Any]", error))
     if isinstance(result, dict):
-        return Response(_id(message), cast("dict[str, Any]", result))
+        return ResponseMessage(_id(message), cast("dict[str, Any]", result))
     raise Refusal(INVALID_REQUEST, "a message has a method, a result or an error")
 
 

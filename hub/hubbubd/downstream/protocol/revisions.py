@@ -26,7 +26,7 @@ STATELESS: Final = STATELESS_REVISIONS[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class RevisionMember:
     """A member that revisions from `first` to `last` have."""
 
     name: str
@@ -38,19 +38,23 @@ class Member:
         return self.first <= revision <= self.last
 
 
-_ICONS: Final = Member("icons", first="2025-11-25")
+_ICONS: Final = RevisionMember("icons", first="2025-11-25")
 
-RESULT: Final = (Member("resultType", first=STATELESS),)
-CACHED: Final = (*RESULT, Member("ttlMs", first=STATELESS), Member("cacheScope", first=STATELESS))
-TOOL: Final = (Member("execution", first="2025-11-25", last=NEWEST_HANDSHAKE), _ICONS)
+RESULT: Final = (RevisionMember("resultType", first=STATELESS),)
+CACHED: Final = (*RESULT, RevisionMember("ttlMs", first=STATELESS), RevisionMember("cacheScope", first=STATELESS))
+TOOL: Final = (RevisionMember("execution", first="2025-11-25", last=NEWEST_HANDSHAKE), _ICONS)
 CAPABILITIES: Final = (
-    Member("tasks", first="2025-11-25", last=NEWEST_HANDSHAKE),
-    Member("completions", first="2025-03-26"),
-    Member("extensions", first=STATELESS),
+    RevisionMember("tasks", first="2025-11-25", last=NEWEST_HANDSHAKE),
+    RevisionMember("completions", first="2025-03-26"),
+    RevisionMember("extensions", first=STATELESS),
 )
-SERVER_INFO: Final = (_ICONS, Member("description", first="2025-11-25"), Member("websiteUrl", first="2025-06-18"))
+SERVER_INFO: Final = (
+    _ICONS,
+    RevisionMember("description", first="2025-11-25"),
+    RevisionMember("websiteUrl", first="2025-06-18"),
+)
 
-RESULTS: Final[Mapping[str, tuple[Member, ...]]] = MappingProxyType(
+RESULTS: Final[Mapping[str, tuple[RevisionMember, ...]]] = MappingProxyType(
     {
         "tools/call": RESULT,
         "prompts/get": RESULT,
@@ -60,7 +64,7 @@ RESULTS: Final[Mapping[str, tuple[Member, ...]]] = MappingProxyType(
 )
 """The members of results that not all revisions have, by method."""
 
-ENTRIES: Final[Mapping[Kind, tuple[Member, ...]]] = MappingProxyType(
+ENTRIES: Final[Mapping[Kind, tuple[RevisionMember, ...]]] = MappingProxyType(
     {Kind.TOOL: TOOL, Kind.PROMPT: (_ICONS,), Kind.RESOURCE: (_ICONS,), Kind.TEMPLATE: (_ICONS,)}
 )
 """The same of the entries of lists."""
@@ -143,7 +147,7 @@ def _without_need_of_tasks(raw: bytes) -> bytes:
     return payload.dumps({**tool, "execution": {**said, "taskSupport": "optional"}})
 
 
-def _known(own: Mapping[str, Any], members: Iterable[Member], revision: str) -> dict[str, Any]:
+def _known(own: Mapping[str, Any], members: Iterable[RevisionMember], revision: str) -> dict[str, Any]:
     left_out = {member.name for member in members if not member.known(revision)}
     return {name: value for name, value in own.items() if name not in left_out}
 

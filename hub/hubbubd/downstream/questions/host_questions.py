@@ -25,10 +25,17 @@ from hubbubd.core.inbox import (
     host_noted,
     noted,
 )
-from hubbubd.downstream.hosts.host import Exchange, Host
+from hubbubd.downstream.hosts.host import HostRequest, McpHost
 from hubbubd.downstream.protocol import content_blocks
-from hubbubd.downstream.views.question_policy import ELICITATIONS, NAMES, Left, Nobody, Policy, Verdict
-from hubbubd.downstream.views.view import View
+from hubbubd.downstream.views.question_policy import (
+    ELICITATIONS,
+    NAMES,
+    LeftToOthers,
+    QuestionPolicy,
+    Unattended,
+    Verdict,
+)
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import Waiting
@@ -43,10 +50,10 @@ _OF_ONE_CONNECTION: Final = ("task", "_meta")
 """Members of a question that are between the server and the hub."""
 
 
-class Questions:
+class HostQuestions:
     """The questions of all calls at one endpoint."""
 
-    def __init__(self, hub: Hub, view: View) -> None:
+    def __init__(self, hub: Hub, view: EndpointView) -> None:
         self.hub = hub
         self._view = view
         self._asking = Counter[str]()
@@ -54,22 +61,22 @@ class Questions:
         self._left: OrderedDict[str, None] = OrderedDict()
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> QuestionPolicy:
         """Who is asked, as it is configured now."""
         return self._view.policy
 
-    def stamped(self, exchange: Exchange, params: Mapping[str, Any]) -> dict[str, Any]:
+    def stamped(self, exchange: HostRequest, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the params of a call with what its host can answer, where that matters to the server."""
         able = self.policy.declared(exchange.host.capabilities)
         if able is None:
             return dict(params)
         return {**params, "_meta": {**(params.get("_meta") or {}), CAPABILITIES: able}}
 
-    def asks(self, host: Host, request: PendingRequest) -> bool:
+    def asks(self, host: McpHost, request: PendingRequest) -> bool:
         """Return whether a host is to be asked: it caused the question, it can answer it, and somebody is there."""
         return request.state is RequestState.OPEN and request.id not in self._left and not self.why_not(host, request)
 
-    def why_not(self, host: Host, request: PendingRequest) -> str:
+    def why_not(self, host: McpHost, request: PendingRequest) -> str:
         """Return why a host is not asked a question, for people; "" if it is."""
         if request.origin is Origin.AUTHORIZATION:
             return "the hub itself asks, and only in the inbox"
@@ -79,7 +86,7 @@ class Questions:
             return "it is not certain that its call is the cause: the server is at work for others, too"
         return ""
 
-    def outlook(self, host: Host, kind: RequestKind, params: Mapping[str, Any]) -> str:
+    def outlook(self, host: McpHost, kind: RequestKind, params: Mapping[str, Any]) -> str:
         """Return why a host is not asked what is of a kind, whatever its cause; "" if it is."""
         name = NAMES[kind]
         if self.policy.of(kind) == "inbox":
@@ -92,7 +99,7 @@ class Questions:
 
     def waiting(
         self,
-        who: Callable[[], Host],
+        who: Callable[[], McpHost],
         for_s: float = MAX_CLAIM_S,
         *,
         but: Callable[[PendingRequest], str] = lambda _: "",
@@ -111,7 +118,7 @@ class Questions:
         )
 
     def noting(
-        self, host: Host, tell: Callable[[PendingRequest], None] = lambda _: None
+        self, host: McpHost, tell: Callable[[PendingRequest], None] = lambda _: None
     ) -> Callable[[PendingRequest], None]:
         """Return a function that does `note`, and passes on what it is given."""
 
@@ -121,14 +128,14 @@ class Questions:
 
         return heard
 
-    def note(self, host: Host, request: PendingRequest) -> None:
+    def note(self, host: McpHost, request: PendingRequest) -> None:
         """Note what is decided about a host that waits for a call only since its question was opened."""
         open_ = request.state is RequestState.OPEN
         if open_ and len(request.hosts) < HOSTS and all(each.host != host.name for each in request.hosts):
             decided = AskedHost(host=host.name, at=self.hub.clock.now(), why_not=self.why_not(host, request))
             self.hub.inbox.note(request.id, lambda there: host_noted(there, decided))
 
-    def note_asked(self, host: Host, request_id: str) -> None:
+    def note_asked(self, host: McpHost, request_id: str) -> None:
         """Note that a host is asked now that was not before."""
         asked = AskedHost(host=host.name, at=self.hub.clock.now())
         self.hub.inbox.note(request_id, lambda there: host_noted(there, asked))
@@ -144,7 +151,7 @@ class Questions:
             if not self._asking[request_id]:
                 del self._asking[request_id]
 
-    async def withdrawn(self, host: Host, request_id: str) -> None:
+    async def withdrawn(self, host: McpHost, request_id: str) -> None:
         """Leave a question to others, unless its host was asked anew over another stream. Within `asking`."""
         if self._asking[request_id] == 1:
             await self.leave(host, request_id)
@@ -160,7 +167,7 @@ class Questions:
     def _found(self, request_ids: Collection[str]) -> list[PendingRequest]:
         return [request for request in map(self.hub.inbox.find, request_ids) if request is not None]
 
-    def shown(self, host: Host, request: PendingRequest) -> dict[str, Any]:
+    def shown(self, host: McpHost, request: PendingRequest) -> dict[str, Any]:
         """Return the params with which a host is asked."""
         params: dict[str, Any] = payload.loads(request.request)
         shown = {name: value for name, value in params.items() if name not in _OF_ONE_CONNECTION}
@@ -174,20 +181,20 @@ class Questions:
                 shown["elicitationId"] = request.id
         return shown
 
-    async def take(self, host: Host, request_id: str, verdict: Verdict) -> bool:
+    async def take(self, host: McpHost, request_id: str, verdict: Verdict) -> bool:
         """Take what a host answered; return whether it is the answer. Raises InvalidArgument for one that does not fit.
 
         While somebody else has claimed the question, this waits for what becomes of the claim.
         """
-        if not isinstance(verdict, Nobody | Left):
+        if not isinstance(verdict, Unattended | LeftToOthers):
             return await self._answer(host, request_id, verdict)
         request = self.hub.inbox.get(request_id)
-        if isinstance(verdict, Nobody):
+        if isinstance(verdict, Unattended):
             host.silent[request.kind] = self.hub.clock.steady()
         await self.leave(host, request_id, verdict.what)
         return False
 
-    def late(self, host: Host, request: PendingRequest, result: Mapping[str, Any]) -> str | None:
+    def late(self, host: McpHost, request: PendingRequest, result: Mapping[str, Any]) -> str | None:
         """Note what a host answered once a question was closed; return what became of that, for the host.
 
         None for the answer that the host has given before.
@@ -201,7 +208,7 @@ class Questions:
         self.hub.inbox.note(request.id, lambda there: noted(there, what, at, by, via=via))
         return f"not counted, as {closed}: hubbub inbox show {request.id}"
 
-    async def leave(self, host: Host, request_id: str, what: str | None = None) -> None:
+    async def leave(self, host: McpHost, request_id: str, what: str | None = None) -> None:
         """Leave a question to others, with a note of what the host did."""
         self._left[request_id] = None
         if len(self._left) > MAX_LEFT:
@@ -218,7 +225,7 @@ class Questions:
             if claim_id is not None:
                 await self.hub.inbox.release(request_id, claim_id)
 
-    async def _answer(self, host: Host, request_id: str, given: Given) -> bool:
+    async def _answer(self, host: McpHost, request_id: str, given: Given) -> bool:
         changed = asyncio.Event()
         inbox = self.hub.inbox
         with inbox.listen(request_id, lambda _request, _live: changed.set()):
@@ -242,7 +249,7 @@ class Questions:
                         return False
                 await changed.wait()
 
-    def _is_silent(self, host: Host, kind: RequestKind) -> bool:
+    def _is_silent(self, host: McpHost, kind: RequestKind) -> bool:
         """Return whether nobody is at the process of a host, as it has shown a while ago."""
         since = host.silent.get(kind)
         return since is not None and self.hub.clock.steady() - since < SILENT_S

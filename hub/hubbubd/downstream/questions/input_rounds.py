@@ -14,12 +14,12 @@ from hubbubd import payload
 from hubbubd.core.calls import Call
 from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.calls.hold import Holding
-from hubbubd.downstream.calls.observer import Following
-from hubbubd.downstream.hosts.host import Exchange
+from hubbubd.downstream.calls.hold import Hold
+from hubbubd.downstream.calls.observer import CallObserver
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.host_questions import Questions
-from hubbubd.downstream.questions.state_tokens import Bound, Handle, Handles, digest
+from hubbubd.downstream.questions.host_questions import HostQuestions
+from hubbubd.downstream.questions.state_tokens import BoundRequest, StateToken, StateTokens, digest
 from hubbubd.downstream.views.question_policy import METHODS, judge
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.calls import CallSpec
@@ -37,19 +37,19 @@ MAX_ANSWERS: Final = 1000
 """The most answers in one request."""
 
 
-class Rounds:
+class InputRounds:
     """The rounds of the calls of one endpoint's hosts."""
 
-    def __init__(self, questions: Questions, handles: Handles, view: str) -> None:
+    def __init__(self, questions: HostQuestions, handles: StateTokens, view: str) -> None:
         self.questions = questions
         self._hub = questions.hub
         self._handles = handles
         self._view = view
 
-    async def attached(self, exchange: Exchange) -> "tuple[CallSpec, Handle] | None":
+    async def attached(self, exchange: HostRequest) -> "tuple[CallSpec, StateToken] | None":
         """Return the call that a request goes on with, by its state; None for a request without one.
 
-        Raises Refusal for a state of others or of another request, Lost if there is no such call any more, and
+        Raises Refusal for a state of others or of another request, CallLost if there is no such call any more, and
         Unavailable.
         """
         state = exchange.params.get("requestState")
@@ -60,14 +60,16 @@ class Rounds:
         try:
             call = await self._hub.find_call(handle.call_id)
         except NotFound:
-            raise Lost from None
+            raise CallLost from None
         return spec_of(call), handle
 
-    async def result(self, exchange: Exchange, spec: CallSpec, handle: Handle | None, holding: Holding) -> Call | bytes:
+    async def result(
+        self, exchange: HostRequest, spec: CallSpec, handle: StateToken | None, holding: Hold
+    ) -> Call | bytes:
         """Make or join a call; return it once it has ended, or a result that asks for input. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
         answers = given_answers(exchange) if handle is not None else {}
-        following = Following(self._hub, spec.call_id, waits=self.questions.noting(exchange.host, holding.changed))
+        following = CallObserver(self._hub, spec.call_id, waits=self.questions.noting(exchange.host, holding.changed))
         host = exchange.host
         count = handle.round if handle is not None else 0
 
@@ -79,7 +81,7 @@ class Rounds:
             attached = _Attached(self, exchange, spec, following, handle)
             return await attached.run(answers, holding)
 
-    async def ask(self, exchange: Exchange, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
+    async def ask(self, exchange: HostRequest, call_id: str, count: int, asked: list[PendingRequest]) -> bytes:
         """Return a result that asks for input."""
         call = self._hub.calls.get(call_id)
         requests = {
@@ -92,7 +94,7 @@ class Rounds:
         return payload.dumps({"resultType": "input_required", "inputRequests": requests, "requestState": state})
 
     async def give(
-        self, exchange: Exchange, handle: Handle, answers: Mapping[str, Any], say: Callable[[str | None], None]
+        self, exchange: HostRequest, handle: StateToken, answers: Mapping[str, Any], say: Callable[[str | None], None]
     ) -> None:
         """Take a host's answers to the questions of a round, and `say` which of them came too late.
 
@@ -116,10 +118,10 @@ class Rounds:
             except InvalidArgument as exc:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{key}: {exc.message}") from None
 
-    def _bound(self, exchange: Exchange) -> Bound:
+    def _bound(self, exchange: HostRequest) -> BoundRequest:
         """Return the request that a state is for."""
         params = exchange.params
-        return Bound(
+        return BoundRequest(
             principal=exchange.host.principal.name,
             profile=self._view,
             method=exchange.method,
@@ -128,7 +130,7 @@ class Rounds:
         )
 
 
-class Lost(Exception):
+class CallLost(Exception):
     """The call that a request goes on with is gone."""
 
 
@@ -136,7 +138,12 @@ class _Attached:
     """One request of a host, attached to a call."""
 
     def __init__(
-        self, rounds: Rounds, exchange: Exchange, spec: CallSpec, following: Following, handle: Handle | None
+        self,
+        rounds: InputRounds,
+        exchange: HostRequest,
+        spec: CallSpec,
+        following: CallObserver,
+        handle: StateToken | None,
     ) -> None:
         self._rounds = rounds
         self._exchange = exchange
@@ -146,7 +153,7 @@ class _Attached:
         self._count = handle.round if handle is not None else 0
         self._detached = handle is not None
 
-    async def run(self, answers: Mapping[str, Any], holding: Holding) -> Call | bytes:
+    async def run(self, answers: Mapping[str, Any], holding: Hold) -> Call | bytes:
         """Give the answers, wait, and ask."""
         calls, principal = self._rounds.questions.hub.calls, self._exchange.host.principal.name
         loop = asyncio.get_running_loop()
@@ -202,7 +209,7 @@ def keyed(call: Call, asked: list[PendingRequest]) -> dict[str, PendingRequest]:
     return {keys.get(request.id, request.id): request for request in asked}
 
 
-def given_answers(exchange: Exchange) -> dict[str, Any]:
+def given_answers(exchange: HostRequest) -> dict[str, Any]:
     """Return a host's answers by key. Raises Refusal."""
     given: object = exchange.params.get("inputResponses", {})
     if not isinstance(given, dict) or len(cast("dict[str, Any]", given)) > MAX_ANSWERS:

@@ -11,11 +11,11 @@ from hubbubd import payload
 from hubbubd.core.forms import Refuse
 from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
-from hubbubd.downstream.calls.hold import Holding
-from hubbubd.downstream.hosts.host import Exchange
-from hubbubd.downstream.protocol.messages import Response, notification
-from hubbubd.downstream.questions.host_questions import Questions
-from hubbubd.downstream.views.question_policy import METHODS, Left, Nobody, Verdict, judge, judge_error
+from hubbubd.downstream.calls.hold import Hold
+from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.protocol.messages import ResponseMessage, notification
+from hubbubd.downstream.questions.host_questions import HostQuestions
+from hubbubd.downstream.views.question_policy import METHODS, LeftToOthers, Unattended, Verdict, judge, judge_error
 from hubbubd.errors import HubError, InvalidArgument
 from hubbubd.runtime.servers import ServerEvent, ServerEventKind
 
@@ -26,11 +26,11 @@ _OF_RESULTS: Final = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
 """Questions whose server is not there to say when a page is done with: it is when the call goes on."""
 
 
-class Requests:
+class QuestionRequests:
     """The questions of one call that its host is asked. The host is told of those that others have answered."""
 
     def __init__(
-        self, questions: Questions, exchange: Exchange, holding: Holding | None = None, *, again: bool = False
+        self, questions: HostQuestions, exchange: HostRequest, holding: Hold | None = None, *, again: bool = False
     ) -> None:
         """`again`: the host may ask again what becomes of the call, and is then asked again what is still open."""
         self._questions = questions
@@ -62,11 +62,11 @@ class Requests:
             if request.origin in _OF_RESULTS:
                 self._complete(request.id)
 
-    def _late(self, request_id: str) -> Callable[[Response], None]:
+    def _late(self, request_id: str) -> Callable[[ResponseMessage], None]:
         """Return what notes an answer that the host gives though the question was taken back."""
         questions, host = self._questions, self._exchange.host  # not its request: this may be the last to know of that
 
-        def heard(response: Response) -> None:
+        def heard(response: ResponseMessage) -> None:
             request = questions.hub.inbox.find(request_id)
             if request is not None and request.state is not RequestState.OPEN and response.result is not None:
                 questions.late(host, request, response.result)
@@ -118,7 +118,7 @@ class Requests:
             else:
                 params = payload.loads(request.request)
                 verdict = judge(policy, request.kind, params, response.result, took_s)
-            if request.kind is RequestKind.ELICITATION_URL and not isinstance(verdict, Nobody | Left):
+            if request.kind is RequestKind.ELICITATION_URL and not isinstance(verdict, Unattended | LeftToOthers):
                 self._visited.add(request.id)
                 if request.origin not in _OF_RESULTS:
                     self._expect(request, payload.loads(request.request))

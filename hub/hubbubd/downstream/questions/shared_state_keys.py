@@ -9,8 +9,8 @@ import structlog
 from pydantic import ValidationError
 
 from hubbubd import payload
-from hubbubd.downstream.questions.state_keys import KeyRing
 from hubbubd.downstream.questions.state_keys import StateKeys
+from hubbubd.downstream.questions.state_keys import StateKeyRing
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock
@@ -27,7 +27,7 @@ SHARED: Final = "@hosts/keys"
 log = structlog.get_logger(__name__)
 
 
-class Vault(Protocol):
+class SharedSecrets(Protocol):
     """What the members of a fleet share (`upstream.ports.Vault`)."""
 
     def get(self, server: str) -> dict[str, Any] | None: ...
@@ -37,15 +37,15 @@ class Vault(Protocol):
     async def refresh(self, *servers: str) -> None: ...
 
 
-class SharedKeyRing(KeyRing):
+class SharedStateKeyRing(StateKeyRing):
     """The keys of a fleet, as this member knows them."""
 
-    def __init__(self, vault: Vault, clock: Clock) -> None:
+    def __init__(self, vault: SharedSecrets, clock: Clock) -> None:
         super().__init__(Path(), clock, StateKeys())
         self._vault = vault
 
     @classmethod
-    async def shared(cls, vault: Vault, clock: Clock) -> "SharedKeyRing":
+    async def shared(cls, vault: SharedSecrets, clock: Clock) -> "SharedStateKeyRing":
         """Read the keys, or make the first. Raises OSError, and StoreError for damaged ones."""
         ring = cls(vault, clock)
         for _ in range(2):  # another member may make the first at the same time

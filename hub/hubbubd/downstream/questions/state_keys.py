@@ -67,7 +67,7 @@ class StateKeys(BaseModel):
         return StateKeys.model_construct(keys=(new, *self.keys[:1]))
 
 
-class KeyRing:
+class StateKeyRing:
     """The keys of a data directory, as they are now."""
 
     def __init__(self, path: Path, clock: Clock, keys: StateKeys) -> None:
@@ -76,7 +76,7 @@ class KeyRing:
         self._keys = keys
 
     @classmethod
-    def open(cls, data_dir: Path, clock: Clock) -> "KeyRing":
+    def open(cls, data_dir: Path, clock: Clock) -> "StateKeyRing":
         """Read the keys, or make the first. Blocks. Raises OSError, and StoreError for a damaged file."""
         path = data_dir / NAME
         ring = cls(path, clock, _read(path))
@@ -85,7 +85,7 @@ class KeyRing:
         return ring
 
     @classmethod
-    def in_memory(cls, clock: Clock) -> "KeyRing":
+    def in_memory(cls, clock: Clock) -> "StateKeyRing":
         """Return keys that end with the process, for where nothing is kept."""
         return cls(Path(), clock, StateKeys().rotated(clock.now()))
 

@@ -1,4 +1,4 @@
-"""Handles of calls that wait for answers: the `requestState` that a host gets and brings back (MCP 2026-07-28).
+"""Tokens of calls that wait for answers: the `requestState` that a host gets and brings back (MCP 2026-07-28).
 
 A host cannot read or make one. It names a call and a round, and opens only for the request that it was made for: the
 same principal, profile, method, name and params, before it expires. It is no authorization: who may call is checked as
@@ -29,7 +29,7 @@ from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.timing.clock import Clock
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_keys import ROTATE_S
-from hubbubd.downstream.questions.state_keys import KeyRing
+from hubbubd.downstream.questions.state_keys import StateKeyRing
 
 NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Params that differ from round to round."""
@@ -43,7 +43,7 @@ _VERSION: Final = b"\x01"
 _NONCE_BYTES: Final = 12  # NIST SP 800-38D, section 8.2
 
 
-class Handle(BaseModel):
+class StateToken(BaseModel):
     """What a state says: the call, its round, what is asked in it, and until when (epoch seconds) the state is good.
 
     `sealed_at` is on the steady clock of the process `run`.
@@ -60,7 +60,7 @@ class Handle(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BoundRequest:
     """The request that a state is for. `name` is the tool, prompt or resource as the host named it."""
 
     principal: str
@@ -75,22 +75,22 @@ class Bound:
         return _VERSION + payload.dumps([self.principal, self.profile, self.method, self.name, self.params])
 
 
-class Handles:
+class StateTokens:
     """Seals and opens states."""
 
-    def __init__(self, keys: KeyRing, clock: Clock) -> None:
+    def __init__(self, keys: StateKeyRing, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
         self._run = secrets.token_hex(8)
 
-    def seal(self, call_id: str, round_: int, bound: Bound, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
+    def seal(self, call_id: str, round_: int, bound: BoundRequest, *, ttl_s: float, asked: Sequence[str] = ()) -> str:
         """Return the state of a call's round, for this request. It lives for `ttl_s`, 30 days at most.
 
         `asked` are the ids of the round's pending requests.
         """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # lazy: see `ready`
 
-        handle = Handle(
+        handle = StateToken(
             call_id=call_id,
             round=round_,
             expires_at=self._clock.now() + min(ttl_s, ROTATE_S),
@@ -102,7 +102,7 @@ class Handles:
         sealed = AESGCM(self._keys.secrets[0]).encrypt(nonce, handle.model_dump_json().encode(), bound.seal())
         return base64.urlsafe_b64encode(_VERSION + nonce + sealed).decode()
 
-    def open(self, state: object, bound: Bound) -> Handle:
+    def open(self, state: object, bound: BoundRequest) -> StateToken:
         """Return what a state says.
 
         Raises Refusal (INVALID_PARAMS), the same for one that is forged, changed, expired, or of another request.
@@ -118,11 +118,11 @@ class Handles:
         if _SEALING not in sys.modules:
             await to_thread.run_sync(importlib.import_module, _SEALING)
 
-    def age_s(self, handle: Handle) -> float:
+    def age_s(self, handle: StateToken) -> float:
         """Return the seconds since a state was sealed, however the clock was set; infinity if not by this process."""
         return self._clock.steady() - handle.sealed_at if handle.run == self._run else math.inf
 
-    def _opened(self, state: object, bound: Bound) -> Handle | None:
+    def _opened(self, state: object, bound: BoundRequest) -> StateToken | None:
         from cryptography.exceptions import InvalidTag  # lazy: see `ready`
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -139,7 +139,7 @@ class Handles:
         for secret in self._keys.secrets:
             try:
                 opened = AESGCM(secret).decrypt(raw[len(_VERSION) : head], raw[head:], bound.seal())
-                return Handle.model_validate_json(opened)
+                return StateToken.model_validate_json(opened)
             except (InvalidTag, ValidationError, ValueError):  # ValueError: a nonce that is too short
                 continue
         return None

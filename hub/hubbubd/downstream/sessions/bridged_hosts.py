@@ -1,6 +1,6 @@
 """Hosts behind a bridge: all messages of one in order, of either kind of revision, over streams that may break.
 
-    message ──> BridgedHost.receive ──> Session | Endpoint ──> Outlet ──> response
+    message ──> BridgedHost.receive ──> EndpointSession | McpEndpoint ──> HostOutbox ──> response
 
 The calls of such a host go on when its stream breaks: a bridge that comes back under its session key sends its requests
 again, and each joins its call. One that does not come back has them cancelled. A tool that may have been called by a
@@ -18,14 +18,14 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_REQUEST
 from hubbubd.downstream.calls.call_results import of_error
-from hubbubd.downstream.endpoint import Endpoint
+from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts import introductions
-from hubbubd.downstream.hosts.host import Exchange, Outlet
-from hubbubd.downstream.hosts.limits import Limits
-from hubbubd.downstream.hosts.processes import Processes
+from hubbubd.downstream.hosts.host import HostOutbox, HostRequest
+from hubbubd.downstream.hosts.limits import HostLimits
+from hubbubd.downstream.hosts.processes import HostProcesses
 from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol.messages import Id, Notification, Refusal, Request
-from hubbubd.downstream.sessions.session import Session
+from hubbubd.downstream.protocol.messages import Id, NotificationMessage, Refusal, RequestMessage
+from hubbubd.downstream.sessions.session import EndpointSession
 from hubbubd.errors import HubError
 from hubbubd.runtime.calls import Calls
 
@@ -48,17 +48,17 @@ class BridgedHosts:
         calls: Calls,
         clock: Callable[[], float],
         charge: Callable[[Principal], None] = lambda _: None,
-        limits: Callable[[], Limits] = Limits,
+        limits: Callable[[], HostLimits] = HostLimits,
     ) -> None:
         self.clock = clock
         self.limits = limits
         self.charge = charge
-        self.processes = Processes()
+        self.processes = HostProcesses()
         self._calls = calls
         self._hosts: dict[tuple[str, str], BridgedHost] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
 
-    def join(self, principal: Principal, key: str, endpoint: Endpoint, outlet: Outlet) -> "BridgedHost":
+    def join(self, principal: Principal, key: str, endpoint: McpEndpoint, outlet: HostOutbox) -> "BridgedHost":
         """Begin a stream of a bridge. One that it has still open is ended: the bridge has given that up."""
         name = principal.name, key
         if (before := self._hosts.get(name)) is not None:
@@ -112,9 +112,9 @@ class BridgedHost:
     hosts: BridgedHosts
     principal: Principal
     key: str
-    endpoint: Endpoint
-    outlet: Outlet
-    _session: Session | None = None
+    endpoint: McpEndpoint
+    outlet: HostOutbox
+    _session: EndpointSession | None = None
     _serving: dict[Id, asyncio.Task[bytes]] = field(default_factory=dict[Id, "asyncio.Task[bytes]"])
     _lasting: set[asyncio.Task[bytes]] = field(default_factory=set["asyncio.Task[bytes]"])
 
@@ -130,7 +130,7 @@ class BridgedHost:
         except Refusal as refusal:
             self.outlet.tell(messages.error(messages.asked_id(raw), refusal))
             return
-        if isinstance(message, Request):
+        if isinstance(message, RequestMessage):
             try:
                 self.hosts.charge(self.principal)
                 if again and message.method == "tools/call" and not self.hosts.knows(self._call_ids(message.id)):
@@ -140,7 +140,7 @@ class BridgedHost:
                 self.outlet.tell(messages.error(message.id, refusal))
             except HubError as exc:
                 self.outlet.tell(messages.error(message.id, of_error(exc)))
-        elif isinstance(message, Notification) and message.method == "notifications/cancelled":
+        elif isinstance(message, NotificationMessage) and message.method == "notifications/cancelled":
             self._cancelled(message)
         elif self._session is not None:
             self._session.take(message)
@@ -160,7 +160,7 @@ class BridgedHost:
         if self._session is not None:
             self._session.end()
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: RequestMessage) -> None:
         if request.id in self._serving:
             raise Refusal(INVALID_REQUEST, "a request with this id is under way")
         if introductions.is_stateless(request):
@@ -176,21 +176,21 @@ class BridgedHost:
             self._lasting.add(task)
         task.add_done_callback(lambda done: self._done(request.id, done))
 
-    def _introduce(self, request: Request) -> None:
+    def _introduce(self, request: RequestMessage) -> None:
         host = introductions.of_handshake(request, self.principal, VIA)
         if self._session is not None:
             raise Refusal(INVALID_REQUEST, "this connection is initialized")
-        self._session = Session(host, self.endpoint, self.hosts.clock, self.hosts.limits())
+        self._session = EndpointSession(host, self.endpoint, self.hosts.clock, self.hosts.limits())
         self._session.outlet = self.outlet
         host.is_listening = lambda: not self.outlet.closed
 
-    def _stateless(self, request: Request) -> asyncio.Task[bytes]:
+    def _stateless(self, request: RequestMessage) -> asyncio.Task[bytes]:
         if len(self._serving) >= (most := self.hosts.limits().requests_per_session):
             raise Refusal(INVALID_REQUEST, f"{most} requests of this connection are open")
         host = introductions.of_request(request, self.principal, VIA)
         self.hosts.processes.recognise(host, self.endpoint.view.name, self.key)
         host.is_listening = lambda: not self.outlet.closed
-        exchange = Exchange(
+        exchange = HostRequest(
             id=request.id,
             method=request.method,
             params=request.params,
@@ -208,7 +208,7 @@ class BridgedHost:
         if not task.cancelled():
             self.outlet.tell(task.result())
 
-    def _cancelled(self, message: Notification) -> None:
+    def _cancelled(self, message: NotificationMessage) -> None:
         """Cancel a request and its call, even if that was made over an earlier stream.
 
         A call that goes on after the response to its request, with a ticket or as a task, is not cancelled: some hosts

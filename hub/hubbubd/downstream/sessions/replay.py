@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from hubbubd import bounds, payload
-from hubbubd.downstream.hosts.host import Outlet, Presence
-from hubbubd.downstream.hosts.limits import Limits
+from hubbubd.downstream.hosts.host import HostOutbox, Presence
+from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.protocol.messages import MAX_ID, Id
 
 _ID: Final = re.compile(r"([A-Za-z0-9_-]{1,2000})\.(\d{1,15})", re.ASCII)
@@ -31,7 +31,7 @@ _SHORT: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LostStream:
     """A stream that this process does not have: its name, the event that the host has of it, its request, and the key
     of the call that this was, if any."""
 
@@ -41,14 +41,14 @@ class Left:
     call_key: str
 
 
-class Replay:
+class ReplayStream:
     """The stream of one request. One connection has it at a time, the newest; it begins with event 1."""
 
-    def __init__(self, kept: "Replays", key: int, name: str, count: int = 0) -> None:
+    def __init__(self, kept: "ReplayStreams", key: int, name: str, count: int = 0) -> None:
         """`count` is how many events it had before."""
         self.name = name
         """What the ids of its events begin with."""
-        self.outlet = Outlet()
+        self.outlet = HostOutbox()
         """What the newest connection is to be sent."""
         self.presence = Presence()
         self.shown = False
@@ -77,10 +77,10 @@ class Replay:
         """Return what the host calls an event; 0 is before the first."""
         return f"{self.name}.{number}"
 
-    def resumed(self, after: int) -> tuple[Outlet, int]:
+    def resumed(self, after: int) -> tuple[HostOutbox, int]:
         """Return the outlet for another connection, with what came after an event, and its first event's number."""
         self.outlet.close()
-        self.outlet = Outlet()
+        self.outlet = HostOutbox()
         found = self._kept.after(self._key, after, self._count)
         for _, message in found:
             self.outlet.tell_last(message)
@@ -112,17 +112,17 @@ class Replay:
         self._kept.ended(self._key)
 
 
-class Replays:
+class ReplayStreams:
     """All such streams of a session; beyond the limits the oldest events go."""
 
-    def __init__(self, limits: Limits, session: str = "") -> None:
+    def __init__(self, limits: HostLimits, session: str = "") -> None:
         self._limits = limits
         self._session = session[:_SHORT]
         self._life = secrets.token_urlsafe(9)
         self._next = 1
         self._named: dict[str, int] = {}
         """The streams by what hosts call them: one may go on under the name that it had in an earlier process."""
-        self._streams: dict[int, Replay] = {}
+        self._streams: dict[int, ReplayStream] = {}
         self._open: set[int] = set()
         self._events = OrderedDict[tuple[int, int], bytes]()
         self._held: dict[int, int] = {}
@@ -133,30 +133,30 @@ class Replays:
         """Return how many events are kept."""
         return len(self._events)
 
-    def open(self, request_id: Id, call_key: str | None = None) -> Replay:
+    def open(self, request_id: Id, call_key: str | None = None) -> ReplayStream:
         """Return the stream of a new request; `call_key` is that of the call which it may become."""
         named = [self._session, self._life, self._next, request_id, call_key or ""]
         return self._opened(base64.urlsafe_b64encode(payload.dumps(named)).rstrip(b"=").decode(), 0)
 
-    def go_on(self, left: Left) -> Replay:
+    def go_on(self, left: LostStream) -> ReplayStream:
         """Return the stream of a request that goes on here; its events go on after the one that the host has."""
         return self._opened(left.stream, left.event)
 
-    def _opened(self, name: str, count: int) -> Replay:
-        replay = self._streams[self._next] = Replay(self, self._next, name, count)
+    def _opened(self, name: str, count: int) -> ReplayStream:
+        replay = self._streams[self._next] = ReplayStream(self, self._next, name, count)
         self._named[name] = self._next
         self._open.add(self._next)
         self._next += 1
         return replay
 
-    def find(self, event_id: str) -> tuple[Replay, int] | None:
+    def find(self, event_id: str) -> tuple[ReplayStream, int] | None:
         """Return the stream of an event with the event's number; None where it is not kept any more, or never was."""
         named = _ID.fullmatch(event_id)
         key, number = (self._named.get(named[1]), bounds.whole_text(named[2])) if named else (None, None)
         replay = self._streams.get(key) if key is not None else None
         return None if number is None or replay is None else (replay, number)
 
-    def left(self, event_id: str) -> Left | None:
+    def left(self, event_id: str) -> LostStream | None:
         """Return the stream of an event, if it is of this session in an earlier process or at another member."""
         if (named := _ID.fullmatch(event_id)) is None:
             return None
@@ -168,7 +168,7 @@ class Replays:
             case [self._session, str() as life, int(), str() | int() | float() as id_, str() as key] if (
                 life != self._life and len(str(id_)) <= MAX_ID and len(key) <= _MAX_KEY
             ):
-                return Left(named[1], bounds.whole_text(named[2]) or 0, id_, key)
+                return LostStream(named[1], bounds.whole_text(named[2]) or 0, id_, key)
             case _:
                 return None
 

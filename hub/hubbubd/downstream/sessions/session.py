@@ -11,12 +11,12 @@ from typing import Any, Final
 from hubbubd.core.access import Principal
 from hubbubd.core.host_sessions import record_id
 from hubbubd.core.jsonrpc import INVALID_REQUEST
-from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.hosts.host import Exchange, Host, Outlet, Presence, Teller
-from hubbubd.downstream.hosts.limits import DEFAULTS, Limits
+from hubbubd.downstream.endpoint import McpEndpoint
+from hubbubd.downstream.hosts.host import HostOutbox, HostRequest, McpHost, MessageSink, Presence
+from hubbubd.downstream.hosts.limits import DEFAULTS, HostLimits
 from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol.messages import Id, Notification, Refusal, Request, Response
-from hubbubd.downstream.sessions.replay import Replays
+from hubbubd.downstream.protocol.messages import Id, NotificationMessage, Refusal, RequestMessage, ResponseMessage
+from hubbubd.downstream.sessions.replay import ReplayStreams
 from hubbubd.errors import ResourceExhausted
 
 WAITING_BYTES: Final = 256 * 1024
@@ -25,20 +25,20 @@ WAITING_BYTES: Final = 256 * 1024
 MAX_LATE: Final = 100
 """Cancelled requests of a session whose response is heard all the same: the latest."""
 
-Serve = Callable[[Exchange], Coroutine[Any, Any, bytes]]
+Serve = Callable[[HostRequest], Coroutine[Any, Any, bytes]]
 
 
-class Session:
+class EndpointSession:
     """One host: the requests it has open, and where it can be told things."""
 
     def __init__(
         self,
-        host: Host,
-        endpoint: Endpoint,
+        host: McpHost,
+        endpoint: McpEndpoint,
         clock: Callable[[], float],
-        limits: Limits = DEFAULTS,
+        limits: HostLimits = DEFAULTS,
         *,
-        used: Callable[["Session"], None] = lambda _: None,
+        used: Callable[["EndpointSession"], None] = lambda _: None,
         id_: str = "",
     ) -> None:
         """`used` is called each time it is used. `id_` is what its host names it by, where it does."""
@@ -47,9 +47,9 @@ class Session:
         """The id of its record."""
         self.host = host
         self.endpoint = endpoint
-        self.outlet = Outlet(WAITING_BYTES)
+        self.outlet = HostOutbox(WAITING_BYTES)
         """What belongs to no request: the host's own stream, or what waits for it."""
-        self.replays = Replays(limits, self.key)
+        self.replays = ReplayStreams(limits, self.key)
         self.standing = endpoint.standing(host, self._tell)
         self.ended = False
         self.listening = 0
@@ -61,8 +61,8 @@ class Session:
         self._ids = (f"hubbub-{secrets.token_hex(6)}-{number}" for number in count(1))
         """Of requests to the host. No other process or member has used them in this session (MCP, basic, requests): an
         answer to what one of those has asked is none to what this one asks."""
-        self._asked: dict[Id, asyncio.Future[Response]] = {}
-        self._late = OrderedDict[Id, Callable[[Response], None]]()
+        self._asked: dict[Id, asyncio.Future[ResponseMessage]] = {}
+        self._late = OrderedDict[Id, Callable[[ResponseMessage], None]]()
         """Who hears of the response to a request that was cancelled."""
         self.used_at = clock()
         host.is_listening = lambda: self.listening > 0
@@ -80,8 +80,8 @@ class Session:
 
     def begin(
         self,
-        request: Request,
-        outlet: Teller,
+        request: RequestMessage,
+        outlet: MessageSink,
         call_key: str | None = None,
         serve: Serve | None = None,
         *,
@@ -102,7 +102,7 @@ class Session:
             raise ResourceExhausted(
                 f"{most} requests of this session are open", reason="TOO_MANY_REQUESTS", metadata={"limit": str(most)}
             )
-        exchange = Exchange(
+        exchange = HostRequest(
             id=request.id,
             method=request.method,
             params=request.params,
@@ -119,10 +119,10 @@ class Session:
         task.add_done_callback(lambda _: self._done(request.id))
         return task
 
-    def take(self, message: Notification | Response) -> None:
+    def take(self, message: NotificationMessage | ResponseMessage) -> None:
         """Take what needs no response."""
         self.touch()
-        if isinstance(message, Response):
+        if isinstance(message, ResponseMessage):
             asked = self._asked.pop(message.id, None)
             if asked is not None and not asked.done():
                 asked.set_result(message)
@@ -135,11 +135,11 @@ class Session:
 
     async def _ask(
         self,
-        outlet: Teller,
+        outlet: MessageSink,
         method: str,
         params: dict[str, Any],
-        late: Callable[[Response], None] | None = None,
-    ) -> Response:
+        late: Callable[[ResponseMessage], None] | None = None,
+    ) -> ResponseMessage:
         """Send a request of the hub on a stream, and return the host's response; tell it if that is cancelled, and why.
 
         `late` gets the response that comes all the same.
@@ -160,20 +160,20 @@ class Session:
         finally:
             self._asked.pop(id_, None)
 
-    def listen(self) -> Outlet:
+    def listen(self) -> HostOutbox:
         """Return the host's own stream for a new connection, with what waits for it; an older connection loses it."""
-        before, self.outlet = self.outlet, Outlet()
+        before, self.outlet = self.outlet, HostOutbox()
         for message in before.take():
             self.outlet.tell(message)
         before.close()
         self.listening += 1
         return self.outlet
 
-    def left(self, outlet: Outlet) -> None:
+    def left(self, outlet: HostOutbox) -> None:
         """Note that the connection of a stream of the host's own is gone."""
         self.listening -= 1
         if self.outlet is outlet:
-            self.outlet = Outlet(WAITING_BYTES)
+            self.outlet = HostOutbox(WAITING_BYTES)
         self.touch()
 
     def act_for(self, principal: Principal) -> None:

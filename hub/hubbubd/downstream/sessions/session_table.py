@@ -21,11 +21,11 @@ from typing import Final
 from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.host_sessions import HostSession, record_id
-from hubbubd.downstream.endpoint import Endpoint
-from hubbubd.downstream.hosts.host import Host
+from hubbubd.downstream.endpoint import McpEndpoint
+from hubbubd.downstream.hosts.host import McpHost
 from hubbubd.downstream.hosts.introductions import kept
-from hubbubd.downstream.hosts.limits import Limits
-from hubbubd.downstream.sessions.session import Session
+from hubbubd.downstream.hosts.limits import HostLimits
+from hubbubd.downstream.sessions.session import EndpointSession
 from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.clock import Clock
@@ -51,7 +51,7 @@ than NOTED_S and BUSY_S."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Place:
+class _SessionEntry:
     """A session, by whom it is, and when it was used last, on the steady clock; None where it was not taken up yet.
 
     `noted_at` is when this process has last noted in the record that it uses the session, on the steady clock, and
@@ -60,24 +60,24 @@ class _Place:
 
     principal: str
     used_at: float
-    session: Session | None = None
+    session: EndpointSession | None = None
     noted_at: float = -math.inf
     noted: float = -math.inf
     elsewhere_at: float = -math.inf
 
 
-class Sessions:
+class EndpointSessions:
     """All sessions of all endpoints. Each step costs the same however many there are."""
 
-    def __init__(self, hub: Hub, limits: Callable[[], Limits] = Limits) -> None:
+    def __init__(self, hub: Hub, limits: Callable[[], HostLimits] = HostLimits) -> None:
         """`limits` returns the current ones; a session keeps those that it began with."""
         self._hub = hub
         self._clock: Clock = hub.clock
         self._kept = hub.host_sessions
         self._limits = limits
-        self._places = OrderedDict[str, _Place]()
+        self._places = OrderedDict[str, _SessionEntry]()
         """By the id of the record; the one that was idle for the longest time is first."""
-        self._of: dict[str, OrderedDict[str, _Place]] = {}
+        self._of: dict[str, OrderedDict[str, _SessionEntry]] = {}
         """The same by principal."""
         self._timer: asyncio.TimerHandle | None = None
         self._busy_timer: asyncio.Handle | None = None
@@ -88,7 +88,7 @@ class Sessions:
                 place.elsewhere_at = self._clock.steady()
         self._kept.follow(self._followed)
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[EndpointSession]:
         """Iterate over the sessions that this process has taken up."""
         return (place.session for place in self._places.values() if place.session is not None)
 
@@ -96,7 +96,7 @@ class Sessions:
         """Return how many sessions there are, those included that nobody has used since the start."""
         return len(self._places)
 
-    async def begin(self, host: Host, endpoint: Endpoint) -> Session:
+    async def begin(self, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
         """Return a new session; it is durable. Raises ResourceExhausted."""
         limits = self._limits()
         self._make_room(host.principal.name, limits.sessions_per_principal)
@@ -117,7 +117,7 @@ class Sessions:
         await self._kept.begin(record)
         return session
 
-    async def find(self, id_: str, principal: Principal, endpoint: Endpoint) -> Session | None:
+    async def find(self, id_: str, principal: Principal, endpoint: McpEndpoint) -> EndpointSession | None:
         """Return a session, if it is of this principal and endpoint. Raises Unavailable."""
         key = record_id(id_)
         if key not in self._places and await self._hub.find_host_session(key) is None:
@@ -135,7 +135,7 @@ class Sessions:
         session.touch()
         return session
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: EndpointSession) -> None:
         """End a session for good. Raises Unavailable: the next process would take it up."""
         await self._kept.end(session.key)
         self._remove(session.key)
@@ -167,25 +167,27 @@ class Sessions:
     def _in_fleet(self) -> bool:
         return bool(self._hub.ownership.me)
 
-    async def _is_still_there(self, place: _Place, session: Session) -> bool:
+    async def _is_still_there(self, place: _SessionEntry, session: EndpointSession) -> bool:
         """Return whether a session can be used here: in a fleet its record says so first, for those who make room."""
         if self._in_fleet and self._is_due(place):
             self._used(session.key, place)
             await self._kept.begin_use(session.key, self._noted(place))
         return not session.ended
 
-    def _made(self, id_: str, host: Host, endpoint: Endpoint) -> Session:
-        session = Session(host, endpoint, self._clock.steady, self._limits(), used=self._touched, id_=id_)
+    def _made(self, id_: str, host: McpHost, endpoint: McpEndpoint) -> EndpointSession:
+        session = EndpointSession(host, endpoint, self._clock.steady, self._limits(), used=self._touched, id_=id_)
         session.standing.keep = partial(self._kept.change, session.key)
         return session
 
-    def _taken_up(self, id_: str, place: _Place, principal: Principal, endpoint: Endpoint) -> Session | None:
+    def _taken_up(
+        self, id_: str, place: _SessionEntry, principal: Principal, endpoint: McpEndpoint
+    ) -> EndpointSession | None:
         """Return a session of an earlier process, or of another member, as its record says; None if it is elsewhere."""
         record = self._kept.get(record_id(id_))
         if record is None or record.endpoint != endpoint.view.name:
             return None
         info, capabilities = kept(payload.loads(record.info), payload.loads(record.capabilities))
-        host = Host(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
+        host = McpHost(principal=principal, revision=record.revision, info=info, capabilities=capabilities)
         place.session = self._made(id_, host, endpoint)
         place.session.standing.resume(record.level, record.resources)
         return place.session
@@ -206,8 +208,8 @@ class Sessions:
         if before is not None and place.session is not None:
             place.session.standing.follow(before, after)
 
-    def _add(self, key: str, principal: str) -> _Place:
-        place = self._places[key] = _Place(principal=principal, used_at=self._clock.steady())
+    def _add(self, key: str, principal: str) -> _SessionEntry:
+        place = self._places[key] = _SessionEntry(principal=principal, used_at=self._clock.steady())
         self._of.setdefault(principal, OrderedDict())[key] = place
         self._watch()
         return place
@@ -229,7 +231,7 @@ class Sessions:
         self._remove(key)
 
     def _make_room(self, principal: str, most: int) -> None:
-        own = self._of.get(principal, OrderedDict[str, _Place]())
+        own = self._of.get(principal, OrderedDict[str, _SessionEntry]())
         for places, limit, whose in ((own, most, principal), (self._places, MOST, "the hub")):
             if len(places) < limit:
                 continue
@@ -243,7 +245,7 @@ class Sessions:
                 )
             self._drop(idle)
 
-    def _first_idle(self, places: OrderedDict[str, _Place]) -> str | None:
+    def _first_idle(self, places: OrderedDict[str, _SessionEntry]) -> str | None:
         """Return the session that was idle for the longest time; None if all are at work, or may be elsewhere."""
         elsewhere = self._clock.steady() - ELSEWHERE_S
         for key, place in places.items():
@@ -251,22 +253,22 @@ class Sessions:
                 return key
         return None
 
-    def _touched(self, session: Session) -> None:
+    def _touched(self, session: EndpointSession) -> None:
         place = self._places.get(session.key)
         if place is not None:
             self._used(session.key, place)
             if self._is_due(place):
                 self._kept.use(session.key, self._noted(place))
 
-    def _is_due(self, place: _Place) -> bool:
+    def _is_due(self, place: _SessionEntry) -> bool:
         return self._clock.steady() - place.noted_at >= NOTED_S
 
-    def _noted(self, place: _Place) -> float:
+    def _noted(self, place: _SessionEntry) -> float:
         """Return the time that this process notes in a session's record now."""
         place.noted_at, place.noted = self._clock.steady(), self._clock.now()
         return place.noted
 
-    def _used(self, key: str, place: _Place) -> None:
+    def _used(self, key: str, place: _SessionEntry) -> None:
         place.used_at = self._clock.steady()
         self._places.move_to_end(key)
         self._of[place.principal].move_to_end(key)
@@ -289,7 +291,7 @@ class Sessions:
         """Have the other members hear of the sessions that are at work here."""
         self._say_busy([session for session in self if session.busy])
 
-    def _say_busy(self, sessions: Sequence[Session]) -> None:
+    def _say_busy(self, sessions: Sequence[EndpointSession]) -> None:
         for session in sessions[:BUSY_TOGETHER]:
             if session.busy:
                 session.touch()

@@ -20,20 +20,20 @@ from hubbubd.core.filters import CallFilter
 from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
-from hubbubd.downstream.calls.observer import Following
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, Exchange, Host
+from hubbubd.downstream.calls.observer import CallObserver
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, HostRequest, McpHost
 from hubbubd.downstream.hosts.timeouts import GONE_S
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.host_questions import Questions
+from hubbubd.downstream.questions.host_questions import HostQuestions
 from hubbubd.downstream.views.question_policy import METHODS, declares_tasks
-from hubbubd.downstream.views.view import View
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import NotFound
 
 
-class Shown(Protocol):
+class ResultRenderer(Protocol):
     """Returns a server's result as a host sees it: that of its request, or of another method."""
 
-    def __call__(self, exchange: Exchange, server: str, result: bytes, method: str | None = None) -> bytes: ...
+    def __call__(self, exchange: HostRequest, server: str, result: bytes, method: str | None = None) -> bytes: ...
 
 
 WITH_TASKS: Final = HANDSHAKE_REVISIONS[0]
@@ -47,13 +47,13 @@ LONGEST_ID: Final = 256
 
 
 @dataclass(slots=True, kw_only=True)
-class _Kept:
+class _FollowedTask:
     """What is remembered of a task whose host is there: who asks about it, and since when it knows which questions.
 
     `waiting` counts the host's requests that wait for news of the task. `changed_at` is when its call last changed.
     """
 
-    host: Host
+    host: McpHost
     seen_at: float
     changed_at: float = 0.0
     waiting: int = 0
@@ -66,15 +66,15 @@ class _Kept:
 class HostTasks:
     """The tasks of hosts at one endpoint."""
 
-    def __init__(self, view: View, questions: Questions) -> None:
+    def __init__(self, view: EndpointView, questions: HostQuestions) -> None:
         self.questions = questions
         self.hub = questions.hub
         self._view = view
         self._prefix = f"task_{hashlib.sha256(view.name.encode()).hexdigest()[:8]}_"
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _FollowedTask] = {}
         self._giving_back: set[asyncio.Task[None]] = set()
 
-    def new_id(self, exchange: Exchange) -> str:
+    def new_id(self, exchange: HostRequest) -> str:
         """Return the id of a call that may become a task."""
         if exchange.call_key is None:
             return self._prefix + secrets.token_hex(16)
@@ -85,7 +85,7 @@ class HostTasks:
         key = payload.dumps([principal.name, call_key])
         return self._prefix + hashlib.sha256(key).hexdigest()[:32]
 
-    async def find(self, exchange: Exchange) -> Call:
+    async def find(self, exchange: HostRequest) -> Call:
         """Return the call of the task that a request names. Those of others do not exist.
 
         Raises Refusal and Unavailable.
@@ -105,30 +105,30 @@ class HostTasks:
         if not all(map(self.hub.calls.knows, (each for each in task_ids if each.startswith(self._prefix)))):
             await self.hub.catch_up()
 
-    def known(self, host: Host, task_id: str) -> Call | None:
+    def known(self, host: McpHost, task_id: str) -> Call | None:
         """Return the call of a host's task; None if the host has no such task."""
         call = self.hub.calls.find(task_id)
         return call if call is not None and self._is_of(host, call) else None
 
-    def of(self, host: Host, after: tuple[float, str] | None = None) -> Iterator[Call]:
+    def of(self, host: McpHost, after: tuple[float, str] | None = None) -> Iterator[Call]:
         """Yield the calls that are tasks of a host's principal at this endpoint, oldest first, those after a place."""
         for call in self.hub.calls.newest(CallFilter(), after, oldest_first=True):
             if call.detached and self._is_of(host, call):
                 yield call
 
-    def _is_of(self, host: Host, call: Call) -> bool:
+    def _is_of(self, host: McpHost, call: Call) -> bool:
         mine = call.id.startswith(self._prefix) and call.principal == host.principal.name
         return mine and call.server in self._view.servers(host.principal)
 
     # Questions
 
-    def heard(self, host: Host, call: Call) -> None:
+    def heard(self, host: McpHost, call: Call) -> None:
         """Note that a host asks about a task: it is there, and wants to know no less than if it asked the server."""
         if not call.state.ended:
             self.keep(host, call.id)
             self.hub.calls.hasten(call)
 
-    def keep(self, host: Host, call_id: str) -> None:
+    def keep(self, host: McpHost, call_id: str) -> None:
         """Note that the host of a call that has not ended is there, so that its questions are kept for this host."""
         now = self.hub.clock.steady()
         kept = self._kept.get(call_id)
@@ -136,7 +136,7 @@ class HostTasks:
             kept.host, kept.seen_at = host, now
             self._look_after(call_id, kept)
             return
-        kept = self._kept[call_id] = _Kept(host=host, seen_at=now)
+        kept = self._kept[call_id] = _FollowedTask(host=host, seen_at=now)
         self._look_after(call_id, kept)
 
         def changed(call: Call, live: object) -> None:
@@ -150,16 +150,16 @@ class HostTasks:
         kept.stack.enter_context(self.hub.inbox.reserved.for_host(call_id, waiting))
         kept.stack.enter_context(self.hub.calls.listen(call_id, changed))
 
-    def _present_s(self, kept: _Kept) -> float:
+    def _present_s(self, kept: _FollowedTask) -> float:
         """Return the seconds for which a host still counts as there, if it makes no request about the task."""
         return AWAY_S if kept.waiting else kept.seen_at + AWAY_S - self.hub.clock.steady()
 
-    def _look_after(self, call_id: str, kept: _Kept) -> None:
+    def _look_after(self, call_id: str, kept: _FollowedTask) -> None:
         """Give the questions of a task back once its host is away."""
         if kept.timer is None:
             kept.timer = asyncio.get_running_loop().call_later(self._present_s(kept), self._look, call_id, kept)
 
-    def _look(self, call_id: str, kept: _Kept) -> None:
+    def _look(self, call_id: str, kept: _FollowedTask) -> None:
         kept.timer = None
         if self._present_s(kept) > 0:
             self._look_after(call_id, kept)
@@ -171,7 +171,7 @@ class HostTasks:
             giving.add_done_callback(self._giving_back.discard)
 
     @contextmanager
-    def present(self, host: Host, call_id: str) -> Generator[None]:
+    def present(self, host: McpHost, call_id: str) -> Generator[None]:
         """Keep the questions of a call for its host during the block, however long that is."""
         self.keep(host, call_id)
         kept = self._kept[call_id]
@@ -184,7 +184,7 @@ class HostTasks:
 
     @contextmanager
     def watched(
-        self, host: Host, task_id: str, tell: Callable[[Task], None], known: Task | None = None
+        self, host: McpHost, task_id: str, tell: Callable[[Task], None], known: Task | None = None
     ) -> Generator[None]:
         """Tell of a task whenever it is no longer as it was told before, first as `known`, during the block."""
         latest = (known.status, known.status_message) if known is not None else None
@@ -201,7 +201,7 @@ class HostTasks:
             if live is None:
                 look()
 
-        with self.hub.calls.listen(task_id, changed), Following(self.hub, task_id, look).following():
+        with self.hub.calls.listen(task_id, changed), CallObserver(self.hub, task_id, look).following():
             look()
             yield
 
@@ -229,11 +229,11 @@ class HostTasks:
         call = self.hub.calls.find(call_id)
         return self.hub.calls.knows(call_id) if call is None else not call.state.ended
 
-    def asked(self, host: Host, call: Call) -> list[PendingRequest]:
+    def asked(self, host: McpHost, call: Call) -> list[PendingRequest]:
         """Return the questions of a task that its host is asked, oldest first."""
         return [request for request in self._open(call) if self.questions.asks(host, request)]
 
-    async def answerable(self, host: Host, call: Call, request_ids: Collection[str]) -> list[PendingRequest]:
+    async def answerable(self, host: McpHost, call: Call, request_ids: Collection[str]) -> list[PendingRequest]:
         """Return the questions of a task among these that its host may answer. Raises Unavailable.
 
         The call itself names a question a moment later than the inbox has it.
@@ -241,7 +241,7 @@ class HostTasks:
         found = await self.questions.found(request_ids) if not call.state.ended else []
         return [each for each in found if each.call_id == call.id and self.questions.asks(host, each)]
 
-    def shown(self, host: Host, call: Call) -> dict[str, Any]:
+    def shown(self, host: McpHost, call: Call) -> dict[str, Any]:
         """Return the questions of a task as its host is asked them from now on, by id."""
         asked = self.asked(host, call)
         if (kept := self._kept.get(call.id)) is not None:
@@ -264,7 +264,7 @@ class HostTasks:
 
     # How far they are
 
-    def as_task(self, host: Host, call: Call) -> Task:
+    def as_task(self, host: McpHost, call: Call) -> Task:
         """Return a call as the task that its host sees."""
         own, waiting, asked = self._of_server(call), self._open(call), self.asked(host, call)
         at = [call.created_at, call.started_at or 0.0, *(request.created_at for request in waiting)]
@@ -292,17 +292,17 @@ class HostTasks:
             return None
 
 
-def may_become_task(exchange: Exchange) -> bool:
+def may_become_task(exchange: HostRequest) -> bool:
     """Return whether a host follows a task that the hub makes of its request."""
     return exchange.method == "tools/call" and follows_tasks(exchange.host)
 
 
-def follows_tasks(host: Host) -> bool:
+def follows_tasks(host: McpHost) -> bool:
     """Return whether a host has declared the tasks extension."""
     return host.stateless and declares_tasks(host.capabilities)
 
 
-def requests_task(exchange: Exchange) -> bool:
+def requests_task(exchange: HostRequest) -> bool:
     """Return whether a host requests that its request is a task. Raises Refusal."""
     if exchange.method != "tools/call" or exchange.host.revision != WITH_TASKS or "task" not in exchange.params:
         return False
@@ -311,13 +311,13 @@ def requests_task(exchange: Exchange) -> bool:
     return True
 
 
-def refuse_task(exchange: Exchange) -> None:
+def refuse_task(exchange: HostRequest) -> None:
     """Refuse a request that one of the hub's own tools is a task. Raises Refusal."""
     if requests_task(exchange):
         raise Refusal(METHOD_NOT_FOUND, f"{exchange.params['name']} cannot be called as a task")
 
 
-def with_tasks(capabilities: Mapping[str, Any], host: Host) -> dict[str, Any]:
+def with_tasks(capabilities: Mapping[str, Any], host: McpHost) -> dict[str, Any]:
     """Return the capabilities of an endpoint with what a host's revision has of tasks, if it has tools."""
     own = {name: value for name, value in capabilities.items() if name != "tasks"}
     if "tools" in own and host.stateless:
@@ -327,7 +327,7 @@ def with_tasks(capabilities: Mapping[str, Any], host: Host) -> dict[str, Any]:
     return own
 
 
-def _status(host: Host, call: Call, asked: list[PendingRequest]) -> TaskStatus:
+def _status(host: McpHost, call: Call, asked: list[PendingRequest]) -> TaskStatus:
     match call.state:
         case CallState.COMPLETED:
             # Up to 2025-11-25 a tool's error is one of its task; from 2026-07-28 on only one of the protocol is.

@@ -17,14 +17,14 @@ from hubbubd.core.calls import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.calls.observer import Following
-from hubbubd.downstream.calls.progress import Progress
-from hubbubd.downstream.hosts.host import Ask, Exchange, Host
-from hubbubd.downstream.notifications.session_notifications import Standing
-from hubbubd.downstream.protocol.messages import Refusal, Response, notification, with_members
+from hubbubd.downstream.calls.observer import CallObserver
+from hubbubd.downstream.calls.progress import ProgressReporter
+from hubbubd.downstream.hosts.host import HostRequest, McpHost, RequestSender
+from hubbubd.downstream.notifications.session_notifications import SessionNotifications
+from hubbubd.downstream.protocol.messages import Refusal, ResponseMessage, notification, with_members
 from hubbubd.downstream.questions.input_rounds import spec_of
-from hubbubd.downstream.questions.question_requests import Requests
-from hubbubd.downstream.tasks.host_tasks import HostTasks, Shown
+from hubbubd.downstream.questions.question_requests import QuestionRequests
+from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls import CallSpec
 
@@ -35,18 +35,18 @@ PAGE: Final = 100
 class SessionTasks:
     """The calls that hosts request as tasks, and the methods with which they follow them."""
 
-    def __init__(self, tasks: HostTasks, shown: Shown) -> None:
+    def __init__(self, tasks: HostTasks, shown: ResultRenderer) -> None:
         self._tasks = tasks
         self._hub = tasks.hub
         self._shown = shown
-        self.methods: dict[str, Callable[[Exchange], Awaitable[bytes]]] = {
+        self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/result": self._result,
             "tasks/list": self._list,
             "tasks/cancel": self._cancel,
         }
 
-    async def begin(self, exchange: Exchange, spec: CallSpec) -> bytes:
+    async def begin(self, exchange: HostRequest, spec: CallSpec) -> bytes:
         """Start a call as a task, and return the result that says so. Raises as `Calls.start`.
 
         The session is told of each status until the end, and of progress and log messages.
@@ -67,36 +67,38 @@ class SessionTasks:
                 standing.tell(notification("notifications/tasks/status", on_the_wire(task)))
 
             own = replace(exchange, tell=partial(_tell_of, call.id, standing))
-            self._tasks.watch_kept(task, changed, call_results.followed(self._hub.calls, own, call.id, Progress(own)))
+            self._tasks.watch_kept(
+                task, changed, call_results.followed(self._hub.calls, own, call.id, ProgressReporter(own))
+            )
         return self.begun(host, call)
 
-    def begun(self, host: Host, call: Call) -> bytes:
+    def begun(self, host: McpHost, call: Call) -> bytes:
         """Return the result that says that a call is a task."""
         return payload.dumps({"task": on_the_wire(self._tasks.as_task(host, call))})
 
-    async def _get(self, exchange: Exchange) -> bytes:
+    async def _get(self, exchange: HostRequest) -> bytes:
         call = await self._tasks.find(exchange)
         self._tasks.heard(exchange.host, call)
         return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
 
-    async def _result(self, exchange: Exchange) -> bytes:
+    async def _result(self, exchange: HostRequest) -> bytes:
         call = await self._tasks.find(exchange)
         ended = call if call.state.ended else await self._end_of(exchange, call)
         if ended.state is CallState.CANCELLED:
             raise Refusal(REQUEST_CANCELLED, ended.fault.message if ended.fault is not None else "it was cancelled")
         return _related(self._shown(exchange, ended.server, call_results.result_of(ended), "tools/call"), call.id)
 
-    async def _end_of(self, exchange: Exchange, call: Call) -> Call:
+    async def _end_of(self, exchange: HostRequest, call: Call) -> Call:
         """Wait for the end of a task, and ask the host meanwhile what the server asks. The task outlives this."""
         host = exchange.host
         ask = exchange.ask and _with_task(exchange.ask, call.id)
-        requests = Requests(self._tasks.questions, replace(exchange, ask=ask), again=True)
-        following = Following(self._hub, call.id, requests.changed, self._tasks.questions.noting(host))
+        requests = QuestionRequests(self._tasks.questions, replace(exchange, ask=ask), again=True)
+        following = CallObserver(self._hub, call.id, requests.changed, self._tasks.questions.noting(host))
         with self._tasks.present(host, call.id), following.following():
             async with requests.asked():
                 return await self._hub.calls.call(spec_of(call), host.principal.name)
 
-    async def _list(self, exchange: Exchange) -> bytes:
+    async def _list(self, exchange: HostRequest) -> bytes:
         host, cursor = exchange.host, exchange.params.get("cursor")
         try:
             after = None if cursor is None else place_of(cursor)
@@ -108,7 +110,7 @@ class SessionTasks:
             said["nextCursor"] = cursor_of(found[PAGE - 1])
         return payload.dumps(said)
 
-    async def _cancel(self, exchange: Exchange) -> bytes:
+    async def _cancel(self, exchange: HostRequest) -> bytes:
         call = await self._tasks.find(exchange)
         try:
             call = await self._hub.calls.cancel(call.id, abort=True)
@@ -117,17 +119,19 @@ class SessionTasks:
         return payload.dumps(on_the_wire(self._tasks.as_task(exchange.host, call)))
 
 
-def _with_task(ask: Ask, task_id: str) -> Ask:
+def _with_task(ask: RequestSender, task_id: str) -> RequestSender:
     """Return `ask` with the task named in what is asked."""
 
-    async def ask_it(method: str, params: dict[str, Any], late: Callable[[Response], None] | None = None) -> Response:
+    async def ask_it(
+        method: str, params: dict[str, Any], late: Callable[[ResponseMessage], None] | None = None
+    ) -> ResponseMessage:
         meta: dict[str, Any] = {**(params.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}
         return await ask(method, {**params, "_meta": meta}, late)
 
     return ask_it
 
 
-def _tell_of(task_id: str, standing: Standing, message: bytes) -> None:
+def _tell_of(task_id: str, standing: SessionNotifications, message: bytes) -> None:
     """Tell a session a notification, with the task named in it."""
     said = cast("dict[str, Any]", payload.loads(message))
     meta: dict[str, Any] = {**(said["params"].get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}

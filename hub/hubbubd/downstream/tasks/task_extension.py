@@ -17,11 +17,11 @@ from hubbubd.core.inbox import RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
 from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.calls.observer import Following
-from hubbubd.downstream.hosts.host import Exchange, Host
+from hubbubd.downstream.calls.observer import CallObserver
+from hubbubd.downstream.hosts.host import HostRequest, McpHost
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.input_rounds import given_answers
-from hubbubd.downstream.tasks.host_tasks import HostTasks, Shown, follows_tasks
+from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, follows_tasks
 from hubbubd.downstream.views.question_policy import judge
 from hubbubd.errors import FailedPrecondition, InvalidArgument
 from hubbubd.runtime.calls import CallSpec
@@ -35,21 +35,21 @@ _ACKNOWLEDGED: Final = b'{"resultType":"complete"}'
 class TaskExtension:
     """The calls of hosts that declare the extension, and the methods with which they follow them."""
 
-    def __init__(self, tasks: HostTasks, shown: Shown) -> None:
+    def __init__(self, tasks: HostTasks, shown: ResultRenderer) -> None:
         self._tasks = tasks
         self._hub = tasks.hub
         self._shown = shown
-        self.methods: dict[str, Callable[[Exchange], Awaitable[bytes]]] = {
+        self.methods: dict[str, Callable[[HostRequest], Awaitable[bytes]]] = {
             "tasks/get": self._get,
             "tasks/update": self._update,
             "tasks/cancel": self._cancel,
         }
 
-    async def result(self, exchange: Exchange, spec: CallSpec) -> Call | bytes:
+    async def result(self, exchange: HostRequest, spec: CallSpec) -> Call | bytes:
         """Make a call; return it once it has ended, or the result that makes it a task. Raises as `Calls.call`."""
         assert spec.call_id is not None, "a host's call has an id"
         principal = exchange.host.principal.name
-        following = Following(self._hub, spec.call_id)
+        following = CallObserver(self._hub, spec.call_id)
         try:
             with self._tasks.present(exchange.host, spec.call_id), following.following():
                 running = asyncio.get_running_loop().create_task(self._hub.calls.call(spec, principal))
@@ -72,12 +72,12 @@ class TaskExtension:
         call = self._hub.calls.find(call_id)
         return call is not None and call.task_id is not None
 
-    def _created(self, host: Host, call: Call) -> bytes:
+    def _created(self, host: McpHost, call: Call) -> bytes:
         task = self._tasks.as_task(host, call)
         return payload.dumps({"resultType": "task", **_wire(task)})
 
     @asynccontextmanager
-    async def told(self, exchange: Exchange, tell: Callable[[Mapping[str, Any]], None]) -> AsyncGenerator[list[str]]:
+    async def told(self, exchange: HostRequest, tell: Callable[[Mapping[str, Any]], None]) -> AsyncGenerator[list[str]]:
         """Tell a host that listens how far the tasks are that it names; yield the ids of those.
 
         Raises Refusal and Unavailable.
@@ -102,10 +102,10 @@ class TaskExtension:
                 stack.enter_context(self._tasks.watched(host, task_id, changed))
             yield honoured
 
-    async def _get(self, exchange: Exchange) -> bytes:
+    async def _get(self, exchange: HostRequest) -> bytes:
         return self._detailed(exchange, await self._found(exchange), {"resultType": "complete"})
 
-    def _detailed(self, exchange: Exchange, call: Call, said: dict[str, Any]) -> bytes:
+    def _detailed(self, exchange: HostRequest, call: Call, said: dict[str, Any]) -> bytes:
         """Return the extension's DetailedTask, after other members."""
         host = exchange.host
         task = self._tasks.as_task(host, call)
@@ -126,7 +126,7 @@ class TaskExtension:
                 pass
         return payload.dumps(said)
 
-    async def _update(self, exchange: Exchange) -> bytes:
+    async def _update(self, exchange: HostRequest) -> bytes:
         host, call = exchange.host, await self._found(exchange)
         answers, questions = given_answers(exchange), self._tasks.questions
         for request in await questions.found(answers):
@@ -142,13 +142,13 @@ class TaskExtension:
                 raise Refusal(INVALID_PARAMS, f"inputResponses.{request.id}: {exc.message}") from None
         return _ACKNOWLEDGED
 
-    async def _cancel(self, exchange: Exchange) -> bytes:
+    async def _cancel(self, exchange: HostRequest) -> bytes:
         call = await self._found(exchange)
         with suppress(FailedPrecondition):  # it has ended: that is no error here
             await self._hub.calls.cancel(call.id, abort=True)
         return _ACKNOWLEDGED
 
-    async def _found(self, exchange: Exchange) -> Call:
+    async def _found(self, exchange: HostRequest) -> Call:
         if not follows_tasks(exchange.host):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             raise Refusal(MISSING_CAPABILITY, f"the request must declare the extension {EXTENSION}", needed)

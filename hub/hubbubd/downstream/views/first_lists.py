@@ -7,7 +7,7 @@ import anyio
 from hubbubd.core.access import Principal
 from hubbubd.core.catalog import Freshness, Kind
 from hubbubd.core.connection import State
-from hubbubd.downstream.views.view import View
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.runtime.hub import Hub
 
 LONGEST_S: Final = 2.0
@@ -19,7 +19,7 @@ LOOK_S: Final = 0.1
 class FirstLists:
     """The lists that an endpoint's hosts have waited for. None holds up its hosts for longer than LONGEST_S in all."""
 
-    def __init__(self, hub: Hub, view: View) -> None:
+    def __init__(self, hub: Hub, view: EndpointView) -> None:
         self._hub = hub
         self._view = view
         self._since: dict[tuple[str, Kind], float] = {}

@@ -1,6 +1,6 @@
 """The lists of servers as profiles show them: made once for all profiles that show them the same way, in short steps.
 
-    catalog (a server's list) ──> Group: servers that are named together ──> the tables of profiles (`merged`)
+    catalog (a server's list) ──> ListGroup: servers that are named together ──> the tables of profiles (`merged`)
 
 With prefixes each server is named by itself, so a change of one server's list changes nothing else. What an entry was
 shown as is used again as long as it is the same.
@@ -39,7 +39,7 @@ URI: Final = {Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ListEntry:
     """One entry of a list: its server, the name or URI of its own, how it is shown, and what the server said."""
 
     server: str
@@ -50,7 +50,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ListRendering:
     """How a profile shows lists of a kind. Those with an equal one share what is made."""
 
     kind: Kind
@@ -68,13 +68,13 @@ class Way:
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False, kw_only=True)
-class Group:
+class ListGroup:
     """Lists of servers that are named together, in the order of the servers."""
 
     sources: Mapping[str, Source]
-    entries: dict[str, tuple[Entry, ...]] = field(default_factory=dict[str, tuple[Entry, ...]])
+    entries: dict[str, tuple[ListEntry, ...]] = field(default_factory=dict[str, tuple[ListEntry, ...]])
     shown: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
-    by_name: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    by_name: dict[str, ListEntry] = field(default_factory=dict[str, ListEntry])
     """By the name that hosts see; of URIs, by the server's own, as a group of these has one server."""
     indexes: dict[str, Index] = field(default_factory=dict[str, Index])
     """What searches look at, by server; made by the first search."""
@@ -88,22 +88,22 @@ class Group:
         return same and all(self.sources[server] is source for server, source in sources.items())
 
 
-class Lists:
+class ListGroups:
     """The groups that are in use by any profile."""
 
     def __init__(self) -> None:
-        self._groups = WeakValueDictionary[object, Group]()
+        self._groups = WeakValueDictionary[object, ListGroup]()
 
-    def known(self, way: Way, sources: Mapping[str, Source]) -> Group | None:
+    def known(self, way: ListRendering, sources: Mapping[str, Source]) -> ListGroup | None:
         """Return the group of these lists if it is made."""
         group = self._groups.get(way.key(tuple(sources)))
         return group if group is not None and group.is_of(sources) else None
 
-    def making(self, way: Way, sources: Mapping[str, Source]) -> Generator[None, None, Group]:
+    def making(self, way: ListRendering, sources: Mapping[str, Source]) -> Generator[None, None, ListGroup]:
         """Return the group of these lists, made in short steps unless it is known."""
         if (known := self.known(way, sources)) is not None:
             return known
-        key, group = way.key(tuple(sources)), Group(sources=sources)
+        key, group = way.key(tuple(sources)), ListGroup(sources=sources)
         before = self._groups.get(key)
         names: Mapping[Origin, str] = {}
         if way.rule is not None:
@@ -133,8 +133,10 @@ def _origins(sources: Mapping[str, Source]) -> Generator[None, None, list[Origin
     return origins
 
 
-def _show(way: Way, group: Group, server: str, names: Mapping[Origin, str], before: Group | None) -> Steps:
-    made: list[Entry] = []
+def _show(
+    way: ListRendering, group: ListGroup, server: str, names: Mapping[Origin, str], before: ListGroup | None
+) -> Steps:
+    made: list[ListEntry] = []
     for raw in group.sources[server]:
         yield
         entry: dict[str, Any] = payload.loads(raw)
@@ -147,14 +149,14 @@ def _show(way: Way, group: Group, server: str, names: Mapping[Origin, str], befo
         key = name if way.rule is not None else own
         old = before.by_name.get(key) if before is not None else None
         if old is None or (old.server, old.own, old.name, old.source) != (server, own, name, raw):
-            old = Entry(server, own, name, _shown(way, entry, server, name), raw)
+            old = ListEntry(server, own, name, _shown(way, entry, server, name), raw)
         made.append(old)
         group.by_name.setdefault(key, old)
     group.entries[server] = tuple(made)
     group.shown[server] = tuple(each.shown for each in made)
 
 
-def _shown(way: Way, entry: dict[str, Any], server: str, name: str) -> bytes:
+def _shown(way: ListRendering, entry: dict[str, Any], server: str, name: str) -> bytes:
     """Return an entry as hosts see it."""
     if way.rule is not None:
         entry = described(entry, server, name)
@@ -164,7 +166,7 @@ def _shown(way: Way, entry: dict[str, Any], server: str, name: str) -> bytes:
     return payload.dumps(rewritten({member: [entry]}, server)[member][0])
 
 
-def indexed(entries: Iterable[Entry]) -> Generator[None, None, Index]:
+def indexed(entries: Iterable[ListEntry]) -> Generator[None, None, Index]:
     """Return what a search looks at of tools, made in short steps."""
     texts: dict[str, tuple[str, ...]] = {}
     for each in entries:
@@ -181,7 +183,7 @@ def _texts(entry: bytes) -> tuple[str, ...]:
     )
 
 
-class Chained(Sequence[bytes]):
+class ChainedLists(Sequence[bytes]):
     """Lists in a row, without a copy of them."""
 
     def __init__(self, parts: Sequence[tuple[bytes, ...]]) -> None:
@@ -218,9 +220,9 @@ class Chained(Sequence[bytes]):
 
     def __eq__(self, other: object) -> bool:
         """Return whether the entries are the same; quick where they are the same objects."""
-        if isinstance(other, Chained) and self._parts == other._parts:
+        if isinstance(other, ChainedLists) and self._parts == other._parts:
             return True
-        if not isinstance(other, Chained | tuple):
+        if not isinstance(other, ChainedLists | tuple):
             return False
         entries = cast("Sequence[object]", other)
         return len(self) == len(entries) and all(map(eq, self, entries))

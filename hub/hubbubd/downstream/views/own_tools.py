@@ -56,7 +56,7 @@ SEARCHING: Final = tuple(
 """Entries of `tools/list`."""
 
 
-class Searchable(Protocol):
+class ToolSearch(Protocol):
     """What a search needs of a view."""
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
@@ -70,7 +70,7 @@ def listed(settings: ProfileSettings) -> tuple[bytes, ...]:
     return (*SEARCHING, *late) if settings.tools == "search" else late
 
 
-async def searched(view: Searchable, params: Mapping[str, Any], principal: Principal) -> bytes:
+async def searched(view: ToolSearch, params: Mapping[str, Any], principal: Principal) -> bytes:
     """Return the result of a search. Raises Refusal."""
     query = _arguments(params).get("query")
     if not isinstance(query, str):

@@ -1,6 +1,6 @@
 """The view of a profile: several servers as one, with names and URIs that tell them apart.
 
-    catalog (all servers' lists) ──> groups (`lists`) ──> a _Table for each kind ──> lists and targets
+    catalog (all servers' lists) ──> groups (`lists`) ──> a _KindTable for each kind ──> lists and targets
 
 A table is made when it is needed: at once where little has changed, else in turns, while its hosts wait (`settle`).
 
@@ -25,17 +25,17 @@ from hubbubd.downstream.views.list_groups import (
     MATCHED_CHARS,
     NAMED,
     URI,
-    Chained,
-    Entry,
-    Group,
-    Lists,
+    ChainedLists,
+    ListEntry,
+    ListGroup,
+    ListGroups,
+    ListRendering,
     Source,
-    Way,
     indexed,
 )
 from hubbubd.downstream.views.own_tools import listed
-from hubbubd.downstream.views.question_policy import ConfiguredPolicy, Policy
-from hubbubd.downstream.views.view import Introduction, Target
+from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
+from hubbubd.downstream.views.view import EndpointIntroduction, ServerTarget
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import at_once, in_turns
@@ -61,21 +61,21 @@ LONGEST_WORD: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Table:
+class _KindTable:
     """What a profile shows of a kind, as catalog and settings were at `version`."""
 
     version: int
     settings: ProfileSettings
-    groups: dict[str, Group]
+    groups: dict[str, ListGroup]
     """By server."""
 
-    distinct: tuple[Group, ...]
+    distinct: tuple[ListGroup, ...]
     """The same, each once."""
 
     chosen: bool
     """Whether some are left out by their names."""
 
-    entries: dict[str, tuple[Entry, ...]]
+    entries: dict[str, tuple[ListEntry, ...]]
     """By server, what there is."""
 
     listed: dict[str, tuple[bytes, ...]]
@@ -92,34 +92,34 @@ class _Table:
             kept[server] = yield from indexed(entries)
         return kept[server]
 
-    def find(self, named: str) -> Entry | None:
+    def find(self, named: str) -> ListEntry | None:
         """Return the entry that hosts see under a name."""
         shown = self.settings.has_tool(named) if self.chosen else True
         found = (group.by_name.get(named) for group in self.distinct) if shown else ()
         return next((entry for entry in found if entry is not None), None)
 
 
-class Merged:
+class ProfileView:
     """Implements `profiles.View` for a profile; `settings` returns its settings as they are now."""
 
     transparent = False
 
     def __init__(
-        self, hub: Hub, name: str, settings: Callable[[], ProfileSettings], lists: Lists | None = None
+        self, hub: Hub, name: str, settings: Callable[[], ProfileSettings], lists: ListGroups | None = None
     ) -> None:
         """`lists` are shared with other profiles."""
         self.name = f"p/{name}"
         self._hub = hub
         self._profile = name
         self._settings = settings
-        self._policy = ConfiguredPolicy(settings, named=True)
-        self._lists = lists or Lists()
+        self._policy = ConfiguredQuestionPolicy(settings, named=True)
+        self._lists = lists or ListGroups()
         self._chosen: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
-        self._made: dict[Kind, _Table] = {}
+        self._made: dict[Kind, _KindTable] = {}
         self._making: dict[Kind, asyncio.Task[None]] = {}
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> QuestionPolicy:
         """As `View.policy`."""
         return self._policy()
 
@@ -127,7 +127,7 @@ class Merged:
         """As `View.servers`."""
         return [name for name in self._servers(self._settings()) if principal.may(Permission.CALL, name)]
 
-    def introduction(self, principal: Principal) -> Introduction:
+    def introduction(self, principal: Principal) -> EndpointIntroduction:
         """As `View.introduction`: what any of the servers can do."""
         settings = self._settings()
         found = map(self._hub.servers.find, self.servers(principal))
@@ -143,7 +143,7 @@ class Merged:
         capabilities |= {name: {} for name in ("completions", "logging") if any(name in each for each in capable)}
         info = {"name": "hubbub", "title": "Hubbub", "version": __version__}
         told = {record.name: record.instructions for record in records if record.instructions}
-        return Introduction(info, capabilities, _instructions(settings.instructions, told) or None)
+        return EndpointIntroduction(info, capabilities, _instructions(settings.instructions, told) or None)
 
     async def settle(self, kind: Kind) -> None:
         """As `View.settle`. One task makes it for all who wait, and goes on when they do not."""
@@ -163,7 +163,7 @@ class Merged:
         """As `View.entries`."""
         table = self._table(kind)
         own = listed(table.settings) if kind is Kind.TOOL else ()
-        return Chained([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
+        return ChainedLists([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
 
     def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
         """As `View.entry`."""
@@ -180,7 +180,9 @@ class Merged:
         await self.settle(Kind.TOOL)
         return await in_turns(self._searching(query, most, self._table(Kind.TOOL), self.servers(principal)))
 
-    def _searching(self, query: str, most: int, table: _Table, seen: list[str]) -> Generator[None, None, list[bytes]]:
+    def _searching(
+        self, query: str, most: int, table: _KindTable, seen: list[str]
+    ) -> Generator[None, None, list[bytes]]:
         indexes: list[Index] = []
         for server in filter(table.entries.__contains__, seen):
             index = yield from table.index(server)
@@ -188,7 +190,7 @@ class Merged:
         found = yield from searching(indexes, query, most)
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
-    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
+    def target(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
         """As `View.target`. Raises InvalidArgument for a URI that several servers have."""
         return self._resource(named, principal) if kind in URI else self._by_name(kind, named, principal)
 
@@ -196,16 +198,16 @@ class Merged:
         """As `View.shown`: URIs say which server they are of."""
         return payload.dumps(rewritten(payload.loads(result), server)) if may_have_uris(result) else result
 
-    def _by_name(self, kind: Kind, named: str, principal: Principal) -> Target:
+    def _by_name(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
         found = self._table(kind).find(named)
         if found is None or not principal.may(Permission.CALL, found.server):
             raise NotFound("tool", named) if kind is Kind.TOOL else NotFound("prompt", named)
-        return Target(found.server, found.own)
+        return ServerTarget(found.server, found.own)
 
-    def _resource(self, uri: str, principal: Principal) -> Target:
+    def _resource(self, uri: str, principal: Principal) -> ServerTarget:
         seen = self.servers(principal)
         if (found := stripped(uri)) is not None and found[0] in seen and self._settings().resources:
-            return Target(*found)
+            return ServerTarget(*found)
         resources, templates = (self._table(each).groups for each in (Kind.RESOURCE, Kind.TEMPLATE))
         uris = {server: resources[server].by_name for server in seen if server in resources}
         room = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
@@ -216,7 +218,7 @@ class Merged:
             raise InvalidArgument.field("params.uri", f"several servers have it: name one of them, {several}")
         if not known:
             raise NotFound("resource", uri)
-        return Target(known[0], uri)
+        return ServerTarget(known[0], uri)
 
     # Tables
 
@@ -232,7 +234,7 @@ class Merged:
         servers = () if hidden else self._servers(settings)
         return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
 
-    def _current(self, kind: Kind) -> _Table | None:
+    def _current(self, kind: Kind) -> _KindTable | None:
         table = self._made.get(kind)
         if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
             return None
@@ -253,12 +255,12 @@ class Merged:
             return False
         return sum(len(entry) for source in unmade for entry in source) <= AT_ONCE_BYTES
 
-    def _like(self, kind: Kind, settings: ProfileSettings) -> _Table | None:
+    def _like(self, kind: Kind, settings: ProfileSettings) -> _KindTable | None:
         """Return the last table if it was made with these settings."""
         before = self._made.get(kind)
         return before if before is not None and before.settings == settings else None
 
-    def _table(self, kind: Kind) -> _Table:
+    def _table(self, kind: Kind) -> _KindTable:
         """Return the table as it is now; a somewhat older one while much has to be made."""
         current = self._current(kind)
         if current is None and (kind not in self._made or self._is_little(kind)):
@@ -268,11 +270,11 @@ class Merged:
     async def _make_ready(self, kind: Kind) -> None:
         self._made[kind] = await in_turns(self._tabling(kind))
 
-    def _tabling(self, kind: Kind) -> Generator[None, None, _Table]:
+    def _tabling(self, kind: Kind) -> Generator[None, None, _KindTable]:
         settings, version = self._settings(), self._hub.catalog.version
         sources, way = self._sources(kind, settings), _way(kind, settings)
-        groups: dict[str, Group] = {}
-        distinct: list[Group] = []
+        groups: dict[str, ListGroup] = {}
+        distinct: list[ListGroup] = []
         for lists in _grouped(way, sources):
             distinct.append((yield from self._lists.making(way, lists)))
             groups |= dict.fromkeys(lists, distinct[-1])
@@ -292,7 +294,7 @@ class Merged:
                 entries |= {server: before.entries[server] for server in same}
                 shown |= {server: before.listed[server] for server in same}
                 indexes |= {server: before.indexes[server] for server in same if server in before.indexes}
-        return _Table(
+        return _KindTable(
             version=version,
             settings=settings,
             groups=groups,
@@ -313,14 +315,14 @@ def _chooses(kind: Kind, settings: ProfileSettings) -> bool:
     return kind is Kind.TOOL and (_filters(settings) or settings.tools == "search")
 
 
-def _way(kind: Kind, settings: ProfileSettings) -> Way:
+def _way(kind: Kind, settings: ProfileSettings) -> ListRendering:
     if kind not in NAMED:
-        return Way(kind=kind)
+        return ListRendering(kind=kind)
     rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
-    return Way(kind=kind, rule=rule, flat=kind is Kind.TOOL and settings.flatten_schemas)
+    return ListRendering(kind=kind, rule=rule, flat=kind is Kind.TOOL and settings.flatten_schemas)
 
 
-def _grouped(way: Way, sources: dict[str, Source]) -> list[dict[str, Source]]:
+def _grouped(way: ListRendering, sources: dict[str, Source]) -> list[dict[str, Source]]:
     """Return the servers with their lists, those together whose names may be in each other's way."""
     groups: dict[str, dict[str, Source]] = {}
     for server, source in sources.items():
@@ -330,12 +332,12 @@ def _grouped(way: Way, sources: dict[str, Source]) -> list[dict[str, Source]]:
 
 
 def _chosen(
-    entries: dict[str, tuple[Entry, ...]], fit: Callable[[str], bool]
-) -> Generator[None, None, dict[str, tuple[Entry, ...]]]:
+    entries: dict[str, tuple[ListEntry, ...]], fit: Callable[[str], bool]
+) -> Generator[None, None, dict[str, tuple[ListEntry, ...]]]:
     """Return the entries whose names fit."""
-    chosen: dict[str, tuple[Entry, ...]] = {}
+    chosen: dict[str, tuple[ListEntry, ...]] = {}
     for server, all_of_it in entries.items():
-        found: list[Entry] = []
+        found: list[ListEntry] = []
         for entry in all_of_it:
             yield
             if fit(entry.name):

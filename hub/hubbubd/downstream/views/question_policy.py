@@ -35,7 +35,7 @@ NAMES: Final[Mapping[RequestKind, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class QuestionPolicy:
     """Who is asked at an endpoint, by kind; within `unattended_s` seconds an answer that needs nobody is none.
 
     `named` puts the server's name before its message, where an endpoint has several servers. `hold_s`, `on_hold_end`
@@ -108,37 +108,37 @@ class Policy:
         return able
 
 
-class ConfiguredPolicy:
+class ConfiguredQuestionPolicy:
     """The policy of an endpoint as it is configured now. It is made again when the settings have changed."""
 
     def __init__(self, settings: Callable[[], ProfileSettings], *, named: bool) -> None:
         self._settings = settings
         self._named = named
         self._read: ProfileSettings | None = None
-        self._policy = Policy()
+        self._policy = QuestionPolicy()
 
-    def __call__(self) -> Policy:
+    def __call__(self) -> QuestionPolicy:
         settings = self._settings()
         if settings is not self._read:
-            self._read, self._policy = settings, Policy.configured(settings, named=self._named)
+            self._read, self._policy = settings, QuestionPolicy.configured(settings, named=self._named)
         return self._policy
 
 
 @dataclass(frozen=True, slots=True)
-class Nobody:
+class Unattended:
     """No answer of a person: the host is not asked again for this kind. `what` is what it did."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LeftToOthers:
     """The host leaves the question to others. `what` is what it did."""
 
     what: str
 
 
-Verdict = Given | Nobody | Left
+Verdict = Given | Unattended | LeftToOthers
 
 
 def declares_tasks(host: Mapping[str, Any]) -> bool:
@@ -162,7 +162,7 @@ def known(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def judge(
-    policy: Policy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
+    policy: QuestionPolicy, kind: RequestKind, params: Mapping[str, Any], result: Mapping[str, Any], took_s: float
 ) -> Verdict:
     """Return what the result that a host gave after so many seconds means.
 
@@ -174,18 +174,18 @@ def judge(
         return Result(dict(result))
     action = result.get("action")
     if took_s < policy.unattended_s and (action in ("decline", "cancel") or _needs_nobody(params, result)):
-        return Nobody(f"{action} after {round(took_s * 1000)} ms")
+        return Unattended(f"{action} after {round(took_s * 1000)} ms")
     if action == "cancel":
-        return Left("cancel")
+        return LeftToOthers("cancel")
     return Result(dict(result))
 
 
-def judge_error(policy: Policy, kind: RequestKind, error: Mapping[str, Any]) -> Verdict:
+def judge_error(policy: QuestionPolicy, kind: RequestKind, error: Mapping[str, Any]) -> Verdict:
     """Return what it means that a host answered with a JSON-RPC error."""
     code, message = error.get("code"), str(error.get("message", ""))[:200]
     if policy.of(kind) == "host":
         return Refuse(code if isinstance(code, int) else INTERNAL_ERROR, message or "the client refused it")
-    return Left(f"error {code}: {message}"[:200])
+    return LeftToOthers(f"error {code}: {message}"[:200])
 
 
 def _needs_nobody(params: Mapping[str, Any], result: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Permission, Principal
 from hubbubd.core.catalog import SOURCES, Kind, list_id
-from hubbubd.downstream.views.question_policy import ConfiguredPolicy, Policy
+from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import in_turns
@@ -21,7 +21,7 @@ PASSED_ON = ("tools", "prompts", "resources", "completions", "logging", "extensi
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerTarget:
     """Where something that a host names is: the server, and the server's own name or URI for it."""
 
     server: str
@@ -29,7 +29,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduction:
+class EndpointIntroduction:
     """What an endpoint says of itself. The dicts are MCP JSON."""
 
     server_info: dict[str, Any]
@@ -37,7 +37,7 @@ class Introduction:
     instructions: str | None = None
 
 
-class View(Protocol):
+class EndpointView(Protocol):
     """What an endpoint shows to a principal. What it may not call does not exist for it."""
 
     @property
@@ -46,7 +46,7 @@ class View(Protocol):
         ...
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> QuestionPolicy:
         """Who is asked what its servers ask, as it is configured now."""
         ...
 
@@ -59,7 +59,7 @@ class View(Protocol):
         """Return the names of the servers shown, in order."""
         ...
 
-    def introduction(self, principal: Principal) -> Introduction:
+    def introduction(self, principal: Principal) -> EndpointIntroduction:
         """Return what the endpoint says of itself."""
         ...
 
@@ -79,7 +79,7 @@ class View(Protocol):
         """Return the entry of a tool or prompt by its name; None if there is none."""
         ...
 
-    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
+    def target(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
         """Return where a tool, prompt or resource is. Raises NotFound."""
         ...
 
@@ -97,7 +97,7 @@ class View(Protocol):
         ...
 
 
-class Transparent:
+class ServerView:
     """The endpoint of one server."""
 
     transparent = True
@@ -106,21 +106,21 @@ class Transparent:
         self.name = f"s/{server}"
         self._hub = hub
         self._server = server
-        self._policy = ConfiguredPolicy(lambda: hub.configuration.settings.profiles[DEFAULT], named=False)
+        self._policy = ConfiguredQuestionPolicy(lambda: hub.configuration.settings.profiles[DEFAULT], named=False)
         self._places: dict[Kind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
 
     @property
-    def policy(self) -> Policy:
-        """As `View.policy`: that of the profile `default`."""
+    def policy(self) -> QuestionPolicy:
+        """As `EndpointView.policy`: that of the profile `default`."""
         return self._policy()
 
     def servers(self, principal: Principal) -> list[str]:
-        """As `View.servers`."""
+        """As `EndpointView.servers`."""
         return [self._server] if principal.may(Permission.CALL, self._server) else []
 
-    def introduction(self, principal: Principal) -> Introduction:
-        """As `View.introduction`: the server's own. Raises NotFound."""
+    def introduction(self, principal: Principal) -> EndpointIntroduction:
+        """As `EndpointView.introduction`: the server's own. Raises NotFound."""
         record = self._hub.servers.get(self._server)
         own: dict[str, Any] = payload.loads(record.capabilities) if record.capabilities else self._expected()
         capabilities = {name: own[name] for name in PASSED_ON if name in own}
@@ -128,7 +128,7 @@ class Transparent:
         for name, instead in (("name", self._server), ("version", "0")):
             if not isinstance(info.get(name), str):
                 info[name] = instead  # hosts refuse to connect without it
-        return Introduction(info, capabilities, record.instructions)
+        return EndpointIntroduction(info, capabilities, record.instructions)
 
     def _expected(self) -> dict[str, Any]:
         """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
@@ -136,17 +136,17 @@ class Transparent:
         return {SOURCES[kind].capability: {"listChanged": True} for kind in known or Kind}
 
     async def settle(self, kind: Kind) -> None:
-        """As `View.settle`: finds the entries by their names."""
+        """As `EndpointView.settle`: finds the entries by their names."""
         source = self._source(kind)
         if self._places.get(kind, ((), {}))[0] is not source:
             self._places[kind] = source, await in_turns(_placed(source))
 
     def is_settled(self, kind: Kind) -> bool:
-        """As `View.is_settled`: lists are passed on as they are."""
+        """As `EndpointView.is_settled`: lists are passed on as they are."""
         return True
 
     def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
-        """As `View.entry`, for what is settled."""
+        """As `EndpointView.entry`, for what is settled."""
         source, places = self._places.get(kind, ((), {}))
         return source[places[named]] if named in places and self.servers(principal) else None
 
@@ -154,23 +154,23 @@ class Transparent:
         return self._hub.catalog.entries(list_id(self._server, kind))
 
     def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
-        """As `View.entries`."""
+        """As `EndpointView.entries`."""
         return self._source(kind) if self.servers(principal) else ()
 
-    def target(self, kind: Kind, named: str, principal: Principal) -> Target:
-        """As `View.target`: whatever it names, the server knows best whether there is such a thing."""
+    def target(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
+        """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
-        return Target(self._server, named)
+        return ServerTarget(self._server, named)
 
     def shown(self, server: str, result: bytes) -> bytes:
-        """As `View.shown`: unchanged."""
+        """As `EndpointView.shown`: unchanged."""
         return result
 
     searched = False
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
-        """As `View.search`: never asked."""
+        """As `EndpointView.search`: never asked."""
         return []
 
 

@@ -15,8 +15,10 @@ from grpc_reflection.v1alpha import reflection
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config.sections.network import UNIX
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.downstream import Handles, KeyRing
-from hubbubd.rpc.auth.gate import Authentication, Gate
+from hubbubd.rpc.auth.gate import Authentication
+from hubbubd.rpc.auth.gate import Gate
+from hubbubd.downstream import StateKeyRing
+from hubbubd.downstream import StateTokens
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners import health
 from hubbubd.rpc.listeners import sockets as listening
@@ -84,7 +86,7 @@ async def serve(
     local: Path | None = None,
     max_message_bytes: int = 16 * 1024 * 1024,
     grace_s: float | None = None,
-    handles: Handles | None = None,
+    handles: StateTokens | None = None,
     within: tuple[Around, ...] = (),
 ) -> AsyncGenerator[str, None]:
     """Serve a hub behind the `gate`, and yield the address to connect to.
@@ -148,9 +150,11 @@ async def last_words(hub: Hub, closed: asyncio.Future[None]) -> None:
     await asyncio.wait([closed], timeout=max(0.0, ends - hub.clock.steady()))
 
 
-def servicers(hub: Hub, carried: RpcSettings, handles: Handles | None = None) -> list[tuple[ServiceDescriptor, object]]:
+def servicers(
+    hub: Hub, carried: RpcSettings, handles: StateTokens | None = None
+) -> list[tuple[ServiceDescriptor, object]]:
     """Return all services, health included, with their servicers. RPCs within streams are served as `carried` says."""
-    handles = handles or Handles(KeyRing.in_memory(hub.clock), hub.clock)
+    handles = handles or StateTokens(StateKeyRing.in_memory(hub.clock), hub.clock)
     inbox = InboxService(hub.inbox, hub.work)
     served = {
         "AdminService": AdminService(hub),

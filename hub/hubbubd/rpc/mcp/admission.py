@@ -30,9 +30,9 @@ from hubbubd.rpc.listeners.host_check import is_loopback_name
 from hubbubd.rpc.listeners.host_check import is_served
 from hubbubd.rpc.mcp.transport import SESSION
 from hubbubd.rpc.mcp.transport import VERSION
-from hubbubd.rpc.mcp.transport import Answered
 from hubbubd.rpc.mcp.transport import Headers
-from hubbubd.rpc.mcp.transport import Received
+from hubbubd.rpc.mcp.transport import HttpRefusal
+from hubbubd.rpc.mcp.transport import HttpRequest
 
 PATH: Final = "/mcp"
 RPC: Final = "/hubbub.v1.McpService/Serve"
@@ -75,27 +75,27 @@ class Admission:
     secure: bool = False
     """Whether TLS is spoken."""
 
-    def check_where_from(self, request: Received) -> None:
+    def check_where_from(self, request: HttpRequest) -> None:
         """Refuse what comes by DNS rebinding: another Host than this hub's, another Origin than the allowed ones.
 
-        Raises Answered. Allows the pages of the Origin to read the response (CORS).
+        Raises HttpRefusal. Allows the pages of the Origin to read the response (CORS).
         """
         address, _ = request.scope.get("server") or ("", 0)
         if not is_served(request.text(b"host") or "", address, self.hosts(), secure=self.secure):
-            raise Answered(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
+            raise HttpRefusal(421, Refusal(INVALID_REQUEST, "this Host is not served here; mcp_hosts allows more"))
         origin = request.text(b"origin")
         if origin is None:
             return
         if origin not in self.origins() and not _is_local_page(origin):
             message = "pages of this Origin may not use the hub; mcp_origins allows more"
-            raise Answered(403, Refusal(INVALID_REQUEST, message))
+            raise HttpRefusal(403, Refusal(INVALID_REQUEST, message))
         request.always += (
             (b"access-control-allow-origin", origin.encode()),
             (b"access-control-expose-headers", _RESPONSE_HEADERS.encode()),
             (b"vary", b"Origin"),
         )
 
-    async def caller(self, request: Received) -> Principal:
+    async def caller(self, request: HttpRequest) -> Principal:
         """Authenticate a request as an RPC. Raises HubError."""
         host, port = request.scope.get("client") or ("", 0)
         peer = Peer(local=is_loopback(host), certificate=request.scope.get(CERTIFICATE))
@@ -116,14 +116,14 @@ class Admission:
         let_in()
         return caller
 
-    def metadata(self, request: Received) -> bytes:
+    def metadata(self, request: HttpRequest) -> bytes:
         """Return what a host has to know to get a credential (RFC 9728, section 2).
 
-        Raises Answered where nobody but the hub's own people gives credentials: of metadata that name no authorization
-        server, hosts conclude that they have to log in, and fail.
+        Raises HttpRefusal where nobody but the hub's own people gives credentials: of metadata that name no
+        authorization server, hosts conclude that they have to log in, and fail.
         """
         if self.issuer is None:
-            raise Answered(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
+            raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no log-in here: {HOW_TO_ENTER}"))
         path = unquote(request.scope["path"]).removeprefix(METADATA) or PATH
         found: dict[str, Any] = {
             "resource": self._resource(request, path),
@@ -133,7 +133,7 @@ class Admission:
         }
         return payload.dumps(found)
 
-    def headers(self, request: Received, exc: HubError) -> Headers:
+    def headers(self, request: HttpRequest, exc: HubError) -> Headers:
         """Return the headers that belong to a refusal."""
         if isinstance(exc, Unauthenticated):
             where = f"{self._base(request)}{METADATA}{quote(unquote(request.scope['path']), safe='/')}"
@@ -144,13 +144,13 @@ class Admission:
             return ((b"retry-after", b"%d" % max(1, round(exc.retry_after_s))),)
         return ()
 
-    def _resource(self, request: Received, path: str) -> str:
+    def _resource(self, request: HttpRequest, path: str) -> str:
         """Return the endpoint's own URL, as the issuer's tokens have it, or as the host has asked for it."""
         if self.audience is not None and urlsplit(self.audience).scheme in ("http", "https"):
             return self.audience
         return f"{self._base(request)}{quote(path, safe='/')}"
 
-    def _base(self, request: Received) -> str:
+    def _base(self, request: HttpRequest) -> str:
         return f"{'https' if self.secure else 'http'}://{request.text(b'host')}"
 
 
@@ -159,7 +159,7 @@ def _for_hosts(exc: HubError) -> HubError:
     return Unauthenticated(HOW_TO_ENTER, reason=exc.reason) if exc.reason == "TOKEN_MISSING" else exc
 
 
-def preflight(request: Received) -> Headers:
+def preflight(request: HttpRequest) -> Headers:
     """Return what a page may send; its Origin was checked."""
     asked = request.text(b"access-control-request-headers") or ""
     own = [name for name in asked.lower().replace(" ", "").split(",") if name.startswith(("mcp-", "hubbub-"))]

@@ -34,23 +34,30 @@ from hubbubd.core.jsonrpc import (
 from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
     STATELESS_REVISIONS,
-    Endpoint,
-    Endpoints,
-    Exchange,
-    Handles,
-    Limits,
-    Outlet,
-    Processes,
-    Replay,
+    EndpointSession,
+    EndpointSessions,
+    HostLimits,
+    HostOutbox,
+    HostProcesses,
+    HostRequest,
+    McpEndpoint,
+    McpEndpoints,
+    ReplayStream,
     Serve,
-    Session,
-    Sessions,
-    Unread,
+    StateTokens,
+    UnreadBytes,
 )
 from hubbubd.downstream.endpoint import BECOME_CALLS
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol.messages import Id, Message, Notification, Refusal, Request, Response
+from hubbubd.downstream.protocol.messages import (
+    Id,
+    Message,
+    NotificationMessage,
+    Refusal,
+    RequestMessage,
+    ResponseMessage,
+)
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import amend
@@ -65,9 +72,9 @@ from hubbubd.rpc.mcp.transport import (
     STALL_S,
     STATUS,
     VERSION,
-    Answered,
-    Received,
-    Stream,
+    HostEventStream,
+    HttpRefusal,
+    HttpRequest,
     read_message,
     reply,
     reply_resumably,
@@ -95,7 +102,7 @@ async def serve_mcp(
     *,
     listen: str,
     gate: auth.Gate,
-    handles: Handles,
+    handles: StateTokens,
     tls: TlsFiles | None = None,
 ) -> AsyncGenerator[str, None]:
     """Serve a hub's endpoints for hosts and yield their URL. Whoever stops a hub must have drained it.
@@ -130,10 +137,10 @@ async def serve_mcp(
 class McpApplication:
     """The ASGI application of all endpoints."""
 
-    def __init__(self, hub: Hub, *, gate: auth.Gate, handles: Handles, secure: bool) -> None:
+    def __init__(self, hub: Hub, *, gate: auth.Gate, handles: StateTokens, secure: bool) -> None:
         given = hub.configuration.settings
         self._hub = hub
-        self.sessions = Sessions(hub, self._limits)
+        self.sessions = EndpointSessions(hub, self._limits)
         self._gate = gate
         self._most = given.max_message_bytes
         self._oversight = Oversight(hub.audit, hub.quotas)
@@ -146,17 +153,17 @@ class McpApplication:
             audience=given.oidc_audience,
             secure=secure,
         )
-        self._endpoints = Endpoints(hub, handles)
-        self._processes = Processes()
+        self._endpoints = McpEndpoints(hub, handles)
+        self._processes = HostProcesses()
         self._streams = Quota(
-            "open streams of hosts", Limits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
+            "open streams of hosts", HostLimits.of(given).streams_per_principal, reason="TOO_MANY_STREAMS"
         )
-        self._unread = Unread()
+        self._unread = UnreadBytes()
         self._leaving = asyncio.Event()
         self._reading = anyio.CapacityLimiter(1)
 
-    def _limits(self) -> Limits:
-        return Limits.of(self._hub.configuration.settings)
+    def _limits(self) -> HostLimits:
+        return HostLimits.of(self._hub.configuration.settings)
 
     async def leave_with_hub(self) -> None:
         """From the hub's drain on, refuse new requests and end streams that last; what is under way has the grace."""
@@ -172,12 +179,12 @@ class McpApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        request = Received.of(scope, receive, send)
+        request = HttpRequest.of(scope, receive, send)
         try:
             self._admission.check_where_from(request)
             if not await self._serve_anybody(request):
                 await self._serve_known(request)
-        except Answered as answered:
+        except HttpRefusal as answered:
             await request.answer(answered.status, messages.error(None, answered.refusal), answered.headers)
         except HubError as exc:
             await self._refuse(request, exc)
@@ -187,7 +194,7 @@ class McpApplication:
             log.warning("host read nothing; its connection is closed", path=scope["path"][:100], seconds=STALL_S)
             await request.cut()
 
-    async def _serve_anybody(self, request: Received) -> bool:
+    async def _serve_anybody(self, request: HttpRequest) -> bool:
         """Serve what needs no credential; False for everything else."""
         method = request.scope["method"]
         if method == "OPTIONS" and request.text(b"origin") is not None:
@@ -199,17 +206,17 @@ class McpApplication:
         if not f"{request.scope['path']}/".startswith(f"{PATH}/"):
             # Hosts look here for where to log in (`/register`, `/.well-known/oauth-authorization-server`). A 401 would
             # tell them that they may after a log-in.
-            raise Answered(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
+            raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is nothing here; hosts use {PATH}"))
         return False
 
-    async def _serve_known(self, request: Received) -> None:
+    async def _serve_known(self, request: HttpRequest) -> None:
         caller = await self._admission.caller(request)
         amend(standing=lambda: self._gate.good(caller))
         request.held = partial(self._unread.hold, caller.name)
         await self._serve(request, caller, self._endpoint(request.scope["path"], caller))
 
-    def _endpoint(self, path: str, caller: Principal) -> Endpoint:
-        """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and Answered."""
+    def _endpoint(self, path: str, caller: Principal) -> McpEndpoint:
+        """Return what is at a path; some hosts append `/mcp` or a slash to any. Raises NotFound and HttpRefusal."""
         match unquote(path).removeprefix(PATH).split("/"):
             case [""] | ["", "" | "mcp"]:
                 return self._endpoints.profile(DEFAULT)
@@ -219,9 +226,9 @@ class McpApplication:
                 return self._endpoints.server(name, caller)
             case _:
                 there = f"{PATH}, {PATH}/p/PROFILE and {PATH}/s/SERVER"
-                raise Answered(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
+                raise HttpRefusal(404, Refusal(INVALID_REQUEST, f"there is no endpoint here; there are {there}"))
 
-    async def _serve(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
+    async def _serve(self, request: HttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         stateless = request.text(VERSION) in STATELESS_REVISIONS
         match request.scope["method"]:
             case "POST":
@@ -234,17 +241,17 @@ class McpApplication:
                 await request.answer(200)
             case _:
                 allowed = b"POST" if stateless else b"GET, POST, DELETE"
-                raise Answered(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
+                raise HttpRefusal(405, Refusal(INVALID_REQUEST, "this method is not served"), [(b"allow", allowed)])
 
-    async def _post(self, request: Received, caller: Principal, endpoint: Endpoint) -> None:
+    async def _post(self, request: HttpRequest, caller: Principal, endpoint: McpEndpoint) -> None:
         request.require_accept("application/json", "text/event-stream")
         if (message := await read_message(request, self._most, self._reading)) is None:
             return
-        id_ = message.id if isinstance(message, Request) else None
+        id_ = message.id if isinstance(message, RequestMessage) else None
         try:
-            if isinstance(message, Request):
+            if isinstance(message, RequestMessage):
                 self._check_open(message.params)
-            of_request = isinstance(message, Request) and introductions.is_stateless(message)
+            of_request = isinstance(message, RequestMessage) and introductions.is_stateless(message)
             if request.text(VERSION) in STATELESS_REVISIONS or of_request:
                 await self._stateless(request, message, caller, endpoint)
             else:
@@ -254,14 +261,14 @@ class McpApplication:
         except HubError as exc:
             await self._refuse(request, exc, id_)
 
-    async def _refuse(self, request: Received, exc: HubError, id_: Id | None = None) -> None:
+    async def _refuse(self, request: HttpRequest, exc: HubError, id_: Id | None = None) -> None:
         refusal = Refusal(HUB_FAILED, exc.message, {"reason": exc.reason, **exc.metadata})
         await request.answer(status_of(exc), messages.error(id_, refusal), self._admission.headers(request, exc))
 
     def _while_good(self, caller: Principal, serve: Serve) -> Serve:
         """Return what serves a request for as long as its credential is valid."""
 
-        async def serve_it(exchange: Exchange) -> bytes:
+        async def serve_it(exchange: HostRequest) -> bytes:
             with self._gate.inside(caller, RPC, self._oversight):
                 return await serve(exchange)
             raise AssertionError("it raises when the credential has ended")
@@ -280,15 +287,17 @@ class McpApplication:
 
     # Revisions with a handshake
 
-    async def _handshake(self, request: Received, message: Message, caller: Principal, endpoint: Endpoint) -> None:
+    async def _handshake(
+        self, request: HttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
+    ) -> None:
         version = request.text(VERSION)
-        if isinstance(message, Request) and message.method == "initialize":
+        if isinstance(message, RequestMessage) and message.method == "initialize":
             await self._initialize(request, message, caller, endpoint)
             return
         if version is not None and version not in HANDSHAKE_REVISIONS:
             raise introductions.unsupported(version)
         session = await self._session(request, caller, endpoint)
-        if not isinstance(message, Request):
+        if not isinstance(message, RequestMessage):
             session.take(message)
             await request.answer(202)
             return
@@ -301,9 +310,9 @@ class McpApplication:
 
     def _begun(
         self,
-        session: Session,
-        message: Request,
-        replay: Replay,
+        session: EndpointSession,
+        message: RequestMessage,
+        replay: ReplayStream,
         call_key: str | None,
         *,
         serve: Serve,
@@ -315,24 +324,26 @@ class McpApplication:
             replay.forget()
             raise
 
-    async def _initialize(self, request: Received, message: Request, caller: Principal, endpoint: Endpoint) -> None:
+    async def _initialize(
+        self, request: HttpRequest, message: RequestMessage, caller: Principal, endpoint: McpEndpoint
+    ) -> None:
         host = introductions.of_handshake(message, caller, VIA)
         session = await self.sessions.begin(host, endpoint)
-        response = await session.begin(message, Outlet(), serve=self._while_good(caller, endpoint.serve))
+        response = await session.begin(message, HostOutbox(), serve=self._while_good(caller, endpoint.serve))
         await request.answer(200, response, [(SESSION, session.id.encode())])
 
-    async def _session(self, request: Received, caller: Principal, endpoint: Endpoint) -> Session:
+    async def _session(self, request: HttpRequest, caller: Principal, endpoint: McpEndpoint) -> EndpointSession:
         if request.doubled is not None:
-            raise Answered(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
+            raise HttpRefusal(400, Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice"))
         id_ = request.text(SESSION)
         if id_ is None:
-            raise Answered(400, Refusal(INVALID_REQUEST, "Mcp-Session-Id is missing: initialize first"))
+            raise HttpRefusal(400, Refusal(INVALID_REQUEST, "Mcp-EndpointSession-Id is missing: initialize first"))
         session = await self.sessions.find(id_, caller, endpoint)
         if session is None:
-            raise Answered(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
+            raise HttpRefusal(404, Refusal(INVALID_REQUEST, "there is no such session: initialize again"))
         return session
 
-    async def _listen(self, request: Received, session: Session, caller: Principal) -> None:
+    async def _listen(self, request: HttpRequest, session: EndpointSession, caller: Principal) -> None:
         request.require_accept("text/event-stream")
         last = request.text(b"last-event-id")
         with self._stream(caller):
@@ -340,7 +351,7 @@ class McpApplication:
                 await self._resume(request, session, caller, last)
                 return
             self._check_open()
-            stream, outlet = Stream(request), session.listen()
+            stream, outlet = HostEventStream(request), session.listen()
             gone = asyncio.create_task(request.gone())
             removed = asyncio.create_task(session.endpoint.removed())
             removed.add_done_callback(lambda _: outlet.close())
@@ -353,30 +364,32 @@ class McpApplication:
                 removed.cancel()
                 session.left(outlet)
 
-    async def _resume(self, request: Received, session: Session, caller: Principal, last: str) -> None:
+    async def _resume(self, request: HttpRequest, session: EndpointSession, caller: Principal, last: str) -> None:
         replays = session.replays
         found = replays.find(last)
         if found is None and (left := replays.left(last)) is not None:
             found = replays.go_on(left), left.event
-            message = Request(left.request_id, RESUMED, {})
+            message = RequestMessage(left.request_id, RESUMED, {})
             serve = self._while_good(caller, session.endpoint.resume)
             try:
                 found[0].follow(self._begun(session, message, found[0], left.call_key, serve=serve, hold_s=None))
             except Refusal as refusal:
-                raise Answered(400, refusal) from None
+                raise HttpRefusal(400, refusal) from None
             found[0].shown = True
         if found is None:
             gone = Refusal(INVALID_REQUEST, "what came after this event is not kept", {"reason": "EVENT_NOT_KEPT"})
-            raise Answered(400, gone)
+            raise HttpRefusal(400, gone)
         await resume(request, *found)
 
     # From 2026-07-28 on
 
-    async def _stateless(self, request: Received, message: Message, caller: Principal, endpoint: Endpoint) -> None:
+    async def _stateless(
+        self, request: HttpRequest, message: Message, caller: Principal, endpoint: McpEndpoint
+    ) -> None:
         version = request.text(VERSION)
-        if isinstance(message, Response):
+        if isinstance(message, ResponseMessage):
             raise Refusal(INVALID_REQUEST, "in this revision a host sends requests only")
-        if isinstance(message, Notification):
+        if isinstance(message, NotificationMessage):
             if version not in STATELESS_REVISIONS:
                 raise introductions.unsupported(version or "")
             await request.answer(202)
@@ -388,8 +401,8 @@ class McpApplication:
             await endpoint.view.settle(Kind.TOOL)
             tool = endpoint.view.entry(Kind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
-        outlet = Outlet()
-        exchange = Exchange(
+        outlet = HostOutbox()
+        exchange = HostRequest(
             id=message.id,
             method=message.method,
             params=message.params,
@@ -415,7 +428,7 @@ _NAMES: Final = {
 """The param that Mcp-Name repeats. With tasks it may be missing: SEP-2663 wants it, but FastMCP's client has none."""
 
 
-def _check_headers(request: Received, message: Request) -> None:
+def _check_headers(request: HttpRequest, message: RequestMessage) -> None:
     """Raise Refusal unless the headers repeat what the body of a request without a handshake says."""
     if request.doubled is not None:
         raise Refusal(HEADER_MISMATCH, f"the header {request.doubled.decode()} is there twice")
@@ -427,7 +440,7 @@ def _check_headers(request: Received, message: Request) -> None:
         _check_header(request, b"mcp-name", named)
 
 
-def _check_header(request: Received, key: bytes, said: str) -> None:
+def _check_header(request: HttpRequest, key: bytes, said: str) -> None:
     """Raise Refusal unless a header repeats what the body says."""
     sent = request.headers.get(key)
     if sent is None or decoded(sent) != said:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Principal
-from hubbubd.downstream import BridgedHost, BridgedHosts, Endpoint, Endpoints, Handles, Limits, Outlet
+from hubbubd.downstream import BridgedHost, BridgedHosts, HostLimits, HostOutbox, McpEndpoint, McpEndpoints, StateTokens
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.messages import requests
@@ -45,10 +45,14 @@ _SESSION_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
 class McpService:
     """Implements hubbub.v1.McpService. `charge` raises HubError for a request beyond its principal's rate."""
 
-    def __init__(self, hub: Hub, handles: Handles, charge: Callable[[Principal], None], max_message_bytes: int) -> None:
+    def __init__(
+        self, hub: Hub, handles: StateTokens, charge: Callable[[Principal], None], max_message_bytes: int
+    ) -> None:
         self._hub = hub
-        self._endpoints = Endpoints(hub, handles)
-        self._hosts = BridgedHosts(hub.calls, hub.clock.steady, charge, lambda: Limits.of(hub.configuration.settings))
+        self._endpoints = McpEndpoints(hub, handles)
+        self._hosts = BridgedHosts(
+            hub.calls, hub.clock.steady, charge, lambda: HostLimits.of(hub.configuration.settings)
+        )
         self._most = max_message_bytes - FRAME_BYTES
 
     async def serve(self, frames: AsyncIterator[pb.ServeRequest], write: Write) -> None:
@@ -65,9 +69,9 @@ class McpService:
         endpoint = self._endpoint(first.open, principal())
         opened = pb.ServeResponse.Opened(max_message_bytes=self._most, questions=self._endpoints.questions(endpoint))
         await write(pb.ServeResponse(opened=opened).SerializeToString())
-        outlet = Outlet(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
+        outlet = HostOutbox(UNREAD_MESSAGES * (self._most + FRAME_BYTES))
         host = self._hosts.join(principal(), first.open.session_key, endpoint, outlet)
-        stream = _Stream(host, outlet, write, self._hub)
+        stream = _BridgeStream(host, outlet, write, self._hub)
         removed = asyncio.create_task(endpoint.removed())
         removed.add_done_callback(lambda _: outlet.close())
         try:
@@ -87,16 +91,16 @@ class McpService:
         """Return a page of the hosts that are connected, newest first."""
         return connected_hosts.listed(self._hub, request)
 
-    def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> Endpoint:
+    def _endpoint(self, opening: pb.ServeRequest.Open, caller: Principal) -> McpEndpoint:
         if opening.WhichOneof("endpoint") == "server":
             return self._endpoints.server(requests.identifier(opening.server, "open.server"), caller)
         return self._endpoints.profile(requests.optional(opening.profile, "open.profile") or DEFAULT)
 
 
-class _Stream:
+class _BridgeStream:
     """One stream of a bridge."""
 
-    def __init__(self, host: BridgedHost, outlet: Outlet, write: Write, hub: Hub) -> None:
+    def __init__(self, host: BridgedHost, outlet: HostOutbox, write: Write, hub: Hub) -> None:
         self.left = False
         self.taken = 0
         self._host = host

@@ -23,10 +23,10 @@ from hubbubd.core.jsonrpc import (
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
 )
-from hubbubd.downstream import Outlet, Replay
+from hubbubd.downstream import HostOutbox, ReplayStream
 from hubbubd.downstream.calls.call_results import of_error
 from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol.messages import Id, Message, Refusal, TooLarge
+from hubbubd.downstream.protocol.messages import Id, Message, MessageTooLarge, Refusal
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.rpc.context import current
 
@@ -82,7 +82,7 @@ STATUS: Final = {
 """HTTP statuses of JSON-RPC errors from 2026-07-28 on."""
 
 
-class Answered(Exception):
+class HttpRefusal(Exception):
     """A response of HTTP instead of one of MCP."""
 
     def __init__(self, status: int, refusal: Refusal, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
@@ -93,7 +93,7 @@ class Answered(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Received:
+class HttpRequest:
     """One HTTP request, without its body."""
 
     scope: Scope
@@ -109,7 +109,7 @@ class Received:
     """Whether the response has begun."""
 
     @classmethod
-    def of(cls, scope: Scope, receive: Receive, send: Send) -> "Received":
+    def of(cls, scope: Scope, receive: Receive, send: Send) -> "HttpRequest":
         headers: dict[bytes, bytes] = {}
         doubled: bytes | None = None
         for key, value in scope["headers"]:
@@ -144,14 +144,14 @@ class Received:
         return (self.text(b"content-type") or "").partition(";")[0].strip().lower()
 
     def require_accept(self, *kinds: str) -> None:
-        """Raise Answered unless the response may be of each of these kinds. Without the header it may be of any."""
+        """Raise HttpRefusal unless the response may be of each of these kinds. Without the header it may be of any."""
         ranges = [each.partition(";")[0].strip().lower() for each in (self.text(b"accept") or "*/*").split(",")]
         for kind in kinds:
             if not {kind, f"{kind.partition('/')[0]}/*", "*/*"} & set(ranges):
-                raise Answered(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
+                raise HttpRefusal(406, Refusal(INVALID_REQUEST, f"Accept must have {' and '.join(kinds)}"))
 
     async def body(self, most: int) -> bytes:
-        """Return the body. Raises Answered for one that is too long or comes too slowly, ConnectionError."""
+        """Return the body. Raises HttpRefusal for one that is too long or comes too slowly, ConnectionError."""
         parts: list[bytes] = []
         size = 0
         try:
@@ -163,12 +163,12 @@ class Received:
                     parts.append(event.get("body", b""))
                     size += len(parts[-1])
                     if size > most:
-                        raise Answered(413, TooLarge(f"a message may have {most} bytes", most), CLOSE)
+                        raise HttpRefusal(413, MessageTooLarge(f"a message may have {most} bytes", most), CLOSE)
                     if not event.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
             late = Refusal(INVALID_REQUEST, f"no message came within {REQUEST_S:g} s", {"reason": "MALFORMED_REQUEST"})
-            raise Answered(408, late, CLOSE) from None
+            raise HttpRefusal(408, late, CLOSE) from None
 
     async def gone(self) -> None:
         """Wait until the host has closed the connection."""
@@ -205,21 +205,21 @@ class Received:
         await self.gone()
 
 
-async def read_message(request: Received, most: int, reading: anyio.CapacityLimiter) -> Message | None:
-    """Return the message of a request; None where it was refused. Raises Answered, ConnectionError."""
+async def read_message(request: HttpRequest, most: int, reading: anyio.CapacityLimiter) -> Message | None:
+    """Return the message of a request; None where it was refused. Raises HttpRefusal, ConnectionError."""
     if request.content_type != "application/json":
-        raise Answered(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
+        raise HttpRefusal(415, Refusal(INVALID_REQUEST, "Content-Type must be application/json"), CLOSE)
     body = await request.body(most)
     short = len(body) <= JSON_AT_ONCE
     try:
         return messages.read(body) if short else await to_thread.run_sync(messages.read, body, limiter=reading)
     except Refusal as refusal:
         id_ = messages.asked_id(body) if short else None
-        await request.answer(413 if isinstance(refusal, TooLarge) else 400, messages.error(id_, refusal))
+        await request.answer(413 if isinstance(refusal, MessageTooLarge) else 400, messages.error(id_, refusal))
         return None
 
 
-async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id_: Id) -> None:
+async def reply(request: HttpRequest, task: asyncio.Task[bytes], outlet: HostOutbox, id_: Id) -> None:
     """Send the response of a request without a session, and before it what the request says meanwhile.
 
     It is cancelled when its host goes away: there is no other way to cancel it. Raises HubError.
@@ -227,7 +227,7 @@ async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id
     task.add_done_callback(lambda _: outlet.close())
     gone = asyncio.create_task(request.gone())
     gone.add_done_callback(lambda _: task.cancel())
-    stream = Stream(request)
+    stream = HostEventStream(request)
     try:
         await outlet.news(KEEPALIVE_S)
         if task.done() and outlet.empty:
@@ -244,7 +244,7 @@ async def reply(request: Received, task: asyncio.Task[bytes], outlet: Outlet, id
         task.cancel()
 
 
-async def reply_resumably(request: Received, task: asyncio.Task[bytes], replay: Replay, revision: str) -> None:
+async def reply_resumably(request: HttpRequest, task: asyncio.Task[bytes], replay: ReplayStream, revision: str) -> None:
     """Do the same for a request of a session: it goes on when its connection breaks, and can be resumed.
 
     Raises HubError.
@@ -270,7 +270,7 @@ async def reply_resumably(request: Received, task: asyncio.Task[bytes], replay: 
         gone.cancel()
 
 
-async def resume(request: Received, replay: Replay, after: int) -> None:
+async def resume(request: HttpRequest, replay: ReplayStream, after: int) -> None:
     """Send what came on a stream after an event, and what comes."""
     outlet, first = replay.resumed(after)
     replay.presence.change(here=True)
@@ -282,16 +282,22 @@ async def resume(request: Received, replay: Replay, after: int) -> None:
         gone.cancel()
 
 
-def _left(replay: Replay, outlet: Outlet, gone: asyncio.Task[None]) -> None:
+def _left(replay: ReplayStream, outlet: HostOutbox, gone: asyncio.Task[None]) -> None:
     """Note that the newest connection of a stream is gone, unless it has been served."""
     if not gone.cancelled() and replay.outlet is outlet:
         replay.presence.change(here=False)
 
 
 async def _send_replay(
-    request: Received, replay: Replay, outlet: Outlet, first: int, gone: asyncio.Task[None], *, primed: bool
+    request: HttpRequest,
+    replay: ReplayStream,
+    outlet: HostOutbox,
+    first: int,
+    gone: asyncio.Task[None],
+    *,
+    primed: bool,
 ) -> None:
-    stream = Stream(request, lambda number: replay.event_id(first + number))
+    stream = HostEventStream(request, lambda number: replay.event_id(first + number))
     await stream.begin()
     if primed:
         await stream.prime(replay.event_id(first - 1))
@@ -321,10 +327,10 @@ def _status(response: bytes) -> int:
     return 200 if code is None else STATUS.get(code, 200)
 
 
-class Stream:
+class HostEventStream:
     """Server-sent events as the response of a request."""
 
-    def __init__(self, request: Received, event_id: Callable[[int], str] | None = None) -> None:
+    def __init__(self, request: HttpRequest, event_id: Callable[[int], str] | None = None) -> None:
         """`event_id` names events by their number on this connection, from 0 on."""
         self._request = request
         self._event_id = event_id
@@ -341,7 +347,7 @@ class Stream:
         """Send an event without data: its id is where to resume."""
         await self._send(f"id: {event_id}\nretry: {RETRY_MS}\ndata:\n\n".encode())
 
-    async def pass_on(self, outlet: Outlet, *, until: asyncio.Task[None]) -> None:
+    async def pass_on(self, outlet: HostOutbox, *, until: asyncio.Task[None]) -> None:
         """Send what the outlet has, until it is closed or the host is gone."""
         until.add_done_callback(lambda _: outlet.close())
         while True:
