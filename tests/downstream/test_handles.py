@@ -14,17 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.process import files
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions import state_keys
 from hubbubd.downstream.questions.input_rounds import MAX_ASKED
-from hubbubd.downstream.questions.state_keys import NAME
-from hubbubd.downstream.questions.state_keys import ROTATE_S
-from hubbubd.downstream.questions.state_tokens import MAX_STATE
-from hubbubd.downstream.questions.state_tokens import digest
-from hubbubd.downstream.questions.state_keys import StateKeyRing
-from hubbubd.downstream.questions.state_tokens import BoundRequest
-from hubbubd.downstream.questions.state_tokens import StateTokens
+from hubbubd.downstream.questions.state_keys import NAME, ROTATE_S, StateKeyRing
+from hubbubd.downstream.questions.state_tokens import MAX_STATE, BoundRequest, StateTokens, digest
+from hubbubd.process import files
 from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock
 

@@ -8,10 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.downstream.questions.shared_state_keys import SETTLED_S
-from hubbubd.downstream.questions.shared_state_keys import SHARED
-from hubbubd.downstream.questions.shared_state_keys import SHARED_LOOK_S
-from hubbubd.downstream.questions.shared_state_keys import SharedStateKeyRing
+from hubbubd.downstream.questions.shared_state_keys import SETTLED_S, SHARED, SHARED_LOOK_S, SharedStateKeyRing
 from hubbubd.downstream.questions.state_keys import ROTATE_S
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError

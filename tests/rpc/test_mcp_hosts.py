@@ -13,9 +13,8 @@ import pytest
 
 from hubbub.v1 import mcp_pb2 as pb
 from hubbubd.core.access import Role
-from hubbubd.rpc.listeners.grpc_server import SERVICES
-from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.downstream import ReplayStream
+from hubbubd.rpc.listeners.grpc_server import SERVICES, serve
 
 from ..runtime.conftest import FORM
 from ..runtime.peer import Outcome, Sent

@@ -9,9 +9,7 @@ import anyio
 import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
-from hubbubd.downstream import BridgedHosts
-from hubbubd.downstream import HostOutbox
-from hubbubd.downstream import McpEndpoints
+from hubbubd.downstream import BridgedHosts, HostOutbox, McpEndpoints
 
 from ..downstream.conftest import ADA, handles
 from ..runtime.peer import never

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hubbubd.config import HubSettings
-from hubbubd.rpc.auth.gate import Gate
 from hubbubd.downstream import StateTokens
+from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.methods import Around
 from hubbubd.runtime.hub import Hub
 from hubbubd.telemetry.meter import Meter

@@ -9,8 +9,7 @@ import structlog
 from pydantic import ValidationError
 
 from hubbubd import payload
-from hubbubd.downstream.questions.state_keys import StateKeys
-from hubbubd.downstream.questions.state_keys import StateKeyRing
+from hubbubd.downstream.questions.state_keys import StateKeyRing, StateKeys
 from hubbubd.errors import Overtaken
 from hubbubd.store import StoreError
 from hubbubd.timing.clock import Clock

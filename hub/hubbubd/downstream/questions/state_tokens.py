@@ -26,10 +26,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from hubbubd import payload
 from hubbubd.bounds import Count, Moment
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.timing.clock import Clock
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.questions.state_keys import ROTATE_S
-from hubbubd.downstream.questions.state_keys import StateKeyRing
+from hubbubd.downstream.questions.state_keys import ROTATE_S, StateKeyRing
+from hubbubd.timing.clock import Clock
 
 NOT_BOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
 """Params that differ from round to round."""

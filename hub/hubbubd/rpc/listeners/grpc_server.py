@@ -15,10 +15,8 @@ from grpc_reflection.v1alpha import reflection
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config.sections.network import UNIX
 from hubbubd.config.sections.tls import TlsFiles
-from hubbubd.rpc.auth.gate import Authentication
-from hubbubd.rpc.auth.gate import Gate
-from hubbubd.downstream import StateKeyRing
-from hubbubd.downstream import StateTokens
+from hubbubd.downstream import StateKeyRing, StateTokens
+from hubbubd.rpc.auth.gate import Authentication, Gate
 from hubbubd.rpc.interceptors import Oversight
 from hubbubd.rpc.listeners import health
 from hubbubd.rpc.listeners import sockets as listening

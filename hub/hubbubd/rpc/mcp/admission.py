@@ -25,14 +25,8 @@ from hubbubd.errors import (
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import Peer, amend, principal
 from hubbubd.rpc.interceptors import Oversight
-from hubbubd.rpc.listeners.host_check import host_of
-from hubbubd.rpc.listeners.host_check import is_loopback_name
-from hubbubd.rpc.listeners.host_check import is_served
-from hubbubd.rpc.mcp.transport import SESSION
-from hubbubd.rpc.mcp.transport import VERSION
-from hubbubd.rpc.mcp.transport import Headers
-from hubbubd.rpc.mcp.transport import HttpRefusal
-from hubbubd.rpc.mcp.transport import HttpRequest
+from hubbubd.rpc.listeners.host_check import host_of, is_loopback_name, is_served
+from hubbubd.rpc.mcp.transport import SESSION, VERSION, Headers, HttpRefusal, HttpRequest
 
 PATH: Final = "/mcp"
 RPC: Final = "/hubbub.v1.McpService/Serve"

@@ -15,8 +15,8 @@ from hubbubd.core.access import Principal
 from hubbubd.downstream import BridgedHost, BridgedHosts, HostLimits, HostOutbox, McpEndpoint, McpEndpoints, StateTokens
 from hubbubd.errors import InvalidArgument, ResourceExhausted, Unavailable
 from hubbubd.rpc.context import current, principal
-from hubbubd.rpc.messages import requests
 from hubbubd.rpc.mcp import connected_hosts
+from hubbubd.rpc.messages import requests
 from hubbubd.rpc.methods import Write
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import BOOKMARK_S
