@@ -19,7 +19,7 @@ import anyio
 
 import hubbubd.program.app
 
-ROOMS = ("hubbubd.downstream", "hubbubd.rpc.mcp", "hubbubd.runtime.inbox.reserved")
+ROOMS = ("hubbubd.downstream", "hubbubd.rpc.mcp", "hubbubd.runtime.inbox.reservations")
 
 plain_serve = hubbubd.program.app.serve
 

@@ -16,8 +16,8 @@ import anyio
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.program import console
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_place import Entrant
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.postgres_store import PostgresStore
 
 NOUN = "said"
 NAME = "hearing"

@@ -21,8 +21,8 @@ from hubbubd.rpc.fleet import FleetPort
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.upstream.connector import McpConnector
 

@@ -17,9 +17,9 @@ from measure import Figure, in_turns, paced, percentile
 from processes import HERE, START_LIMIT_S, ended_after
 
 from hubbubd.store import Store, Write
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_place import Entrant
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.postgres_store import PostgresStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 VALUE = b"x" * 600
 """As much as the record of a call takes."""

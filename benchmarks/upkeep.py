@@ -16,9 +16,9 @@ import anyio
 from measure import TEXT, Figure, Series, percentile
 from processes import HERE, hub, stdio_server
 
-from hubbubd.core.calls import Call, complete, goes_on, move
+from hubbubd.core.calls.call_states import Call, complete, goes_on, move
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 BATCH = 50
 """Calls that end while a write-behind waits for company, at a thousand a second."""

@@ -26,8 +26,8 @@ from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 LIMIT_S = 60

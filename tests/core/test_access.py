@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hubbubd.core.access import EVERYTHING, ROLES, Grant, Permission, Principal, Role, Scope, scope, servers_scope
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.tasks import Task, TaskRole
 
 

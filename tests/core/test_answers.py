@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.forms import (
+from hubbubd.core.inbox.forms import (
     MAX_ANSWER_BYTES,
     MAX_VIOLATIONS,
     REJECTED,
@@ -20,7 +20,7 @@ from hubbubd.core.forms import (
     on_behalf,
     refusal,
 )
-from hubbubd.core.inbox import RequestKind
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 
 FORM, URL, SAMPLING, ROOTS = RequestKind

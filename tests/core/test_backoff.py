@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.backoff import JITTER, delay_s
+from hubbubd.core.servers.backoff import JITTER, delay_s
 
 STEPS = (1.0, 2.0, 4.0)
 sorted_steps = st.lists(st.floats(0.001, 1e7), min_size=1, max_size=6).map(sorted)

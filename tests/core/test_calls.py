@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.calls import (
+from hubbubd.core.calls.call_states import (
     ENDED,
     TRANSITIONS,
     Call,
     CallClock,
     CallState,
-    Rounds,
+    RoundProgress,
     complete,
     fail,
     goes_on,
@@ -23,7 +23,7 @@ from hubbubd.core.calls import (
     obstacle,
     taken_up,
 )
-from hubbubd.core.connection import IllegalTransition
+from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.errors import Category, Fault
 
 QUEUED, IN_PROGRESS, WAITING, COMPLETED, FAILED, CANCELLED = CallState
@@ -134,7 +134,7 @@ def test_a_repeated_call_is_the_same_only_if_it_asks_the_same_of_the_same_server
     assert not a_call().same_request(a_call(params=b'{"a":1}'))
 
 
-ROUNDS = Rounds(count=1, fingerprint="mine")
+ROUNDS = RoundProgress(count=1, fingerprint="mine")
 
 
 @pytest.mark.parametrize("state", [QUEUED, IN_PROGRESS, WAITING])
@@ -146,7 +146,7 @@ ROUNDS = Rounds(count=1, fingerprint="mine")
         (ROUNDS, None, {"server": "other"}, "another one"),
         (ROUNDS, None, {"resume": False}, "resume = false"),
         (ROUNDS, None, {"answers_kept": False}, "deleted"),
-        (Rounds(count=1), None, {}, "another one"),
+        (RoundProgress(count=1), None, {}, "another one"),
         (None, None, {}, "carried it out"),
         (None, None, {"server": None}, "not configured"),
         (None, "t", {"task_of": "mine"}, None),
@@ -160,7 +160,7 @@ ROUNDS = Rounds(count=1, fingerprint="mine")
     ],
 )
 def test_the_next_hub_goes_on_with_a_call_whose_server_knows_how_far_it_is(
-    state: CallState, rounds: Rounds | None, task_id: str | None, known: dict[str, Any], why: str | None
+    state: CallState, rounds: RoundProgress | None, task_id: str | None, known: dict[str, Any], why: str | None
 ) -> None:
     call = replace(a_call(state), rounds=rounds, task_id=task_id)
     found = obstacle(call, **{"server": "mine", "resume": True, **known})

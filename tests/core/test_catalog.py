@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core import catalog
-from hubbubd.core.catalog import CatalogList, Cut, Freshness, Kind, ListRefused, Pages
+from hubbubd.core.servers import catalog
+from hubbubd.core.servers.catalog import CatalogKind, CatalogList, Freshness, ListRefused, Pages, Truncation
 from hubbubd.errors import Category, Fault
 
 NOW = 1000.0
@@ -18,22 +18,22 @@ GONE = Fault(code="CONNECTION_LOST", category=Category.CONNECTION, message="gone
 
 
 def tools(freshness: Freshness = Freshness.FRESH, **more: Any) -> CatalogList:
-    return CatalogList(**{"id": "s/tool", "server": "s", "kind": Kind.TOOL, "freshness": freshness, **more})
+    return CatalogList(**{"id": "s/tool", "server": "s", "kind": CatalogKind.TOOL, "freshness": freshness, **more})
 
 
 @pytest.mark.parametrize("before", Freshness)
 @pytest.mark.parametrize(
     ("kind", "count", "after"),
     [
-        (Kind.TOOL, 2, Freshness.FRESH),
-        (Kind.TOOL, 0, Freshness.EMPTY),
-        (Kind.RESOURCE, 0, Freshness.EMPTY),
-        (Kind.PROMPT, 0, Freshness.EMPTY),
-        (Kind.TEMPLATE, 0, Freshness.FRESH),
+        (CatalogKind.TOOL, 2, Freshness.FRESH),
+        (CatalogKind.TOOL, 0, Freshness.EMPTY),
+        (CatalogKind.RESOURCE, 0, Freshness.EMPTY),
+        (CatalogKind.PROMPT, 0, Freshness.EMPTY),
+        (CatalogKind.TEMPLATE, 0, Freshness.FRESH),
     ],
 )
 def test_a_fetched_list_is_fresh_and_an_empty_one_that_was_announced_is_shown_as_such(
-    before: Freshness, kind: Kind, count: int, after: Freshness
+    before: Freshness, kind: CatalogKind, count: int, after: Freshness
 ) -> None:
     record = catalog.fetched(tools(before, kind=kind, fault=BROKEN), count, 5.0, NOW)
     assert (record.freshness, record.fault) == (after, None)
@@ -100,25 +100,28 @@ CAPABILITIES = {"tools": {"listChanged": True}, "resources": {"subscribe": True}
 
 
 def test_a_server_has_the_kinds_that_its_capabilities_announce() -> None:
-    assert catalog.declared(CAPABILITIES) == (Kind.TOOL, Kind.RESOURCE, Kind.TEMPLATE)
-    assert catalog.announced(CAPABILITIES) == {Kind.TOOL}
+    assert catalog.declared(CAPABILITIES) == (CatalogKind.TOOL, CatalogKind.RESOURCE, CatalogKind.TEMPLATE)
+    assert catalog.announced(CAPABILITIES) == {CatalogKind.TOOL}
     assert catalog.declared({}) == ()
 
 
 def test_a_notification_tells_of_the_lists_that_it_names() -> None:
-    assert catalog.changed_by("notifications/tools/list_changed") == {Kind.TOOL}
-    assert catalog.changed_by("notifications/resources/list_changed") == {Kind.RESOURCE, Kind.TEMPLATE}
-    assert catalog.changed_by("notifications/prompts/list_changed") == {Kind.PROMPT}
+    assert catalog.changed_by("notifications/tools/list_changed") == {CatalogKind.TOOL}
+    assert catalog.changed_by("notifications/resources/list_changed") == {CatalogKind.RESOURCE, CatalogKind.TEMPLATE}
+    assert catalog.changed_by("notifications/prompts/list_changed") == {CatalogKind.PROMPT}
     assert catalog.changed_by("notifications/roots/list_changed") == frozenset()
 
 
 def test_a_subscription_asks_for_what_is_wanted_and_holds_what_is_honoured() -> None:
-    assert catalog.subscription([Kind.RESOURCE, Kind.TEMPLATE]) == {"resourcesListChanged": True}
-    assert catalog.honoured({"resourcesListChanged": True, "toolsListChanged": False}) == {Kind.RESOURCE, Kind.TEMPLATE}
+    assert catalog.subscription([CatalogKind.RESOURCE, CatalogKind.TEMPLATE]) == {"resourcesListChanged": True}
+    assert catalog.honoured({"resourcesListChanged": True, "toolsListChanged": False}) == {
+        CatalogKind.RESOURCE,
+        CatalogKind.TEMPLATE,
+    }
 
 
 def test_lists_are_ordered_by_server_and_then_by_kind() -> None:
-    ids = [catalog.list_id(server, kind) for server in ("a", "a-b", "b") for kind in Kind]
+    ids = [catalog.list_id(server, kind) for server in ("a", "a-b", "b") for kind in CatalogKind]
     assert sorted(set(ids), key=catalog.position) == ids
     assert catalog.position("") < catalog.position(ids[0])
 
@@ -129,7 +132,7 @@ def page(*names: str, cursor: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def test_pages_are_gathered_in_order_with_the_shortest_cache_time() -> None:
-    pages = Pages("s", Kind.TOOL)
+    pages = Pages("s", CatalogKind.TOOL)
     assert pages.add(page("a", "b", cursor="2", ttlMs=9000)) == "2"
     assert pages.add(page("c", cursor="3", ttlMs=500)) == "3"
     assert pages.add(page(ttlMs=700)) is None
@@ -139,12 +142,12 @@ def test_pages_are_gathered_in_order_with_the_shortest_cache_time() -> None:
 
 @pytest.mark.parametrize("cursor", ["", None])
 def test_an_empty_cursor_is_the_end(cursor: Any) -> None:
-    assert Pages("s", Kind.TOOL).add({"tools": [], "nextCursor": cursor}) is None
+    assert Pages("s", CatalogKind.TOOL).add({"tools": [], "nextCursor": cursor}) is None
 
 
 def gathered(results: Iterable[dict[str, Any]]) -> Pages:
     """The pages that are asked for, until there is no next one."""
-    pages = Pages("s", Kind.TOOL)
+    pages = Pages("s", CatalogKind.TOOL)
     for result in results:
         if pages.add(result) is None:
             break
@@ -154,23 +157,26 @@ def gathered(results: Iterable[dict[str, Any]]) -> Pages:
 def test_a_cursor_that_leads_back_is_the_end_of_the_list() -> None:
     pages = gathered([page("a", cursor="x"), page("b", cursor="y"), page("c", cursor="x"), page("d")])
     assert pages.entries == [b'{"name":"a"}', b'{"name":"b"}', b'{"name":"c"}']
-    assert pages.cut == Cut(circles=True, why="page 3")
+    assert pages.cut == Truncation(circles=True, why="page 3")
 
 
 def test_of_pages_without_end_so_many_are_read() -> None:
     pages = gathered(page("a", cursor=str(n)) for n in range(2 * catalog.MAX_PAGES))
-    assert (len(pages.entries), pages.cut) == (catalog.MAX_PAGES, Cut(circles=False, why="more than 1000 pages"))
+    assert (len(pages.entries), pages.cut) == (catalog.MAX_PAGES, Truncation(circles=False, why="more than 1000 pages"))
 
 
 def test_of_too_many_entries_the_first_are_taken() -> None:
     listed = {"tools": [{}] * 30_000, "nextCursor": None}
     pages = gathered({**listed, "nextCursor": str(n)} for n in range(100))
-    assert (len(pages.entries), pages.cut) == (catalog.MAX_ENTRIES, Cut(circles=False, why="more than 100000 entries"))
+    assert (len(pages.entries), pages.cut) == (
+        catalog.MAX_ENTRIES,
+        Truncation(circles=False, why="more than 100000 entries"),
+    )
 
 
 def test_of_too_many_bytes_the_first_are_taken() -> None:
     pages = gathered(page("x" * 1024 * 1024, cursor=str(n)) for n in range(100))
-    assert (len(pages.entries), pages.cut) == (15, Cut(circles=False, why="more than 16777216 bytes"))
+    assert (len(pages.entries), pages.cut) == (15, Truncation(circles=False, why="more than 16777216 bytes"))
 
 
 def test_a_list_that_fills_its_bounds_is_whole() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd.core import eras as core
-from hubbubd.core.eras import MOST, Era
+from hubbubd.core.eras import MOST, ClockEra
 
 DAY_S = 86_400.0
 DAYS = st.integers(-400, 400)
@@ -14,7 +14,7 @@ DAYS = st.integers(-400, 400)
 def test_no_stamp_counts_as_older_than_it_is_however_often_the_clock_is_set(steps: list[tuple[int, int]]) -> None:
     """Each step lets days pass, stamps something, and sets the clock by days."""
     true, off = 1000 * DAY_S, 0.0
-    eras: tuple[Era, ...] = (Era(last=true),)
+    eras: tuple[ClockEra, ...] = (ClockEra(last=true),)
     stamps: list[tuple[float, float]] = []
     for days, set_by in steps:
         true += days * DAY_S
@@ -27,7 +27,7 @@ def test_no_stamp_counts_as_older_than_it_is_however_often_the_clock_is_set(step
 
 
 def test_a_clock_that_is_set_and_set_back_leaves_all_ages_as_they_are() -> None:
-    eras = core.leapt((Era(last=100 * DAY_S),), until=100 * DAY_S, by_s=400 * DAY_S, now=500 * DAY_S)
+    eras = core.leapt((ClockEra(last=100 * DAY_S),), until=100 * DAY_S, by_s=400 * DAY_S, now=500 * DAY_S)
     assert core.corrected(eras, 90 * DAY_S, 500 * DAY_S) == 490 * DAY_S
     assert core.doubted_s(eras) == 400 * DAY_S
     eras = core.leapt(eras, until=501 * DAY_S, by_s=-400 * DAY_S, now=101 * DAY_S)
@@ -37,14 +37,14 @@ def test_a_clock_that_is_set_and_set_back_leaves_all_ages_as_they_are() -> None:
 
 
 def test_what_a_person_confirms_counts_and_what_was_set_back_does_not() -> None:
-    eras = core.leapt((Era(last=100 * DAY_S),), until=100 * DAY_S, by_s=9 * DAY_S, now=109 * DAY_S)
+    eras = core.leapt((ClockEra(last=100 * DAY_S),), until=100 * DAY_S, by_s=9 * DAY_S, now=109 * DAY_S)
     trusted = core.trusted(eras)
     assert core.corrected(trusted, 90 * DAY_S, 109 * DAY_S) == 90 * DAY_S
     assert core.doubted_s(trusted) == 0
 
 
 def test_a_time_service_confirms_only_stamps_of_times_for_which_it_has_spoken() -> None:
-    unsure, sure = Era(last=10 * DAY_S), Era(first=20 * DAY_S, last=30 * DAY_S, vouched=True)
+    unsure, sure = ClockEra(last=10 * DAY_S), ClockEra(first=20 * DAY_S, last=30 * DAY_S, vouched=True)
     eras = core.vouched(core.leapt((unsure, sure), until=30 * DAY_S, by_s=5 * DAY_S, now=35 * DAY_S), 35 * DAY_S)
     assert eras[-1].vouched
     assert core.corrected(eras, 25 * DAY_S, 35 * DAY_S) == 25 * DAY_S
@@ -52,11 +52,11 @@ def test_a_time_service_confirms_only_stamps_of_times_for_which_it_has_spoken() 
 
 
 def test_a_time_service_is_not_believed_before_a_time_for_which_it_has_spoken() -> None:
-    eras = core.leapt((Era(last=30 * DAY_S, vouched=True),), until=30 * DAY_S, by_s=-9 * DAY_S, now=21 * DAY_S)
+    eras = core.leapt((ClockEra(last=30 * DAY_S, vouched=True),), until=30 * DAY_S, by_s=-9 * DAY_S, now=21 * DAY_S)
     assert core.vouched(eras, 21 * DAY_S) == eras
 
 
 def test_eras_of_which_nothing_is_left_are_forgotten() -> None:
-    eras = core.leapt((Era(last=10 * DAY_S),), until=10 * DAY_S, by_s=5 * DAY_S, now=15 * DAY_S)
+    eras = core.leapt((ClockEra(last=10 * DAY_S),), until=10 * DAY_S, by_s=5 * DAY_S, now=15 * DAY_S)
     assert core.without_old(eras, 16 * DAY_S) == eras[-1:]
     assert core.without_old(eras, 14 * DAY_S) == eras

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flattened, may_recur
+from hubbubd.core.hosts.flat_schemas import LEVELS, MAX_NODES, MAX_STEPS, flattened, may_recur
 
 NODE = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
 TREE = {"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": NODE}}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd import payload
-from hubbubd.core.forms import Accept, build_answer, fill_in
-from hubbubd.core.inbox import RequestKind
+from hubbubd.core.inbox.forms import Accept, build_answer, fill_in
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 
 TITLED = [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}]

@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd import payload
-from hubbubd.core.forms import MAX_PATH_CHARS, MAX_PROBLEM_CHARS, MAX_VIOLATIONS, Accept, build_answer, flat_schema
-from hubbubd.core.inbox import RequestKind
+from hubbubd.core.inbox.forms import (
+    MAX_PATH_CHARS,
+    MAX_PROBLEM_CHARS,
+    MAX_VIOLATIONS,
+    Accept,
+    build_answer,
+    flat_schema,
+)
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hubbubd.core.headings import without_headings
+from hubbubd.core.hosts.headings import without_headings
 
 
 @pytest.mark.parametrize(

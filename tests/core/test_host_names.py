@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.host_names import DIGITS, NameRule, Names, Origin, described
+from hubbubd.core.hosts.host_names import DIGITS, HostNames, NameRule, Origin, described
 
 TAKEN = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What the APIs of models take for a name."""
@@ -31,7 +31,7 @@ pairs = st.tuples(servers, names)
 rules = st.builds(NameRule, longest=st.integers(32, 50), prefixed=st.booleans())
 
 
-def sound(given: list[Origin], rule: NameRule) -> Names:
+def sound(given: list[Origin], rule: NameRule) -> HostNames:
     """The names of these pairs, each of which a host can use and brings back its pair."""
     made = rule.names(given)
     assert set(made.shown) == set(given)

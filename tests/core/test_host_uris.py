@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd import payload
-from hubbubd.core.host_uris import added, fits, may_have_uris, owners, rewritten, stripped
+from hubbubd.core.hosts.host_uris import added, fits, may_have_uris, owners, rewritten, stripped
 
 servers = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
 X, SHOWN = "file:///x", "hubbub://s/files/file:///x"

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from hubbubd.core import inbox
-from hubbubd.core.inbox import (
+from hubbubd.core.inbox import request_states
+from hubbubd.core.inbox.request_states import (
     Answer,
     Claim,
     Delivery,
@@ -35,9 +35,9 @@ OPEN = PendingRequest(
 CLAIMED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW + 60))
 LAPSED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW))
 OVERDUE = replace(CLAIMED, deadline=NOW)
-ANSWERED = inbox.answer(OPEN, YES, "ann", NOW - 1, answer_id="a1", claim_id=None)
-WITHDRAWN = inbox.withdraw(OPEN, "the server cancelled it", NOW)
-EXPIRED = inbox.expire(OPEN, CANCEL, "nobody answered", NOW)
+ANSWERED = request_states.answer(OPEN, YES, "ann", NOW - 1, answer_id="a1", claim_id=None)
+WITHDRAWN = request_states.withdraw(OPEN, "the server cancelled it", NOW)
+EXPIRED = request_states.expire(OPEN, CANCEL, "nobody answered", NOW)
 RECORDS = {
     "open": OPEN,
     "claimed": CLAIMED,
@@ -51,13 +51,13 @@ Operation = Callable[[PendingRequest], PendingRequest]
 
 
 def answer(request: PendingRequest, *, by: str = "bob", answer_id: str | None = "a2", claim_id: str | None = None):
-    return inbox.answer(request, NO, by, NOW, answer_id=answer_id, claim_id=claim_id)
+    return request_states.answer(request, NO, by, NOW, answer_id=answer_id, claim_id=claim_id)
 
 
 OPERATIONS: dict[str, Operation] = {
-    "claim": lambda request: inbox.claim(request, "k2", "bob", 60, NOW),
-    "renew": lambda request: inbox.renew(request, "k1", 120, NOW),
-    "release": lambda request: inbox.release(request, "k1", NOW),
+    "claim": lambda request: request_states.claim(request, "k2", "bob", 60, NOW),
+    "renew": lambda request: request_states.renew(request, "k1", 120, NOW),
+    "release": lambda request: request_states.release(request, "k1", NOW),
     "answer": answer,
     "answer as the holder": lambda request: answer(request, by="ann", claim_id="k1"),
     "answer with another claim": lambda request: answer(request, claim_id="k9"),
@@ -96,7 +96,7 @@ def test_an_operation_succeeds_or_is_refused_with_its_reason_and_changes_nothing
 
 
 def test_an_answer_is_kept_with_who_gave_it_and_is_on_its_way() -> None:
-    given = inbox.answer(OPEN, YES, "ann", NOW + 5, answer_id="a1", claim_id=None)
+    given = request_states.answer(OPEN, YES, "ann", NOW + 5, answer_id="a1", claim_id=None)
     assert given == replace(
         OPEN,
         state=RequestState.ANSWERED,
@@ -124,7 +124,7 @@ def test_who_meets_a_claim_is_told_whose_it_is(operation: str) -> None:
 
 
 WORKED = replace(OPEN, claim=Claim(id="k1", by="ann", expires_at=NOW + 60, worker=True))
-TAKEN = inbox.claim(CLAIMED, "k2", "ann", 60, NOW, take_over=True)
+TAKEN = request_states.claim(CLAIMED, "k2", "ann", 60, NOW, take_over=True)
 OWN = {"claimed_by": "ann", "own": "true"}
 OTHERS = {"claimed_by": "ann"}
 CLAIMS = [
@@ -151,12 +151,12 @@ def test_a_claim_is_of_its_id_and_only_its_principal_gets_it_under_another(
     record: PendingRequest, by: str, claim_id: str, take_over: bool, outcome: str | dict[str, str]
 ) -> None:
     if isinstance(outcome, str):
-        claimed = inbox.claim(record, claim_id, by, 90, NOW, take_over=take_over).claim
+        claimed = request_states.claim(record, claim_id, by, 90, NOW, take_over=take_over).claim
         assert claimed is not None
         assert (claimed.id, claimed.by, claimed.expires_at) == (outcome, by, NOW + 90)
     else:
         with pytest.raises(FailedPrecondition) as refusal:
-            inbox.claim(record, claim_id, by, 90, NOW, take_over=take_over)
+            request_states.claim(record, claim_id, by, 90, NOW, take_over=take_over)
         assert (refusal.value.reason, refusal.value.metadata) == ("ALREADY_CLAIMED", outcome)
 
 
@@ -169,13 +169,13 @@ def test_who_meets_a_claim_is_told_whether_a_person_or_a_worker_has_it() -> None
 def test_a_worker_does_not_get_what_its_principal_has_claimed_whatever_the_id() -> None:
     for claim_id in ("k1", "k2"):
         with pytest.raises(FailedPrecondition) as refusal:
-            inbox.claim(CLAIMED, claim_id, "ann", 60, NOW, worker=True, take_over=True)
+            request_states.claim(CLAIMED, claim_id, "ann", 60, NOW, worker=True, take_over=True)
         assert refusal.value.reason == "ALREADY_CLAIMED"
 
 
 def test_a_claim_asked_for_again_is_no_second_moment() -> None:
-    first = inbox.claim(OPEN, "k1", "ann", 60, NOW)
-    assert inbox.claim(first, "k1", "ann", 60, NOW + 5).moments == first.moments
+    first = request_states.claim(OPEN, "k1", "ann", 60, NOW)
+    assert request_states.claim(first, "k1", "ann", 60, NOW + 5).moments == first.moments
 
 
 def test_who_holds_the_claim_and_answers_without_it_is_told_so_and_how_to_go_on() -> None:
@@ -194,11 +194,12 @@ def test_a_claim_that_was_taken_over_is_lost_and_says_so(operation: str) -> None
 
 
 @pytest.mark.parametrize(
-    "later", [lambda r: inbox.delivered(r, NOW), lambda r: inbox.not_delivered(r, "gone", NOW), lambda r: r]
+    "later",
+    [lambda r: request_states.delivered(r, NOW), lambda r: request_states.not_delivered(r, "gone", NOW), lambda r: r],
 )
 def test_the_same_answer_again_changes_nothing_however_far_it_has_come(later: Operation) -> None:
     record = later(ANSWERED)
-    again = inbox.answer(record, NO, "ann", NOW + 9999, answer_id="a1", claim_id="k7")
+    again = request_states.answer(record, NO, "ann", NOW + 9999, answer_id="a1", claim_id="k7")
     assert again is record
 
 
@@ -209,55 +210,57 @@ def test_only_the_same_person_with_the_same_answer_id_is_told_yes_again(by: str,
 
 
 def test_answers_without_an_answer_id_are_never_taken_for_each_other() -> None:
-    unnamed = inbox.answer(OPEN, YES, "ann", NOW, answer_id=None, claim_id=None)
+    unnamed = request_states.answer(OPEN, YES, "ann", NOW, answer_id=None, claim_id=None)
     with pytest.raises(FailedPrecondition):
-        inbox.answer(unnamed, YES, "ann", NOW, answer_id=None, claim_id=None)
+        request_states.answer(unnamed, YES, "ann", NOW, answer_id=None, claim_id=None)
 
 
 def test_answering_or_releasing_takes_the_claim_away() -> None:
     assert answer(CLAIMED, claim_id="k1").claim is None
-    assert inbox.release(CLAIMED, "k1", NOW).claim is None
-    assert inbox.withdraw(CLAIMED, "gone", NOW).claim is None
-    assert inbox.expire(CLAIMED, CANCEL, "late", NOW).claim is None
+    assert request_states.release(CLAIMED, "k1", NOW).claim is None
+    assert request_states.withdraw(CLAIMED, "gone", NOW).claim is None
+    assert request_states.expire(CLAIMED, CANCEL, "late", NOW).claim is None
 
 
 @pytest.mark.parametrize(
     ("asked", "lease"),
     [
         (30, 30),
-        (0, inbox.DEFAULT_CLAIM_S),
-        (-5, inbox.DEFAULT_CLAIM_S),
-        (float("nan"), inbox.DEFAULT_CLAIM_S),
-        (1e9, inbox.MAX_CLAIM_S),
-        (float("inf"), inbox.MAX_CLAIM_S),
+        (0, request_states.DEFAULT_CLAIM_S),
+        (-5, request_states.DEFAULT_CLAIM_S),
+        (float("nan"), request_states.DEFAULT_CLAIM_S),
+        (1e9, request_states.MAX_CLAIM_S),
+        (float("inf"), request_states.MAX_CLAIM_S),
     ],
 )
 def test_a_lease_is_as_long_as_asked_within_reason(asked: float, lease: float) -> None:
     unhurried = replace(OPEN, deadline=None)
-    claimed = inbox.claim(unhurried, "k1", "ann", asked, NOW)
+    claimed = request_states.claim(unhurried, "k1", "ann", asked, NOW)
     assert claimed.claim == Claim(id="k1", by="ann", expires_at=NOW + lease)
-    assert inbox.renew(claimed, "k1", asked, NOW + 1).claim == Claim(id="k1", by="ann", expires_at=NOW + 1 + lease)
+    assert request_states.renew(claimed, "k1", asked, NOW + 1).claim == Claim(
+        id="k1", by="ann", expires_at=NOW + 1 + lease
+    )
 
 
 def test_a_lease_never_outlasts_the_deadline() -> None:
-    claimed = inbox.claim(OPEN, "k1", "ann", 3600, NOW)
+    claimed = request_states.claim(OPEN, "k1", "ann", 3600, NOW)
     assert claimed.claim is not None
     assert claimed.claim.expires_at == OPEN.deadline
-    assert inbox.renew(claimed, "k1", 3600, NOW + 10).claim == claimed.claim
+    assert request_states.renew(claimed, "k1", 3600, NOW + 10).claim == claimed.claim
 
 
 def test_a_lapsed_claim_holds_nobody_off_and_can_be_swept() -> None:
     assert CLAIMED.holder(NOW + 59.9) is CLAIMED.claim
     assert CLAIMED.holder(NOW + 60) is None
-    assert inbox.lapse(CLAIMED, NOW + 60).claim is None
-    assert inbox.lapse(CLAIMED, NOW + 59.9) is CLAIMED
-    assert inbox.lapse(OPEN, NOW) is OPEN
+    assert request_states.lapse(CLAIMED, NOW + 60).claim is None
+    assert request_states.lapse(CLAIMED, NOW + 59.9) is CLAIMED
+    assert request_states.lapse(OPEN, NOW) is OPEN
 
 
 @pytest.mark.parametrize("record", [ANSWERED, WITHDRAWN, EXPIRED])
 def test_what_has_ended_neither_expires_nor_is_withdrawn(record: PendingRequest) -> None:
-    assert inbox.expire(record, CANCEL, "late", NOW) is record
-    assert inbox.withdraw(record, "gone", NOW) is record
+    assert request_states.expire(record, CANCEL, "late", NOW) is record
+    assert request_states.withdraw(record, "gone", NOW) is record
 
 
 def test_an_expired_request_is_answered_on_the_users_behalf_and_a_withdrawn_one_is_not() -> None:
@@ -270,10 +273,10 @@ def test_an_expired_request_is_answered_on_the_users_behalf_and_a_withdrawn_one_
 def test_only_an_answer_on_its_way_is_delivered_or_fails_to_be(delivery: Delivery) -> None:
     record = replace(ANSWERED, delivery=delivery)
     moves = delivery is Delivery.PENDING
-    assert inbox.delivered(record, NOW).delivery is (Delivery.DELIVERED if moves else delivery)
-    late = inbox.delivered(record, NOW, late=True)
+    assert request_states.delivered(record, NOW).delivery is (Delivery.DELIVERED if moves else delivery)
+    late = request_states.delivered(record, NOW, late=True)
     assert late.delivery is (Delivery.LATE if moves else delivery)
-    failed = inbox.not_delivered(record, "the connection was lost", NOW)
+    failed = request_states.not_delivered(record, "the connection was lost", NOW)
     assert failed.delivery is (Delivery.FAILED if moves else delivery)
     assert failed.reason == ("the connection was lost" if moves else None)
 
@@ -294,36 +297,36 @@ def test_only_an_answer_on_its_way_is_delivered_or_fails_to_be(delivery: Deliver
 def test_time_changes_a_request_next_at_its_claims_end_or_its_deadline(
     record: PendingRequest, due: float | None
 ) -> None:
-    assert inbox.due_at(record) == due
+    assert request_states.due_at(record) == due
 
 
 def test_a_request_is_overdue_from_its_deadline_on_and_only_while_open() -> None:
-    assert not inbox.overdue(OPEN, NOW + 299.9)
-    assert inbox.overdue(OPEN, NOW + 300)
-    assert not inbox.overdue(replace(OPEN, deadline=None), 1e12)
-    assert not inbox.overdue(ANSWERED, 1e12)
+    assert not request_states.overdue(OPEN, NOW + 299.9)
+    assert request_states.overdue(OPEN, NOW + 300)
+    assert not request_states.overdue(replace(OPEN, deadline=None), 1e12)
+    assert not request_states.overdue(ANSWERED, 1e12)
 
 
 def test_what_happened_is_remembered_with_who_did_it_and_whether_it_was_an_agent() -> None:
-    shown = inbox.noted(OPEN, RequestEventType.SHOWN, NOW, "bob")
-    held = inbox.claim(shown, "k", "ann", 60, NOW + 1, worker=True)
-    given = inbox.answer(held, YES, "ann", NOW + 2, answer_id=None, claim_id="k")
-    over = inbox.delivered(given, NOW + 3)
+    shown = request_states.noted(OPEN, RequestEventType.SHOWN, NOW, "bob")
+    held = request_states.claim(shown, "k", "ann", 60, NOW + 1, worker=True)
+    given = request_states.answer(held, YES, "ann", NOW + 2, answer_id=None, claim_id="k")
+    over = request_states.delivered(given, NOW + 3)
     assert [(m.what, m.at, m.by, m.agent) for m in over.moments] == [
         (RequestEventType.SHOWN, NOW, "bob", False),
         (RequestEventType.CLAIMED, NOW + 1, "ann", True),
         (RequestEventType.ANSWERED, NOW + 2, "ann", True),
         (RequestEventType.DELIVERED, NOW + 3, None, False),
     ]
-    assert inbox.over(over)
-    assert not inbox.over(given)
-    assert inbox.shown_to(over, "bob")
-    assert not inbox.shown_to(over, "ann")
+    assert request_states.over(over)
+    assert not request_states.over(given)
+    assert request_states.shown_to(over, "bob")
+    assert not request_states.shown_to(over, "ann")
 
 
 def test_many_moments_leave_room_for_the_end() -> None:
     busy = OPEN
-    for number in range(10 * inbox.MOMENTS):
-        busy = inbox.noted(busy, RequestEventType.SHOWN, NOW, f"watcher {number}")
-    assert len(busy.moments) == inbox.MOMENTS
-    assert inbox.withdraw(busy, "gone", NOW).moments[-1].what is RequestEventType.WITHDRAWN
+    for number in range(10 * request_states.MOMENTS):
+        busy = request_states.noted(busy, RequestEventType.SHOWN, NOW, f"watcher {number}")
+    assert len(busy.moments) == request_states.MOMENTS
+    assert request_states.withdraw(busy, "gone", NOW).moments[-1].what is RequestEventType.WITHDRAWN

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from hubbubd.core import inbox
-from hubbubd.core.inbox import Answer, Delivery, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox import request_states
+from hubbubd.core.inbox.request_states import Answer, Delivery, Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.errors import FailedPrecondition
 
 people = st.sampled_from(["ann", "bob", "cem"])
@@ -70,7 +70,7 @@ class OneRequest(RuleBasedStateMachine):
         holder = self.holder()
         may = not holder or (holder[1] == by and (take_over or holder[0] == name))
         reason = self.why_closed() or (None if may else "ALREADY_CLAIMED")
-        if self.expect(reason, lambda: inbox.claim(self.record, name, by, ttl, self.now, take_over=take_over)):
+        if self.expect(reason, lambda: request_states.claim(self.record, name, by, ttl, self.now, take_over=take_over)):
             self.held = (name, by, self.lease_end(ttl))
             self.mine[by] = name
 
@@ -81,13 +81,13 @@ class OneRequest(RuleBasedStateMachine):
     @rule(by=people, ttl=st.integers(1, 90))
     def renew(self, by: str, ttl: int) -> None:
         name = self.mine.get(by, "none")
-        if self.expect(self.claim_reason(name), lambda: inbox.renew(self.record, name, ttl, self.now)):
+        if self.expect(self.claim_reason(name), lambda: request_states.renew(self.record, name, ttl, self.now)):
             self.held = (name, by, self.lease_end(ttl))
 
     @rule(by=people)
     def release(self, by: str) -> None:
         name = self.mine.get(by, "none")
-        if self.expect(self.claim_reason(name), lambda: inbox.release(self.record, name, self.now)):
+        if self.expect(self.claim_reason(name), lambda: request_states.release(self.record, name, self.now)):
             self.held = None
 
     @rule(by=people, answer_id=answer_ids, with_claim=st.booleans())
@@ -106,32 +106,36 @@ class OneRequest(RuleBasedStateMachine):
             self.won, self.ended, self.held = (by, answer_id, given), "ALREADY_ANSWERED", None
 
     def give(self, given: Answer, by: str, answer_id: str | None, name: str | None) -> PendingRequest:
-        return inbox.answer(self.record, given, by, self.now, answer_id=answer_id, claim_id=name)
+        return request_states.answer(self.record, given, by, self.now, answer_id=answer_id, claim_id=name)
 
     @rule()
     def the_timer_fires(self) -> None:
-        due = inbox.due_at(self.record)
+        due = request_states.due_at(self.record)
         if due is None:
             return
         self.now = max(self.now, int(due))
-        if inbox.overdue(self.record, self.now):
+        if request_states.overdue(self.record, self.now):
             assert self.late
-            self.record = inbox.expire(self.record, ON_BEHALF, "late", self.now)
+            self.record = request_states.expire(self.record, ON_BEHALF, "late", self.now)
             self.ended, self.held = "REQUEST_EXPIRED", None
         else:
-            self.record = inbox.lapse(self.record, self.now)
+            self.record = request_states.lapse(self.record, self.now)
             assert self.holder() is None
             assert self.record.claim is None
 
     @rule()
     def withdraw(self) -> None:
-        self.record = inbox.withdraw(self.record, "gone", self.now)
+        self.record = request_states.withdraw(self.record, "gone", self.now)
         self.ended = self.ended or "REQUEST_WITHDRAWN"
 
     @rule(arrives=st.booleans())
     def hand_over(self, arrives: bool) -> None:
         before = self.record
-        self.record = inbox.delivered(before, self.now) if arrives else inbox.not_delivered(before, "lost", self.now)
+        self.record = (
+            request_states.delivered(before, self.now)
+            if arrives
+            else request_states.not_delivered(before, "lost", self.now)
+        )
         if before.delivery is not Delivery.PENDING:
             assert self.record == before
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.ownership import TURN_S, View
-from hubbubd.core.server import UPKEEP, Lease
+from hubbubd.core.servers.ownership import TURN_S, MemberView
+from hubbubd.core.servers.server_record import UPKEEP, Lease
 from hubbubd.members import Member, Standing
 
 STORE = "store"
@@ -30,8 +30,8 @@ def lease(holder: str = "", life: int = 1, server: str = "s", store: str = STORE
     return Lease(server=server, store=store, member=holder, life=life, wish=wish)
 
 
-def view(*members: Member, leases: tuple[Lease, ...] = (), **known: Any) -> View:
-    return View(
+def view(*members: Member, leases: tuple[Lease, ...] = (), **known: Any) -> MemberView:
+    return MemberView(
         **{
             "me": "a",
             "life": 1,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.inbox import RequestKind
-from hubbubd.core.questions import problem
+from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.request_states import RequestKind
 
 TEXT = {"type": "text", "text": "hi"}
 FORM, URL, SAMPLING, ROOTS = RequestKind

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hubbubd.core.queue import QUEUED_BYTES, CallQueue
+from hubbubd.core.calls.queue import QUEUED_BYTES, CallQueue
 from hubbubd.errors import ResourceExhausted
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.connection import IllegalTransition
+from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.core.tasks import (
     ENDED,
     GRACE_S,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hubbubd.core.tool_search import index, words
+from hubbubd.core.hosts.tool_search import index, words
 
 TOOLS = {
     "github__create_issue": ("create issue", "Opens a new issue in a repository."),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hubbubd.config import load_settings
-from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.store.vault.keys import VaultKeys
 
 from .conftest import COMPOSE, DEPLOY, FLEET, MEMBERS, ROOT, SERVICES, ran
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest, RequestState
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.calls.attendance import RETURN_S
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls.callers import ANSWERED_S
 from hubbubd.runtime.hub import Hub

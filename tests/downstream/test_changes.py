@@ -8,9 +8,11 @@ import anyio
 import pytest
 
 from hubbubd.core.access import Principal
-from hubbubd.core.catalog import Kind
-from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost
+from hubbubd.downstream import EndpointSession
+from hubbubd.downstream import McpEndpoint
+from hubbubd.downstream import McpHost
 from hubbubd.downstream.views.view import ServerView
+from hubbubd.core.servers.catalog import CatalogKind
 
 from ..runtime.conftest import World, server
 from ..runtime.peer import Outcome, Sent
@@ -249,7 +251,7 @@ async def test_a_principal_that_may_no_longer_call_the_server_hears_nothing(
         await settle(2)
         # Its tools are gone for it, which is a change; nothing is said of what the server says.
         assert set(told(said(host.stream))) <= {changed("tools")}
-        assert at.endpoint.view.entries(Kind.TOOL, host.session.host.principal) == ()
+        assert at.endpoint.view.entries(CatalogKind.TOOL, host.session.host.principal) == ()
 
 
 async def test_a_host_that_is_there_before_its_server_is_told_when_there_are_lists(

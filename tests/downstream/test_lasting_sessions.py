@@ -9,9 +9,14 @@ import anyio
 import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.connection import State
-from hubbubd.downstream import EndpointSession, EndpointSessions, HostLimits, McpEndpoint, McpHost, ServerView
+from hubbubd.downstream import EndpointSession
+from hubbubd.downstream import EndpointSessions
+from hubbubd.downstream import HostLimits
+from hubbubd.downstream import McpEndpoint
+from hubbubd.downstream import McpHost
+from hubbubd.downstream import ServerView
 from hubbubd.downstream.protocol.messages import ResponseMessage
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.upstream.ports import Era
 
@@ -35,7 +40,7 @@ def life(world: World) -> Lives:
     @asynccontextmanager
     async def begin() -> AsyncGenerator[Place]:
         async with world.hub(server()) as hub:
-            await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+            await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
             await settle(3)
             at = Place(hub, world)
             yield at

@@ -7,10 +7,12 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.catalog import Kind
-from hubbubd.downstream import McpEndpoint, ProfileView, endpoint
+from hubbubd.downstream import McpEndpoint
+from hubbubd.downstream import ProfileView
+from hubbubd.downstream import endpoint
 from hubbubd.downstream.views import profile_view
 from hubbubd.downstream.views.list_groups import ListGroups
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing import turns
 
@@ -69,9 +71,9 @@ async def test_profiles_that_show_lists_the_same_way_share_them(world: World) ->
         shared = ListGroups()
         wide = ProfileView(hub, "wide", ProfileSettings, shared)
         small = ProfileView(hub, "small", lambda: ProfileSettings(servers=("one",), instructions="else"), shared)
-        of_wide = {id(each) for each in wide.entries(Kind.TOOL, ADA)}
-        assert len(small.entries(Kind.TOOL, ADA)) > COUNT
-        assert {id(each) for each in small.entries(Kind.TOOL, ADA)} <= of_wide
+        of_wide = {id(each) for each in wide.entries(CatalogKind.TOOL, ADA)}
+        assert len(small.entries(CatalogKind.TOOL, ADA)) > COUNT
+        assert {id(each) for each in small.entries(CatalogKind.TOOL, ADA)} <= of_wide
 
 
 async def test_a_change_of_one_server_makes_nothing_else_again(world: World) -> None:
@@ -79,11 +81,11 @@ async def test_a_change_of_one_server_makes_nothing_else_again(world: World) -> 
     async with world.hub(server("one"), server("two")) as hub:
         await listed(hub, one=COUNT, two=COUNT)
         view = ProfileView(hub, "p", ProfileSettings)
-        before = {each: id(each) for each in view.entries(Kind.TOOL, ADA)}
+        before = {each: id(each) for each in view.entries(CatalogKind.TOOL, ADA)}
         offers(world, two=COUNT + 1)
         world.peers["two"].link.tell("notifications/tools/list_changed")
         await listed(hub, two=COUNT + 1)
-        after = view.entries(Kind.TOOL, ADA)
+        after = view.entries(CatalogKind.TOOL, ADA)
         assert len(after) == len(before) + 1
         assert sum(before.get(each) != id(each) for each in after) == 1
 
@@ -105,16 +107,16 @@ async def test_after_a_change_only_what_changed_is_compared_with_patterns(
         await listed(hub, one=COUNT, two=2)
         settings = ProfileSettings(deny_tools=("*t0",), tools=tools, always=("*t1",))  # type: ignore[arg-type]
         view = ProfileView(hub, "p", lambda: settings)
-        first = view.entries(Kind.TOOL, ADA)
+        first = view.entries(CatalogKind.TOOL, ADA)
         offers(world, two=3)
         world.peers["two"].link.tell("notifications/tools/list_changed")
         await listed(hub, two=3)
         compared = 0
-        assert len(view.entries(Kind.TOOL, ADA)) == len(first) + (tools == "all")
+        assert len(view.entries(CatalogKind.TOOL, ADA)) == len(first) + (tools == "all")
         assert compared == 3
         best = {json.loads(each)["name"] for each in await view.search("t2", 2, ADA)}
         assert best == {"one__t2", "two__t2"}
-        assert view.entry(Kind.TOOL, "one__t0", ADA) is None
+        assert view.entry(CatalogKind.TOOL, "one__t0", ADA) is None
 
 
 async def test_patterns_that_are_new_to_long_lists_are_compared_in_turns(
@@ -126,11 +128,11 @@ async def test_patterns_that_are_new_to_long_lists_are_compared_in_turns(
         await listed(hub, one=COUNT)
         shared = ListGroups()
         everything = ProfileView(hub, "wide", ProfileSettings, shared)
-        await everything.settle(Kind.TOOL)
+        await everything.settle(CatalogKind.TOOL)
         view = ProfileView(hub, "p", lambda: ProfileSettings(deny_tools=("*t0",)), shared)
-        assert not view.is_settled(Kind.TOOL)
-        await view.settle(Kind.TOOL)
-        assert view.is_settled(Kind.TOOL)
+        assert not view.is_settled(CatalogKind.TOOL)
+        await view.settle(CatalogKind.TOOL)
+        assert view.is_settled(CatalogKind.TOOL)
 
 
 async def test_who_sees_other_servers_looks_at_the_same_tables(world: World) -> None:
@@ -139,11 +141,11 @@ async def test_who_sees_other_servers_looks_at_the_same_tables(world: World) -> 
     async with world.hub(server("one"), server("two")) as hub:
         await listed(hub, one=2, two=2)
         view = ProfileView(hub, "p", ProfileSettings)
-        found = view.entry(Kind.TOOL, "one__t1", bob)
+        found = view.entry(CatalogKind.TOOL, "one__t1", bob)
         assert found is not None
         assert json.loads(found)["_meta"]["hubbub/server"] == "one"
-        assert found is view.entry(Kind.TOOL, "one__t1", ADA)
-        assert view.entry(Kind.TOOL, "two__t1", bob) is None
+        assert found is view.entry(CatalogKind.TOOL, "one__t1", ADA)
+        assert view.entry(CatalogKind.TOOL, "two__t1", bob) is None
 
 
 async def test_a_page_has_so_many_bytes_at_most_and_at_least_one_entry(
@@ -208,8 +210,8 @@ async def test_a_profile_may_show_recursive_schemas_flat(world: World) -> None:
             ProfileView(hub, str(flat), lambda flat=flat: ProfileSettings(flatten_schemas=flat), shared)
             for flat in (False, True)
         )
-        assert b"$ref" in (as_it_is.entry(Kind.TOOL, "one__tree", ADA) or b"")
-        assert b"$ref" not in (flat.entry(Kind.TOOL, "one__tree", ADA) or b"$ref")
+        assert b"$ref" in (as_it_is.entry(CatalogKind.TOOL, "one__tree", ADA) or b"")
+        assert b"$ref" not in (flat.entry(CatalogKind.TOOL, "one__tree", ADA) or b"$ref")
 
 
 async def test_no_server_speaks_under_the_name_of_another(world: World) -> None:

@@ -9,8 +9,11 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.connection import State
-from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost, ProfileView
+from hubbubd.downstream import EndpointSession
+from hubbubd.downstream import McpEndpoint
+from hubbubd.downstream import McpHost
+from hubbubd.downstream import ProfileView
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -64,7 +67,7 @@ async def profile(world: World) -> AsyncIterator[Profile]:
         peer.capabilities = {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "logging": {}}
         offer(world, name, "a")
     async with world.hub(server("one"), server("two")) as hub:
-        await until(lambda: all(each.connection.state is State.CONNECTED for each in hub.servers.all()))
+        await until(lambda: all(each.connection.state is ConnectionState.CONNECTED for each in hub.servers.all()))
         await settle(3)
         yield Profile(hub, world)
 
@@ -123,7 +126,7 @@ async def test_a_resource_of_a_server_that_was_removed_meanwhile_can_be_watched_
     peer.capabilities = {"resources": {"subscribe": True}}
     for _ in range(2):
         await profile.hub.servers.add(server("three"))
-        await until(lambda: profile.hub.servers.get("three").connection.state is State.CONNECTED)
+        await until(lambda: profile.hub.servers.get("three").connection.state is ConnectionState.CONNECTED)
         await host.ask("resources/subscribe", uri="hubbub://s/three/file:///a")
         said(host.stream)
         peer.link.tell("notifications/resources/updated", {"uri": "file:///a"})

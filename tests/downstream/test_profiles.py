@@ -7,9 +7,13 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.catalog import Freshness, Kind
 from hubbubd.core.filters import CatalogFilter
-from hubbubd.downstream import HostRequest, McpEndpoint, McpHost, ProfileView
+from hubbubd.downstream import HostRequest
+from hubbubd.downstream import McpEndpoint
+from hubbubd.downstream import McpHost
+from hubbubd.downstream import ProfileView
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.catalog import Freshness
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 
@@ -50,7 +54,7 @@ def profile(hub: Hub, **settings: Any) -> ProfileView:
     return ProfileView(hub, "p", lambda: kept)
 
 
-def shown(view: ProfileView, kind: Kind, principal: Principal = ADA) -> list[str]:
+def shown(view: ProfileView, kind: CatalogKind, principal: Principal = ADA) -> list[str]:
     """The names, or URIs, of what a list has of servers."""
     entries = map(json.loads, view.entries(kind, principal))
     names = [each.get("uri") or each.get("uriTemplate") or each["name"] for each in entries]
@@ -69,15 +73,15 @@ async def hub(world: World) -> Any:
 
 async def test_names_say_which_server_they_are_of(hub: Hub) -> None:
     view = profile(hub)
-    assert shown(view, Kind.TOOL) == ["one__do_it", "one__other", "two__do_it", "two__other"]
-    assert shown(view, Kind.PROMPT) == ["one__ask", "two__ask"]
-    assert shown(view, Kind.RESOURCE) == ["hubbub://s/one/file:///a", "hubbub://s/two/file:///a"]
-    assert shown(view, Kind.TEMPLATE) == ["hubbub://s/one/file:///x/{name}", "hubbub://s/two/file:///x/{name}"]
+    assert shown(view, CatalogKind.TOOL) == ["one__do_it", "one__other", "two__do_it", "two__other"]
+    assert shown(view, CatalogKind.PROMPT) == ["one__ask", "two__ask"]
+    assert shown(view, CatalogKind.RESOURCE) == ["hubbub://s/one/file:///a", "hubbub://s/two/file:///a"]
+    assert shown(view, CatalogKind.TEMPLATE) == ["hubbub://s/one/file:///x/{name}", "hubbub://s/two/file:///x/{name}"]
 
 
 async def test_what_is_shown_leads_to_its_server_and_its_own_name(hub: Hub) -> None:
     view = profile(hub)
-    for kind in Kind:
+    for kind in CatalogKind:
         for name in shown(view, kind):
             target = view.target(kind, name, ADA)
             assert target.server in name
@@ -86,9 +90,9 @@ async def test_what_is_shown_leads_to_its_server_and_its_own_name(hub: Hub) -> N
 
 async def test_what_a_principal_may_not_call_does_not_exist_for_it(hub: Hub) -> None:
     view = profile(hub)
-    assert shown(view, Kind.TOOL, OF_ONE) == ["one__do_it", "one__other"]
+    assert shown(view, CatalogKind.TOOL, OF_ONE) == ["one__do_it", "one__other"]
     assert view.servers(OF_ONE) == ["one"]
-    for kind, name in ((Kind.TOOL, "two__other"), (Kind.RESOURCE, "hubbub://s/two/file:///a")):
+    for kind, name in ((CatalogKind.TOOL, "two__other"), (CatalogKind.RESOURCE, "hubbub://s/two/file:///a")):
         with pytest.raises(NotFound):
             view.target(kind, name, OF_ONE)
 
@@ -96,25 +100,29 @@ async def test_what_a_principal_may_not_call_does_not_exist_for_it(hub: Hub) -> 
 async def test_an_original_uri_is_taken_where_only_one_server_has_it(hub: Hub) -> None:
     view = profile(hub)
     with pytest.raises(InvalidArgument, match="hubbub://s/one/file:///a and hubbub://s/two/file:///a"):
-        view.target(Kind.RESOURCE, "file:///a", ADA)
-    assert view.target(Kind.RESOURCE, "file:///a", OF_ONE).server == "one"
-    assert view.target(Kind.RESOURCE, "file:///x/any", OF_ONE).server == "one"
+        view.target(CatalogKind.RESOURCE, "file:///a", ADA)
+    assert view.target(CatalogKind.RESOURCE, "file:///a", OF_ONE).server == "one"
+    assert view.target(CatalogKind.RESOURCE, "file:///x/any", OF_ONE).server == "one"
     with pytest.raises(NotFound):
-        view.target(Kind.RESOURCE, "file:///b", ADA)
+        view.target(CatalogKind.RESOURCE, "file:///b", ADA)
 
 
 async def test_a_profile_shows_what_its_settings_let_through(hub: Hub) -> None:
     view = profile(hub, servers=["t*"], deny_tools=["*__other"], prompts=False, resources=False)
-    assert shown(view, Kind.TOOL) == ["two__do_it"]
-    assert [shown(view, kind) for kind in (Kind.PROMPT, Kind.RESOURCE, Kind.TEMPLATE)] == [[], [], []]
+    assert shown(view, CatalogKind.TOOL) == ["two__do_it"]
+    assert [shown(view, kind) for kind in (CatalogKind.PROMPT, CatalogKind.RESOURCE, CatalogKind.TEMPLATE)] == [
+        [],
+        [],
+        [],
+    ]
     for name in ("two__other", "one__do_it"):
         with pytest.raises(NotFound):
-            view.target(Kind.TOOL, name, ADA)
+            view.target(CatalogKind.TOOL, name, ADA)
 
 
 async def test_what_is_not_shown_cannot_be_named_either(hub: Hub) -> None:
     view = profile(hub, prompts=False, resources=False)
-    for kind, name in ((Kind.PROMPT, "one__ask"), (Kind.RESOURCE, "hubbub://s/one/file:///a")):
+    for kind, name in ((CatalogKind.PROMPT, "one__ask"), (CatalogKind.RESOURCE, "hubbub://s/one/file:///a")):
         with pytest.raises(NotFound):
             view.target(kind, name, ADA)
 
@@ -127,16 +135,16 @@ async def test_a_changed_list_and_changed_settings_are_seen_at_once(world: World
         await listed(hub)
         settings = [ProfileSettings()]
         view = ProfileView(hub, "p", lambda: settings[0])
-        assert shown(view, Kind.TOOL) == ["one__do_it", "one__other"]
+        assert shown(view, CatalogKind.TOOL) == ["one__do_it", "one__other"]
         settings[0] = ProfileSettings(allow_tools=("*__other",))
-        assert shown(view, Kind.TOOL) == ["one__other"]
+        assert shown(view, CatalogKind.TOOL) == ["one__other"]
         offers(world.peer, tools=[{"name": "another"}, {"name": "other"}])
         await hub.catalog.refresh("one")
-        assert shown(view, Kind.TOOL) == ["one__other"]
+        assert shown(view, CatalogKind.TOOL) == ["one__other"]
         settings[0] = ProfileSettings()
-        assert shown(view, Kind.TOOL) == ["one__another", "one__other"]
+        assert shown(view, CatalogKind.TOOL) == ["one__another", "one__other"]
         await hub.servers.remove("one")
-        assert shown(view, Kind.TOOL) == []
+        assert shown(view, CatalogKind.TOOL) == []
 
 
 async def test_results_name_resources_as_the_lists_do(hub: Hub) -> None:

@@ -12,10 +12,10 @@ from mcp_types import methods as tables
 from pydantic import BaseModel, TypeAdapter
 
 from hubbubd import payload
-from hubbubd.core.catalog import Kind
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.protocol.revisions import RevisionMember
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.errors import PeerError
 
 from ..runtime.peer import Outcome, Sent
@@ -57,10 +57,10 @@ def fits(method: str, revision: str, result: Any) -> None:
         (revisions.CACHED, "ListPromptsResult"),
         (revisions.CACHED, "ListResourcesResult"),
         (revisions.CACHED, "ListResourceTemplatesResult"),
-        (revisions.ENTRIES[Kind.TOOL], "Tool"),
-        (revisions.ENTRIES[Kind.PROMPT], "Prompt"),
-        (revisions.ENTRIES[Kind.RESOURCE], "Resource"),
-        (revisions.ENTRIES[Kind.TEMPLATE], "ResourceTemplate"),
+        (revisions.ENTRIES[CatalogKind.TOOL], "Tool"),
+        (revisions.ENTRIES[CatalogKind.PROMPT], "Prompt"),
+        (revisions.ENTRIES[CatalogKind.RESOURCE], "Resource"),
+        (revisions.ENTRIES[CatalogKind.TEMPLATE], "ResourceTemplate"),
         (revisions.CAPABILITIES, "ServerCapabilities"),
         (revisions.SERVER_INFO, "Implementation"),
     ],
@@ -158,7 +158,7 @@ TOOL = {"name": "t", "inputSchema": {"type": "object"}, "x-own": 1}
 )
 @pytest.mark.parametrize("revision", ["2025-03-26", OLD, NEW])
 def test_a_tool_is_listed_with_what_the_revision_has(extra: dict[str, Any], kept: set[str], revision: str) -> None:
-    got = json.loads(revisions.entry(Kind.TOOL, payload.dumps(TOOL | extra), revision))
+    got = json.loads(revisions.entry(CatalogKind.TOOL, payload.dumps(TOOL | extra), revision))
     assert got == (TOOL | extra if revision in kept else TOOL)
     if revision != "2025-03-26":
         (v2026 if revision == NEW else v2025).Tool.model_validate(got)
@@ -168,7 +168,7 @@ def test_a_tool_is_listed_with_what_the_revision_has(extra: dict[str, Any], kept
 def test_no_host_has_to_make_a_task_of_a_call_as_the_hub_does_that_itself(said: str) -> None:
     tool = TOOL | {"execution": {"taskSupport": said, "x-own": 1}}
     shown = "optional" if said == "required" else said
-    got = json.loads(revisions.entry(Kind.TOOL, payload.dumps(tool), OLD))
+    got = json.loads(revisions.entry(CatalogKind.TOOL, payload.dumps(tool), OLD))
     assert got == tool | {"execution": {"taskSupport": shown, "x-own": 1}}
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.forms import Accept
+from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.tasks.host_tasks import AWAY_S

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.upstream.ports import Era
 

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .. import forks
 from .conftest import BIN, LIMIT_S, Ran, child, environment

@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hubbub_client import ServerSpec, Unavailable
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .conftest import LIMIT_S, RunningHub, environment, running
 

@@ -10,8 +10,8 @@ HUB = Path(__file__).resolve().parents[2] / "hub" / "hubbubd"
 EXCEPTIONS = {
     "runtime/records/table.py": "makes changes, each with the revision that it was made from",
     "runtime/records/ledger.py": "turns changes into the store's writes and guards",
-    "store/postgres_hearing.py": "returns what was committed by others, to be read",
-    "store/engine.py": "returns what was committed, to be read",
+    "store/postgres/notices.py": "returns what was committed by others, to be read",
+    "store/sqlite/engine.py": "returns what was committed, to be read",
 }
 """Files that may make a `Change` or a `Write`, and why."""
 

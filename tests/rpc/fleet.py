@@ -17,7 +17,7 @@ from hubbubd.rpc.fleet.forwards.forwarding import Forwarding
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.telemetry.meter import OFF as UNMEASURED
 from hubbubd.telemetry.meter import Meter
 

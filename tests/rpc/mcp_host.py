@@ -13,11 +13,11 @@ from anyio.abc import SocketStream
 
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.connection import State
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.mcp.application import serve_mcp
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.telemetry.meter import OFF as UNMEASURED
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import OFF as UNTRACED
@@ -206,7 +206,7 @@ async def stage(
         admitting = gate(hub)
         serving = serve_mcp(hub, listen="127.0.0.1:0", gate=admitting, handles=handles(hub))
         with anyio.fail_after(LIMIT_S):
-            while any(hub.servers.get(name).connection.state is not State.CONNECTED for name in servers):
+            while any(hub.servers.get(name).connection.state is not ConnectionState.CONNECTED for name in servers):
                 await anyio.sleep(0.005)
         async with serving as url:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)

@@ -18,13 +18,13 @@ from google.protobuf.message_factory import GetMessageClass
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, fleet_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.inbox import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, TOKEN, Caller, explain, gate, settled, spec_of

@@ -19,18 +19,18 @@ from pydantic import TypeAdapter
 from hubbub.v1 import server_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import EVERYTHING
-from hubbubd.core.calls import CallState
-from hubbubd.core.catalog import CatalogList, Freshness, Kind
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import ServerFilter
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.core.servers.catalog import CatalogKind, CatalogList, Freshness
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import HubError
 from hubbubd.rpc.messages import api_records, watch
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import broadcast
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from . import test_openapi
@@ -62,7 +62,7 @@ def stored() -> list[tuple[str, Any]]:
         task = replace(
             TASK, id=name, created_at=moment, last_updated_at=moment, ttl_ms=None, status=TaskStatus.COMPLETED
         )
-        tools = CatalogList(id=f"{name}/tool", server=name, kind=Kind.TOOL, freshness=Freshness.STALE, count=at)
+        tools = CatalogList(id=f"{name}/tool", server=name, kind=CatalogKind.TOOL, freshness=Freshness.STALE, count=at)
         many += [(f"call/{name}", call), (f"request/{name}", request), (f"task/{name}", task)]
         many.append((f"catalog/{name}/tool", tools))
     return many

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.rpc import methods
 from hubbubd.rpc.listeners.grpc_server import serve

@@ -11,11 +11,11 @@ from hubbub.v1 import call_pb2
 from hubbubd.config import HubSettings
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
-from hubbubd.telemetry.trace import Kind, Span, Trace
+from hubbubd.telemetry.trace import Span, SpanKind, Trace
 from hubbubd.telemetry.tracer import Tracer
 
 from .call_stream import CallStream, failure, streamed, waiting
@@ -207,7 +207,7 @@ class Told(Tracer):
     def __init__(self) -> None:
         self.spans: list[tuple[str, str, str | None, Any]] = []
 
-    def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace | None:
+    def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace | None:
         assert parent is not None, "each call comes with its place"
         return Trace(trace_id=parent.trace_id, span_id=f"{7:016x}", parent_id=parent.span_id, own=True)
 

@@ -11,8 +11,8 @@ from starlette.responses import Response, StreamingResponse
 import hubbub_client
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditFilter
-from hubbubd.core.calls import CallState
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.runtime.hub import Hub
 
 from ..upstream.conftest import Scripted, event, scripted

@@ -17,7 +17,7 @@ from google.rpc.status_pb2 import Status
 
 from hubbub.v1 import call_pb2, server_pb2
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.rpc.listeners import connect
 from hubbubd.rpc.listeners.grpc_server import SERVICES

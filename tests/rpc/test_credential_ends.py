@@ -21,15 +21,16 @@ from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
-from hubbubd.core.connection import State
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.auth.grants import Grants
-from hubbubd.rpc.auth.permissions import RULES, RpcReach
+from hubbubd.rpc.auth.permissions import RULES
+from hubbubd.rpc.auth.permissions import RpcReach
 from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import serve
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.connector import McpConnector
 
@@ -202,7 +203,7 @@ async def test_every_rpc_is_refused_once_the_credential_has_ended_and_nothing_ha
     made = await requests(caller.world)
     assert await caller.ask(GET_SELF, b"") == ""
     assert await caller.post(GET_SELF, b"") == ""
-    await until(lambda: all(each.connection.state is State.ERROR for each in hub.servers.all()))
+    await until(lambda: all(each.connection.state is ConnectionState.ERROR for each in hub.servers.all()))
     await caller.end()
     before = await kept(hub)
     caller.asked.clear()

@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from hubbub.v1 import admin_pb2, call_pb2, common_pb2, inbox_pb2
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 
 from .conftest import LIMIT_S, TOKEN, Caller, Until, explain

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from hubbub.v1 import call_pb2, catalog_pb2, event_pb2, server_pb2, task_pb2
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditFilter
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.errors import PeerError
 from hubbubd.rpc import revision
@@ -25,9 +25,9 @@ from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime import wiring
 from hubbubd.runtime.calls import registry
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.ownership import Takeover
 from hubbubd.telemetry import metrics
-from hubbubd.telemetry.trace import Kind
+from hubbubd.telemetry.trace import SpanKind
 
 from ..runtime.conftest import PEER
 from ..runtime.peer import Outcome, Sent, at_once, never
@@ -122,7 +122,7 @@ async def test_a_call_waits_while_its_member_takes_the_server(
     refused = told(monkeypatch, wiring, "changing")
     starting = asyncio.create_task(two[at].api(RPCS["StartCall"], call_pb2.StartCallRequest(spec=spec())))
     await until(lambda: bool(refused))
-    await owner.take(Taking(lambda server: server == "one"))
+    await owner.take(Takeover(lambda server: server == "one"))
     started = await starting
     await until(lambda: owner.calls.get(started.call.id).state is CallState.COMPLETED)
 
@@ -349,11 +349,11 @@ async def test_the_span_of_the_call_is_below_that_of_the_forward_and_that_below_
     await ingress.api(CALL, call())
     assert ingress.world.tracer is not None
     assert owner.world.tracer is not None
-    (rpc,) = [told.span for told in ingress.world.tracer.told if told.span.kind is Kind.SERVER]
-    (forward,) = [told.span for told in ingress.world.tracer.told if told.span.kind is Kind.CLIENT]
+    (rpc,) = [told.span for told in ingress.world.tracer.told if told.span.kind is SpanKind.SERVER]
+    (forward,) = [told.span for told in ingress.world.tracer.told if told.span.kind is SpanKind.CLIENT]
     assert forward.trace.parent_id == rpc.trace.span_id
     await until(lambda: any(told.span.trace.parent_id == forward.trace.span_id for told in owner.world.tracer.told))
-    assert not [told for told in owner.world.tracer.told if told.span.kind is Kind.SERVER]
+    assert not [told for told in owner.world.tracer.told if told.span.kind is SpanKind.SERVER]
 
 
 async def test_forwards_are_measured_with_why_they_failed(

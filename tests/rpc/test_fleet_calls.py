@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition, HubError, NotFound, PeerError, Unavailable, UpstreamError
 from hubbubd.rpc.context import amend, principal
 from hubbubd.rpc.fleet import calls

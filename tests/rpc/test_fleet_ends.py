@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 import hubbub_client
 from hubbub.v1 import event_pb2, event_pb2_grpc
 from hubbub_client.transport import discovery
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.rpc.fleet.forwards import forwarding
 from hubbubd.rpc.fleet.peers import Peers

@@ -14,7 +14,7 @@ from google.rpc import error_details_pb2 as details_pb2
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
 from hubbub.v1 import admin_pb2, call_pb2, event_pb2, inbox_pb2
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import RequestFilter
 from hubbubd.errors import FailedPrecondition, NotFound, Unauthenticated
 from hubbubd.rpc.fleet import peers, service

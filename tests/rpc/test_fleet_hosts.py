@@ -10,12 +10,18 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.config.sections.mcp import ProfileSettings
-from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
+from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import EndpointSessions, HostLimits, HostOutbox, McpEndpoint, McpHost, ProfileView, ServerView
+from hubbubd.downstream import EndpointSessions
+from hubbubd.downstream import HostLimits
+from hubbubd.downstream import HostOutbox
+from hubbubd.downstream import McpEndpoint
+from hubbubd.downstream import McpHost
+from hubbubd.downstream import ProfileView
+from hubbubd.downstream import ServerView
 from hubbubd.downstream.protocol.messages import RequestMessage
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import ResourceExhausted
 from hubbubd.upstream.ports import Era
 
@@ -153,7 +159,7 @@ async def test_an_answer_to_a_question_of_which_it_has_not_heard_counts_there(tw
     late, owner = two
     got = asks(owner.world, era, ASKED, ASKED)
     await connect_anew(owner)
-    await until(lambda: owner.hub.servers.get("one").connection.state is State.CONNECTED)
+    await until(lambda: owner.hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
     first = await said(owner, CALL)
     late.store.release()
     second = await said(owner, with_answer(first))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
 from hubbubd.runtime.hub import Hub
 

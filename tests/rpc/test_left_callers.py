@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc._cython.cygrpc import ExecuteBatchError  # pyright: ignore[reportMissingModuleSource, reportUnknownVariableType]
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.rpc.listeners import connect
 from hubbubd.rpc.listeners.grpc_server import is_fault

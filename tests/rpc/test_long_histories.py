@@ -17,13 +17,13 @@ from pydantic import TypeAdapter
 from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, task_pb2
 from hubbubd.config import HubSettings
 from hubbubd.core.audit import AuditEntry, AuditKind
-from hubbubd.core.calls import CallState
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import Caller, gate, serve, settled

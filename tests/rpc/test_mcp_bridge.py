@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from hubbub.v1 import admin_pb2, server_pb2
 from hubbub.v1 import mcp_pb2 as pb
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
 from hubbubd.downstream.host_calls import HostCalls
 from hubbubd.downstream.sessions import bridged_hosts

@@ -18,12 +18,12 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
 from hubbubd.config import HubSettings
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import PeerError
 from hubbubd.rpc.mcp import transport
 from hubbubd.rpc.mcp.application import serve_mcp
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from ..downstream.conftest import handles
@@ -152,7 +152,7 @@ async def stage(tmp_path: Path, protocol: str) -> AsyncIterator[Stage]:
     Script(peers["one"], Era.STATELESS if protocol == NEW else Era.HANDSHAKE)
     settings = HubSettings(data_dir=tmp_path)
     async with settled(), Hub.open(store, peers, {"one": server()}, settings) as hub:
-        await reached(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await reached(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         await reached(lambda: len(hub.catalog.entries("one/resource")) == 1 == len(hub.catalog.entries("one/tool")))
         async with serve_mcp(hub, listen="127.0.0.1:0", gate=gate(hub), handles=handles(hub)) as url:
             headers = {"authorization": f"Bearer {TOKEN}"}

@@ -7,7 +7,7 @@ import pytest
 
 from hubbubd.errors import PeerError
 from hubbubd.telemetry import metrics
-from hubbubd.telemetry.trace import Kind
+from hubbubd.telemetry.trace import SpanKind
 
 from ..runtime.noted import Noted
 from ..runtime.peer import Outcome, Sent, never
@@ -75,7 +75,7 @@ async def test_one_trace_goes_from_the_host_through_the_hub_to_the_server(
                 await anyio.sleep(0.005)
     told = {each.span.trace.span_id: each for each in noted.told}
     assert {each.span.trace.trace_id for each in noted.told} == {TRACE}
-    (served,) = [each for each in noted.told if each.span.kind is Kind.SERVER]
+    (served,) = [each for each in noted.told if each.span.kind is SpanKind.SERVER]
     assert served.span.name == "tools/call t"
     assert served.span.trace.parent_id == "b7ad6b7169203331"
     assert served.span.attributes["hubbub.principal"] == "local"

@@ -14,13 +14,16 @@ from pydantic import TypeAdapter
 from hubbub.v1 import admin_pb2, common_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind
 from hubbubd.rpc.listeners.grpc_server import serve
+from hubbubd.core.servers.catalog import CatalogEntries
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.catalog import CatalogList
+from hubbubd.core.servers.catalog import Freshness
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.oversight import Introduction
+from hubbubd.runtime.oversight import HostIdentity
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import Caller, gate, settled
@@ -52,7 +55,9 @@ async def api(tmp_path: Path) -> AsyncIterator[Caller]:
     records = [(noun, make(name, now - 10 + at)) for noun, make, *_ in LISTS.values() for at, name in enumerate(NAMES)]
     records = [(noun, replace(each, last_updated_at=now) if noun == "task" else each) for noun, each in records]
     for name, entries in OFFERED.items():
-        made = CatalogList(id=name, server=name[0], kind=Kind.TOOL, freshness=Freshness.STALE, count=len(entries))
+        made = CatalogList(
+            id=name, server=name[0], kind=CatalogKind.TOOL, freshness=Freshness.STALE, count=len(entries)
+        )
         records += [("catalog", made), ("catalog_entries", CatalogEntries(id=name, entries=entries))]
     await store.commit([Write(f"{noun}/{each.id}", TypeAdapter(type(each)).dump_json(each)) for noun, each in records])
     servers = {name: ServerConfig(name=name, transport="http", url="http://127.0.0.1:9/mcp") for name in NAMES}
@@ -66,7 +71,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Caller]:
         for name in NAMES:
             await hub.tokens.create(name, [Grant(Role.VIEWER)], by="me", ttl_s=None, may_name_others=False)
             about = {"name": "x", "version": "1", "revision": "2025-11-25", "via": "http", "endpoint": "s/a"}
-            hub.hosts.join(Introduction(principal=name, **about))
+            hub.hosts.join(HostIdentity(principal=name, **about))
         yield Caller(channel)
     await store.close()
 

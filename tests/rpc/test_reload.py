@@ -18,7 +18,7 @@ from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.config.sections.network import GrantSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
-from hubbubd.core.inbox import Origin, PendingRequest, RequestKind
+from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind
 from hubbubd.errors import ConfigError, FailedPrecondition, Unauthenticated
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.auth.grants import Grants
@@ -27,9 +27,10 @@ from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
-from hubbubd.runtime.servers import EventFilter, configuration
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.runtime.servers import EventFilter
+from hubbubd.runtime.servers.config import configuration
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.telemetry.tracer import OFF, Tracer
 from hubbubd.upstream.connector import McpConnector
 

@@ -9,8 +9,8 @@ import pytest
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import Until

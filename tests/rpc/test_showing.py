@@ -16,11 +16,19 @@ from hubbub.v1.task_pb2 import ListTasksRequest
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING, Grant, Principal, Role
 from hubbubd.core.audit import AuditEntry, AuditKind
-from hubbubd.core.calls import Call
-from hubbubd.core.catalog import CatalogList, Kind
-from hubbubd.core.connection import Connection
-from hubbubd.core.inbox import Answer, Claim, Origin, PendingRequest, RequestEvent, RequestEventType, RequestKind
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import (
+    Answer,
+    Claim,
+    Origin,
+    PendingRequest,
+    RequestEvent,
+    RequestEventType,
+    RequestKind,
+)
+from hubbubd.core.servers.catalog import CatalogKind, CatalogList
+from hubbubd.core.servers.connection_states import ServerConnection
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc.messages import api_records, pages, watch
@@ -40,7 +48,7 @@ SERVER = ServerRecord(
     config=ServerConfig(name="one", command="/bin/peer"),
     source="file",
     wanted=True,
-    connection=Connection(fault=FAULT, next_retry_at=2.0, attempt=1),
+    connection=ServerConnection(fault=FAULT, next_retry_at=2.0, attempt=1),
     protocol_version="2025-11-25",
     pid=7,
 )
@@ -102,7 +110,7 @@ RECORDS: dict[Callable[..., Message], Any] = {
     api_records.task: TASK,
     api_records.token: TOKEN,
     api_records.catalog_list: CatalogList(
-        id="one/tool", server="one", kind=Kind.TOOL, fetched_at=1.0, fault=FAULT, count=3
+        id="one/tool", server="one", kind=CatalogKind.TOOL, fetched_at=1.0, fault=FAULT, count=3
     ),
     api_records.audit_entry: AuditEntry(
         id="a", kind=AuditKind.CHANGE, created_at=1.0, principal="me", action="X", count=2

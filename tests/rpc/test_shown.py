@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from hubbub.v1 import call_pb2, catalog_pb2, server_pb2
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import Grant, Role
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
 
@@ -55,4 +55,4 @@ async def test_without_see_a_fault_has_no_details_and_a_server_no_counts(
 def _rests(hub: Hub) -> bool:
     """Whether it has died, and is not started again for long."""
     connection = hub.servers.get("dies").connection
-    return connection.state is State.ERROR and (connection.next_retry_at or 0) > hub.clock.now() + 100
+    return connection.state is ConnectionState.ERROR and (connection.next_retry_at or 0) > hub.clock.now() + 100

@@ -20,7 +20,7 @@ from hubbubd.rpc import status
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.listeners import sockets
 from hubbubd.rpc.methods import generic_handler
-from hubbubd.store import Conflict, StoreUnavailable
+from hubbubd.store import StoreUnavailable, WriteConflict
 
 from .conftest import Caller, Refusal, settled
 
@@ -84,7 +84,7 @@ CASES: list[tuple[Exception, grpc.StatusCode, str]] = [
     (fault(Category.CANCELLED), grpc.StatusCode.CANCELLED, "SOME_CODE"),
     (PeerError(-32000, "boom"), grpc.StatusCode.UNKNOWN, "SERVER_ERROR"),
     (StoreUnavailable("disk full"), grpc.StatusCode.UNAVAILABLE, "STORE_UNAVAILABLE"),
-    (Conflict("call/1"), grpc.StatusCode.ABORTED, "CONFLICT"),
+    (WriteConflict("call/1"), grpc.StatusCode.ABORTED, "CONFLICT"),
 ]
 
 

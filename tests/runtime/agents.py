@@ -6,11 +6,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.inbox import Assigned, Over, Worker
+from hubbubd.runtime.inbox import Assigned, AssignmentOver, Worker
 
 from .conftest import FORM, World, open_requests, until
 
@@ -38,7 +38,7 @@ class Agent:
                         case Assigned(request):
                             self.mine[request.id] = request
                             self.given.append(request.id)
-                        case Over(id=request_id, state=state):
+                        case AssignmentOver(id=request_id, state=state):
                             del self.mine[request_id]
                             self.over.append((request_id, state))
                         case None:

@@ -13,15 +13,15 @@ import pytest
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.policy.commands import REST, AllowedCommand
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import PendingRequest, RequestState
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.runtime.calls import CallSpec
-from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.ownership import Ownership, Sole
+from hubbubd.runtime.ownership import Ownership, SoleOwnership
 from hubbubd.runtime.records import EventKind, WatchEvent
-from hubbubd.store import Commit, Guard, Snapshot, StoreStats, StoreUnavailable, Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Commit, Precondition, Snapshot, StoreStats, StoreUnavailable, Write
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
 from hubbubd.telemetry.tracer import OFF as UNTRACED
 from hubbubd.timing.clock import Clock
@@ -78,7 +78,7 @@ class FailingStore:
     def reconnects(self) -> int:
         return self.inner.reconnects
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         await anyio.sleep(self.delay_s)
         if self.failures:
             self.failures -= 1
@@ -136,8 +136,8 @@ class World:
     meter: Meter = OFF
     tracer: Noted | None = None
     clock: Clock | None = None
-    ownership: Ownership = field(default_factory=Sole)
-    fleet: Fleet | None = None
+    ownership: Ownership = field(default_factory=SoleOwnership)
+    fleet: FleetOwnership | None = None
 
     @property
     def peer(self) -> Peer:

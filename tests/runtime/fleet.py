@@ -11,13 +11,13 @@ import anyio
 
 from hubbubd.config import ServerConfig
 from hubbubd.members import Expulsion, Member, Reading, Schema, Standing
-from hubbubd.runtime.fleet import Fleet
-from hubbubd.runtime.fleet_time import FleetTime
+from hubbubd.runtime.fleet.clock import FleetClock
+from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import Owner
-from hubbubd.store import Guard, StoreUnavailable, Write
+from hubbubd.store import Precondition, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled, HistoryLost
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.telemetry.meter import OFF, Meter
 from hubbubd.timing.clock import Clock
 
@@ -109,7 +109,7 @@ class Store(foreign.Follower):
         if self.database.is_gone(self.name_of_member, self.life):
             raise Expelled("gone")
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         await self.probe()
         return await super().commit(writes, guards)
 
@@ -208,7 +208,7 @@ class Running:
     ended: anyio.Event = field(default_factory=anyio.Event)
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> FleetOwnership:
         assert self.hub.fleet is not None
         return self.hub.fleet
 
@@ -255,13 +255,13 @@ class Members:
 
     async def _run(self, name: str, servers: Sequence[ServerConfig], started: list[Running]) -> None:
         store = Store(self.database, name, self.database.joined(name))
-        fleet = Fleet(
+        fleet = FleetOwnership(
             Place(store),
             drain_timeout_s=30,
             rebalance=self.settings.get("rebalance", False),
             losses=self.losses.setdefault(name, []),
             now=now,
-            time=FleetTime(now, lambda: EPOCH + now() + self.wrong_s.get(name, 0.0), lambda: False),
+            time=FleetClock(now, lambda: EPOCH + now() + self.wrong_s.get(name, 0.0), lambda: False),
         )
         hub = self.settings.get("hub", {})
         fleet.answers = self.answers
@@ -281,7 +281,7 @@ class Members:
         if name in self.running and self.running[name].store is store:
             del self.running[name]
 
-    async def _until_lost(self, fleet: Fleet, running: Running) -> None:
+    async def _until_lost(self, fleet: FleetOwnership, running: Running) -> None:
         await fleet.lost.wait()
         running.store.sever(cut=True)
         running.ended.set()

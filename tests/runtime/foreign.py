@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Commit, OutcomeUnknown, Precondition, Write, WriteConflict
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .conftest import FailingStore
 
@@ -37,7 +37,7 @@ class SharedStore(FailingStore):
         self.instead: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {}
         self._let: set[str] = set()
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         about = {write.key for write in writes} - self._let if self.shared else set[str]()
         self._let |= about
         foreign = [marked for key in sorted(about) if (marked := await self._changed(key)) is not None]
@@ -45,7 +45,7 @@ class SharedStore(FailingStore):
             await self.inner.commit(foreign)
         try:
             revision = await super().commit(writes, guards)
-        except Conflict:
+        except WriteConflict:
             self.lost += 1
             raise
         self._let -= {write.key for write in writes}
@@ -100,11 +100,11 @@ class Member(FailingStore):
         self._listeners: list[Callable[[Commit], None]] = []
         inner.listen(self._hear)
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         own = [Write(write.key, write.value, (self._name, write.ref)) for write in writes]
         try:
             revision = await super().commit(own, guards)
-        except Conflict:
+        except WriteConflict:
             self.release()
             raise
         self.release()
@@ -168,13 +168,13 @@ class Late(FailingStore):
         self.unsure = False
         self.happens = False
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         if not self.unsure:
             return await super().commit(writes, guards)
         self.unsure = False
 
         async def soon() -> None:
-            with suppress(Conflict):
+            with suppress(WriteConflict):
                 await self.inner.commit(writes, guards)
 
         self.soon = soon

@@ -9,8 +9,8 @@ from hypothesis.stateful import initialize, invariant
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept, Decline, Given, Reject, Text
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept, Decline, Given, Reject, Text
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.errors import NotFound
 from hubbubd.upstream.ports import Era, ReplyError
 

@@ -14,7 +14,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import EventKind, WatchEvent
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .conftest import FailingStore, World, server
 from .news import News

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import Call
-from hubbubd.core.forms import Accept, Given
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.forms import Accept, Given
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
-from hubbubd.store import Guard, StoreUnavailable, Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Precondition, StoreUnavailable, Write
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, SAMPLING, FailingStore, World, open_requests, server, spec, until
@@ -52,7 +52,7 @@ class MortalStore(FailingStore):
     def dead(self) -> bool:
         return self.left is not None and self.left < 0
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         if self.left is None:
             return await super().commit(writes, guards)
         self.left -= 1

@@ -7,11 +7,11 @@ from google.protobuf.message import Message
 
 from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import EVERYTHING
-from hubbubd.core.calls import Call
-from hubbubd.core.catalog import CatalogList
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
-from hubbubd.core.inbox import PendingRequest
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.inbox.request_states import PendingRequest
+from hubbubd.core.servers.catalog import CatalogList
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.hub import Hub

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hubbubd.telemetry.trace import Event, Kind, Span, Trace, Value
+from hubbubd.telemetry.trace import Span, SpanEvent, SpanKind, Trace, Value
 from hubbubd.telemetry.tracer import Tracer
 
 AT_RISK_S = 0.1
@@ -37,7 +37,7 @@ class Noted(Tracer):
     def now(self) -> float:
         return self.clock()
 
-    def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace:
+    def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace:
         number = next(self._numbers)
         trace_id = parent.trace_id if parent else f"{number:032x}"
         return Trace(
@@ -51,7 +51,7 @@ class Noted(Tracer):
         *,
         attributes: Mapping[str, Value] | None = None,
         error: str | None = None,
-        events: Iterable[Event] = (),
+        events: Iterable[SpanEvent] = (),
         links: Iterable[Trace] = (),
     ) -> None:
         if span.trace.own and not self._dead:

@@ -6,10 +6,10 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import TaskFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub

@@ -2,7 +2,7 @@
 
 import anyio
 
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.request_states import RequestState
 
 from .conftest import FORM, World, question, server, spec, until
 from .task_server import RESULT, TaskServer, ended, started, the_task

@@ -6,7 +6,7 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind, Kept
+from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind, FairRetention
 from hubbubd.errors import HubError, Unavailable, UnknownOutcome
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import Attempt
@@ -193,7 +193,7 @@ async def test_neither_refusals_nor_answers_push_out_changes(world: World) -> No
 
 def test_an_entry_is_kept_until_it_is_older_than_the_age() -> None:
     entry = AuditEntry(id="a", kind=AuditKind.CHANGE, created_at=100.0, principal="ada", action="RemoveServer")
-    kept = Kept(10)
+    kept = FairRetention(10)
     kept.add(entry)
     assert kept.expire(100.0) == []
     assert kept.expire(100.1) == ["a"]

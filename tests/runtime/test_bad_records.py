@@ -9,13 +9,14 @@ from structlog.testing import capture_logs
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.access import EVERYTHING
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
-from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.messages import api_records
-from hubbubd.runtime.diagnostics import Severity, records
+from hubbubd.runtime.diagnostics.checks import Severity
+from hubbubd.runtime.diagnostics.checks import records
 from hubbubd.runtime.records import Stored, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.forms import Accept
+from hubbubd.core.inbox.forms import Accept
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PeerError, ResourceExhausted, Unavailable
 from hubbubd.redaction import REDACTION
 from hubbubd.runtime.calls import LogEvent, ProgressEvent

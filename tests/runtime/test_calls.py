@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import CallState
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import CauseSource
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import CauseSource
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until
 from .peer import Outcome, Sent, at_once, never

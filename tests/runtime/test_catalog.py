@@ -5,8 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.core.catalog import CatalogList, Freshness, Kind
 from hubbubd.core.filters import CatalogFilter
+from hubbubd.core.servers.catalog import CatalogKind, CatalogList, Freshness
 from hubbubd.errors import FailedPrecondition, NotFound, PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -41,7 +41,7 @@ class Shelf:
 
 def tools(hub: Hub) -> CatalogList:
     """The list of tools of the server `one`."""
-    (found,) = hub.catalog.select(CatalogFilter(kinds=frozenset({Kind.TOOL})))
+    (found,) = hub.catalog.select(CatalogFilter(kinds=frozenset({CatalogKind.TOOL})))
     return found
 
 
@@ -49,12 +49,12 @@ def names(hub: Hub) -> list[bytes]:
     return list(hub.catalog.entries("one/tool"))
 
 
-def freshness(hub: Hub) -> dict[Kind, Freshness]:
+def freshness(hub: Hub) -> dict[CatalogKind, Freshness]:
     return {record.kind: record.freshness for record in hub.catalog.select(CatalogFilter(server="one"))}
 
 
 async def fresh(hub: Hub) -> None:
-    await until(lambda: freshness(hub).get(Kind.TOOL) is Freshness.FRESH)
+    await until(lambda: freshness(hub).get(CatalogKind.TOOL) is Freshness.FRESH)
 
 
 async def test_every_kind_that_a_server_announces_is_fetched_whole_when_it_connects(world: World) -> None:
@@ -68,7 +68,7 @@ async def test_every_kind_that_a_server_announces_is_fetched_whole_when_it_conne
     world.peer.listing = listing
     async with world.hub(server()) as hub:
         await until(lambda: list(freshness(hub).values()) == [Freshness.FRESH] * 4)
-        assert [r.kind for r in hub.catalog.select(CatalogFilter())] == list(Kind)
+        assert [r.kind for r in hub.catalog.select(CatalogFilter())] == list(CatalogKind)
         expected = tuple(b'{"name":"resourceTemplates %d"}' % page for page in range(3))
         assert hub.catalog.entries("one/template") == expected
     assert len(world.peer.fetches) == 12
@@ -84,7 +84,7 @@ async def test_a_server_that_announces_nothing_is_asked_for_nothing(world: World
 async def test_announced_tools_that_are_not_there_are_shown_as_such(world: World) -> None:
     Shelf(world.peer)
     async with world.hub(server()) as hub:
-        await until(lambda: freshness(hub) == {Kind.TOOL: Freshness.EMPTY})
+        await until(lambda: freshness(hub) == {CatalogKind.TOOL: Freshness.EMPTY})
 
 
 async def test_a_server_without_templates_need_not_know_the_method(world: World) -> None:
@@ -95,7 +95,11 @@ async def test_a_server_without_templates_need_not_know_the_method(world: World)
 
     world.peer.capabilities = {"resources": {}, "prompts": {}}
     world.peer.listing = listing
-    expected = {Kind.RESOURCE: Freshness.FRESH, Kind.TEMPLATE: Freshness.FRESH, Kind.PROMPT: Freshness.ERROR}
+    expected = {
+        CatalogKind.RESOURCE: Freshness.FRESH,
+        CatalogKind.TEMPLATE: Freshness.FRESH,
+        CatalogKind.PROMPT: Freshness.ERROR,
+    }
     async with world.hub(server()) as hub:
         await until(lambda: freshness(hub) == expected)
         prompts = hub.catalog.select(CatalogFilter())[-1]
@@ -109,7 +113,7 @@ async def test_a_change_that_is_told_is_fetched(world: World) -> None:
         await fresh(hub)
         shelf.names.append("b")
         world.peer.link.tell(TOOLS_CHANGED)
-        assert freshness(hub) == {Kind.TOOL: Freshness.STALE}
+        assert freshness(hub) == {CatalogKind.TOOL: Freshness.STALE}
         await until(lambda: tools(hub).count == 2)
         await fresh(hub)
         assert names(hub) == [b'{"name":"a"}', b'{"name":"b"}']
@@ -124,7 +128,7 @@ async def test_a_list_is_stale_until_a_change_that_was_told_during_its_fetch_is_
         shelf.names.append("a")
         shelf.gate.set()
         await until(lambda: tools(hub).count == 1)
-        assert freshness(hub) == {Kind.TOOL: Freshness.STALE}
+        assert freshness(hub) == {CatalogKind.TOOL: Freshness.STALE}
         await fresh(hub)
     assert len(world.peer.fetches) == 2
 
@@ -143,7 +147,7 @@ async def test_a_storm_of_notifications_costs_one_fetch_that_runs_and_one_that_w
         shelf.gate.set()
         await until(lambda: tools(hub).count == 2)
         await settle(60)
-        assert freshness(hub) == {Kind.TOOL: Freshness.FRESH}
+        assert freshness(hub) == {CatalogKind.TOOL: Freshness.FRESH}
     assert len(world.peer.fetches) == 3
     assert shelf.most == 1
 
@@ -170,7 +174,7 @@ async def test_what_was_fetched_stays_while_the_server_is_away_and_is_fetched_ag
         shelf.names = ["b"]
         world.peer.plan.append(5.0)
         world.peer.link.lose()
-        await until(lambda: freshness(hub) == {Kind.TOOL: Freshness.STALE})
+        await until(lambda: freshness(hub) == {CatalogKind.TOOL: Freshness.STALE})
         assert names(hub) == [b'{"name":"a"}']
         await fresh(hub)
         assert names(hub) == [b'{"name":"b"}']
@@ -350,7 +354,7 @@ async def test_what_was_fetched_is_there_after_a_restart_of_the_hub(world: World
         await fresh(hub)
     world.peer.always = 3600.0
     async with world.hub(server()) as hub:
-        assert freshness(hub)[Kind.TOOL] is Freshness.STALE
+        assert freshness(hub)[CatalogKind.TOOL] is Freshness.STALE
         assert names(hub) == [b'{"name":"a"}']
     async with world.hub(server(command="another")) as hub:
         assert hub.catalog.select(CatalogFilter()) == []

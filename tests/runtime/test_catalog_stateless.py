@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from hubbubd.core.catalog import Freshness, Kind
+from hubbubd.core.servers.catalog import CatalogKind, Freshness
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 
@@ -49,7 +49,7 @@ async def test_a_subscription_that_ends_is_opened_again_and_then_all_is_fetched(
     async with world.hub(server()) as hub:
         await fresh(hub)
         world.peer.subscriptions[0].ended.set()
-        await until(lambda: freshness(hub) == {Kind.TOOL: Freshness.STALE})
+        await until(lambda: freshness(hub) == {CatalogKind.TOOL: Freshness.STALE})
         stateless.names.append("b")
         await until(lambda: len(world.peer.subscriptions) == 2)
         await until(lambda: tools(hub).count == 2)
@@ -66,7 +66,7 @@ async def test_a_list_whose_subscription_ends_while_it_is_fetched_is_stale(world
         await settle(0.05)
         stateless.gate.set()
         await settle(0.05)
-        assert freshness(hub) == {Kind.TOOL: Freshness.STALE}
+        assert freshness(hub) == {CatalogKind.TOOL: Freshness.STALE}
         await fresh(hub)
 
 

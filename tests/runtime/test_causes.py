@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, Origin, PendingRequest, RequestState
 from hubbubd.errors import HubError, PeerError, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError

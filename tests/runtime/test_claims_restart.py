@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.hub import Hub
 

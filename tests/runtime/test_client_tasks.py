@@ -6,9 +6,9 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import TaskFilter
-from hubbubd.core.inbox import CauseSource, Delivery
+from hubbubd.core.inbox.request_states import CauseSource, Delivery
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import FailedPrecondition, PeerError, UpstreamError
 from hubbubd.runtime.records import EventKind

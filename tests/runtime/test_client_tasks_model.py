@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.filters import RequestFilter, TaskFilter
-from hubbubd.core.forms import Accept, Decline
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept, Decline
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole
 from hubbubd.errors import HubError, PeerError, UpstreamError
 from hubbubd.upstream.ports import Era

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, TaskFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ages
 from hubbubd.runtime.ownership import UPKEEP
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.timing.clock import TICK_S
 
 from .conftest import FORM, FailingStore, World, open_requests, question, server, settle, spec, until

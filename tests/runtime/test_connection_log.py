@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import structlog.testing
 
-from hubbubd.core.connection import Event, State
+from hubbubd.core.servers.connection_states import ConnectionEvent, ConnectionState
 from hubbubd.errors import UpstreamError
-from hubbubd.runtime.servers.connection_log import WORDS
+from hubbubd.runtime.servers.connections.log import WORDS
 
 from ..syntax import tree
 from .conftest import World, server, until
@@ -22,7 +22,7 @@ async def told(world: World, **options: Any) -> list[Any]:
     """The log of a hub whose only server fails until it is given up."""
     with structlog.testing.capture_logs() as lines:
         async with world.hub(server(**options)) as hub:
-            await until(lambda: hub.servers.get("one").connection.state is State.DISCONNECTED)
+            await until(lambda: hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED)
     return [line for line in lines if "happened" in line]
 
 
@@ -49,7 +49,7 @@ async def test_a_process_that_has_ended_is_logged_with_what_it_said_last(world: 
 async def test_a_disconnect_that_somebody_wanted_is_no_failure(world: World) -> None:
     with structlog.testing.capture_logs() as lines:
         async with world.hub(server()) as hub:
-            await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+            await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
             await hub.servers.disconnect("one")
             await anyio.sleep(1)
     told = [line for line in lines if "happened" in line]
@@ -59,7 +59,7 @@ async def test_a_disconnect_that_somebody_wanted_is_no_failure(world: World) -> 
 
 
 def test_everything_that_can_happen_to_a_connection_has_words() -> None:
-    assert WORDS.keys() == set(Event)
+    assert WORDS.keys() == set(ConnectionEvent)
 
 
 def bare_codes(tree: ast.AST) -> list[int]:

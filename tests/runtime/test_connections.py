@@ -6,10 +6,10 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from hubbubd.core.calls import CallState
-from hubbubd.core.connection import State
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import ServerFilter
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import FailedPrecondition, UpstreamError
 from hubbubd.runtime.records import EventKind
 from hubbubd.upstream.ports import Era, LostDuringProbe
@@ -25,7 +25,7 @@ def steps(times: list[float]) -> list[float]:
 
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hubbubd.runtime.servers.connection.random.random", lambda: 0.0)
+    monkeypatch.setattr("hubbubd.runtime.servers.connections.shell.random.random", lambda: 0.0)
 
 
 async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fails_with_the_reason(world: World) -> None:
@@ -43,7 +43,7 @@ async def test_three_retries_after_one_two_and_four_seconds_then_every_call_fail
         assert {call.fault.code for call in ended} == {"CONNECTION_REFUSED"}
         assert "gave up" in ended[0].fault.message
         record = hub.servers.get("one")
-        assert record.connection.state is State.DISCONNECTED
+        assert record.connection.state is ConnectionState.DISCONNECTED
         assert record.connection.gave_up
         assert record.connection.fault is not None
         with pytest.raises(FailedPrecondition, match="disconnected") as refused:
@@ -57,19 +57,19 @@ async def test_the_hub_never_gives_up_by_itself_and_asks_once_a_minute_at_the_mo
         await anyio.sleep(3600)
         assert len(world.peer.attempts) > 60
         assert max(steps(world.peer.attempts)) == 60
-        assert hub.servers.get("one").connection.state is State.ERROR
+        assert hub.servers.get("one").connection.state is ConnectionState.ERROR
         world.peer.always = None
         await anyio.sleep(61)
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 async def test_an_attempt_that_takes_too_long_is_a_failed_one(world: World) -> None:
     world.peer.plan.extend([31.0, 29.0])
     async with world.hub(server(connect_timeout_s=30)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
         assert anyio.current_time() == pytest.approx(30, abs=0.1)
         assert hub.servers.get("one").connection.fault.code == "CONNECTION_TIMEOUT"
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert anyio.current_time() == pytest.approx(60, abs=0.1)
 
 
@@ -144,7 +144,7 @@ async def test_a_session_that_is_lost_again_and_again_is_throttled(world: World)
         call = await hub.calls.call(spec(), "me")
         assert call.fault.code == "SESSION_LOST"
         assert len(world.peer.sent) == 2
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
 
 
 async def test_disconnecting_rejects_all_calls_and_clears_tasks_with_their_questions(world: World) -> None:
@@ -156,7 +156,7 @@ async def test_disconnecting_rejects_all_calls_and_clears_tasks_with_their_quest
         plain = world.peer.link.ask("elicitation/create", FORM)
         await until(lambda: len(open_requests(hub)) == 2)
         record = await hub.servers.disconnect("one")
-        assert record.connection.state is State.DISCONNECTED
+        assert record.connection.state is ConnectionState.DISCONNECTED
         assert not record.wanted
         assert plain.done.is_set()
         await settle()
@@ -172,7 +172,7 @@ async def test_disconnecting_during_the_backoff_ends_the_attempts(world: World) 
     async with world.hub(server()) as hub:
         await until(lambda: len(world.peer.attempts) == 2)
         await hub.servers.disconnect("one")
-        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
         await anyio.sleep(600)
         assert len(world.peer.attempts) == 2
 
@@ -186,7 +186,7 @@ async def test_disconnecting_while_a_lost_connection_is_still_being_closed_ends_
         await settle()
         with anyio.fail_after(60):
             await hub.servers.disconnect("one")
-        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
         await hub.servers.connect("one")
         assert (await hub.calls.call(spec(), "me")).state is CallState.COMPLETED
 
@@ -208,7 +208,7 @@ async def test_disconnecting_at_once_after_connecting_leaves_it_disconnected(wor
             tasks.start_soon(hub.servers.connect, "one")
             tasks.start_soon(hub.servers.disconnect, "one")
         await anyio.sleep(60)
-        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
 
 
 async def test_connecting_after_disconnecting_twice_connects(world: World) -> None:
@@ -218,7 +218,7 @@ async def test_connecting_after_disconnecting_twice_connects(world: World) -> No
             await hub.servers.disconnect("one")
             await settle()
         await hub.servers.connect("one")
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
 
 
 async def test_connecting_after_the_hub_gave_up_starts_anew(world: World) -> None:
@@ -234,9 +234,9 @@ async def test_connecting_after_the_hub_gave_up_starts_anew(world: World) -> Non
 async def test_connecting_during_the_backoff_tries_at_once(world: World) -> None:
     world.peer.plan.append(UpstreamError(REFUSED))
     async with world.hub(server(backoff_s=(600,), backoff_max_s=600)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
         await hub.servers.connect("one")
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert anyio.current_time() < 10
 
 
@@ -247,7 +247,7 @@ async def test_two_missed_pings_are_a_lost_connection(world: World) -> None:
         assert world.peer.link.probes >= 3
         world.peer.link.silent = True
         since = anyio.current_time()
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
         assert anyio.current_time() - since < 90
         assert hub.servers.get("one").connection.fault.code == "PING_TIMEOUT"
         await until(lambda: len(world.peer.links) == 2)
@@ -260,7 +260,7 @@ async def test_missed_pings_do_not_count_while_a_call_is_on_the_wire(world: Worl
         await until(lambda: world.peer.links)
         world.peer.link.silent = True
         await anyio.sleep(900)
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
         assert len(world.peer.links) == 1
         await until(lambda: hub.calls.get(call.id).state.ended)
         await anyio.sleep(120)
@@ -273,7 +273,7 @@ async def test_a_server_that_flaps_is_given_up_like_one_that_never_came_up(world
             await until(lambda n=expected: len(world.peer.links) == n)
             await settle()
             world.peer.link.lose()
-        await until(lambda: hub.servers.get("one").connection.state is State.DISCONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED)
         assert [round(step) for step in steps(world.peer.attempts)] == [1, 2, 4]
 
 
@@ -283,13 +283,13 @@ async def test_a_connection_that_was_stable_starts_counting_anew(world: World) -
             await until(lambda n=expected: len(world.peer.links) == n)
             await anyio.sleep(11)
             world.peer.link.lose()
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
 
 
 async def test_after_a_server_died_of_the_probe_the_next_attempt_is_a_handshake(world: World) -> None:
     world.peer.plan.append(LostDuringProbe(fault("CONNECTION_LOST", during="probe")))
     async with world.hub(server()) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert world.peer.hints == [None, Era.HANDSHAKE]
 
 
@@ -299,7 +299,7 @@ async def test_a_server_of_the_newer_family_that_is_cut_off_while_it_is_probed_i
     world.peer.era = Era.STATELESS
     died = LostDuringProbe(fault("CONNECTION_LOST", during="probe"))
     async with world.hub(server(stable_after_s=0)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         world.peer.plan.append(died)
         world.peer.link.lose()
         await until(lambda: len(world.peer.links) == 2)
@@ -316,7 +316,7 @@ async def test_an_exception_that_nobody_expects_of_a_connector_is_one_more_faile
 ) -> None:
     world.peer.plan.append(mistake)
     async with world.hub(server()) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert steps(world.peer.attempts) == [1]
 
 
@@ -332,7 +332,7 @@ async def test_a_server_that_asks_for_patience_gets_it(world: World) -> None:
     busy = fault("RATE_LIMITED")
     world.peer.plan.append(UpstreamError(type(busy)(**{**_fields(busy), "retry_after_s": 90.0})))
     async with world.hub(server()) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert steps(world.peer.attempts) == [90]
 
 

@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept, Decline, Dismiss, Given
-from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox.forms import Accept, Decline, Dismiss, Given
+from hubbubd.core.inbox.request_states import CauseSource, Delivery, PendingRequest, RequestKind, RequestState
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError

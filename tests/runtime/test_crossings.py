@@ -4,9 +4,9 @@ Each pair is tried at the same moment and a little to either side of it."""
 import anyio
 import pytest
 
-from hubbubd.core import forms
-from hubbubd.core.calls import CallState
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import InboundReply, ReplyError

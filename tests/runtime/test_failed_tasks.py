@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.ports import Era

@@ -9,14 +9,14 @@ import anyio
 import pytest
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import CallState
-from hubbubd.core.connection import State
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Unavailable
 from hubbubd.members import Standing
-from hubbubd.runtime.fleet_operations import Operations
+from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.runtime.ownership import UPKEEP, Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.upstream.ports import Era
@@ -69,7 +69,7 @@ async def test_a_server_is_connected_by_one_member_and_known_to_all(fleet: Membe
     assert len(fleet.peers["one"].links) == 1
     for each in fleet.running.values():
         assert [record.name for record in each.hub.servers.all()] == ["one"]
-        assert each.hub.servers.get("one").connection.state is State.CONNECTED
+        assert each.hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 async def test_a_question_of_a_server_is_answered_at_any_member(fleet: Members) -> None:
@@ -281,11 +281,11 @@ async def test_a_member_that_drains_has_nothing_left_and_takes_nothing(fleet: Me
     await of(fleet, "a", "b", servers=tuple(map(http, names)))
     draining = owner(fleet, "s0")
     left = another(fleet, draining)
-    await Operations(left.fleet).stand(draining.name, Standing.DRAINING)
+    await FleetOperations(left.fleet).stand(draining.name, Standing.DRAINING)
     await until(lambda: all(left.fleet.owns(name) for name in (*names, UPKEEP)))
     await settle(30)
     assert not any(map(draining.fleet.owns, names))
-    await Operations(left.fleet).stand(draining.name, Standing.LIVE)
+    await FleetOperations(left.fleet).stand(draining.name, Standing.LIVE)
     await settle(2)
     left.kill()
     await until(lambda: all(map(draining.fleet.owns, names)))

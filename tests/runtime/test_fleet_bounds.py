@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 
-from hubbubd.core.catalog import Kind
 from hubbubd.core.filters import CallFilter, CatalogFilter
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.members import Reading
-from hubbubd.runtime.ownership import UPKEEP, Sole
+from hubbubd.runtime.ownership import UPKEEP, SoleOwnership
 
 from .conftest import World, server, settle, spec, until
 from .fleet import TTL_S, Members, Place, members
@@ -99,15 +99,15 @@ async def test_a_member_stops_to_act_well_before_others_may_act_however_slow_its
     assert left_s >= TTL_S / 4 - 0.1
 
 
-class WithoutUpkeep(Sole):
+class WithoutUpkeep(SoleOwnership):
     """All servers are this hub's own; the upkeep is another's."""
 
     def owns(self, server: str) -> bool:
         return server != UPKEEP
 
 
-@pytest.mark.parametrize(("ownership", "kept"), [(WithoutUpkeep(), 12), (Sole(), 5)])
-async def test_only_the_member_that_has_the_upkeep_deletes(world: World, ownership: Sole, kept: int) -> None:
+@pytest.mark.parametrize(("ownership", "kept"), [(WithoutUpkeep(), 12), (SoleOwnership(), 5)])
+async def test_only_the_member_that_has_the_upkeep_deletes(world: World, ownership: SoleOwnership, kept: int) -> None:
     world.ownership, world.settings = ownership, {"call_history_count": 5}
     async with world.hub(server()) as hub:
         for _ in range(12):
@@ -128,7 +128,7 @@ async def test_what_another_member_has_fetched_of_a_catalog_is_told(fleet: Membe
     a, b = await fleet.start("a"), await fleet.start("b")
     for each in (a, b):
 
-        def tell(server: str, _kind: Kind, _announced: bool, name: str = each.name) -> None:
+        def tell(server: str, _kind: CatalogKind, _announced: bool, name: str = each.name) -> None:
             told.append(f"{name}: {server}")
 
         each.hub.catalog.listen(tell)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from hubbubd.runtime.findings import Severity
+from hubbubd.runtime.diagnostics.findings import Severity
 from hubbubd.runtime.ownership import Owner
 
 from .conftest import settle

@@ -6,11 +6,12 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.members import Standing
-from hubbubd.runtime.fleet import MARGIN, Fleet
+from hubbubd.runtime.fleet import MARGIN
+from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.store import StoreUnavailable, Write
 
 from .conftest import FORM, question, server, settle, until
@@ -23,7 +24,7 @@ __all__ = ["fleet"]
 async def test_a_member_that_is_long_silent_as_it_starts_is_not_given_up(fleet: Members) -> None:
     await of(fleet, "a")
     place = Place(Store(fleet.database, "b", fleet.database.joined("b")))
-    starting = Fleet(place, drain_timeout_s=30, rebalance=False, now=now)
+    starting = FleetOwnership(place, drain_timeout_s=30, rebalance=False, now=now)
     with anyio.move_on_after(0.1):
         await starting.beat()
     await settle(3 * TTL_S)  # it reads, and its loop stands still
@@ -34,7 +35,7 @@ async def test_a_member_that_ends_while_it_asks_the_database_was_not_declared_go
     fleet: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(Store(fleet.database, "a", fleet.database.joined("a")))
-    ending = Fleet(place, drain_timeout_s=30, rebalance=False, now=now)
+    ending = FleetOwnership(place, drain_timeout_s=30, rebalance=False, now=now)
     beats, has_ended, beat = anyio.Event(), anyio.Event(), place.beat
 
     async def slow(position: int, for_s: float) -> float:

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from hubbubd.members import Member, Standing
-from hubbubd.runtime.findings import Finding, Severity
-from hubbubd.runtime.fleet_diagnostics import checked
-from hubbubd.runtime.fleet_measures import DEAF_S, LOOK_S, Lag
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.runtime.diagnostics.fleet_checks import checked
+from hubbubd.runtime.fleet.measures import DEAF_S, LOOK_S, Lag
 
 from .conftest import settle, until
 from .fleet import TTL_S, Members, Running, members

@@ -6,15 +6,15 @@ import anyio
 import pytest
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestState
-from hubbubd.core.server import NOBODY
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.core.servers.server_record import NOBODY
 from hubbubd.errors import Unavailable
-from hubbubd.runtime.fleet import GIVING_UP_S
-from hubbubd.runtime.ownership import UPKEEP, Taking
-from hubbubd.store import Conflict, Guard, OutcomeUnknown, StoreUnavailable, Write
+from hubbubd.runtime.fleet.member import GIVING_UP_S
+from hubbubd.runtime.ownership import UPKEEP, Takeover
+from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write, WriteConflict
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, open_requests, question, server, settle, spec, until
@@ -25,7 +25,7 @@ from .test_fleet import another, http, live_links, of, owner
 
 LEASE = "lease/one"
 
-Commit = Callable[[Sequence[Write], Sequence[Guard]], Awaitable[int]]
+Commit = Callable[[Sequence[Write], Sequence[Precondition]], Awaitable[int]]
 
 
 @pytest.fixture
@@ -34,11 +34,11 @@ async def fleet() -> AsyncGenerator[Members]:
         yield fleet
 
 
-def commits_by(one: Running, how: Callable[[Commit, Sequence[Write], Sequence[Guard]], Awaitable[int]]) -> None:
+def commits_by(one: Running, how: Callable[[Commit, Sequence[Write], Sequence[Precondition]], Awaitable[int]]) -> None:
     """Has a member commit by a detour."""
     direct = one.store.commit
 
-    async def commit(writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         return await how(direct, writes, guards)
 
     one.store.commit = commit  # type: ignore[method-assign]
@@ -57,7 +57,7 @@ def slow(one: Running, seconds: float) -> None:
     """Has a member take its time when it takes servers."""
     taken = one.hub.inbox.take
 
-    async def take(taking: Taking) -> None:
+    async def take(taking: Takeover) -> None:
         await anyio.sleep(seconds)
         await taken(taking)
 
@@ -88,7 +88,7 @@ async def test_a_server_that_cannot_be_taken_keeps_no_other_from_being_taken(fle
     await of(fleet, "a", servers=())
     a = fleet.running["a"]
 
-    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if about(writes):
             raise StoreUnavailable("away")
         return await direct(writes, guards)
@@ -104,7 +104,7 @@ async def test_a_member_goes_on_to_look_after_an_error_that_nobody_has_thought_o
     await of(fleet, "a", servers=())
     a = fleet.running["a"]
 
-    async def broken(_direct: Commit, _writes: Sequence[Write], _guards: Sequence[Guard]) -> int:
+    async def broken(_direct: Commit, _writes: Sequence[Write], _guards: Sequence[Precondition]) -> int:
         raise RuntimeError("unexpected")
 
     direct = a.store.commit
@@ -125,7 +125,7 @@ async def test_a_server_whose_taking_fails_half_way_is_connected_once_and_keeps_
     left = another(fleet, dead)
     taken, failures = left.hub.calls.take, [1, 2]
 
-    async def take(taking: Taking) -> None:
+    async def take(taking: Takeover) -> None:
         if failures:
             failures.pop()
             raise Unavailable("away", reason="STORE_UNAVAILABLE")
@@ -223,12 +223,12 @@ async def test_a_lease_whose_giving_up_fails_is_not_taken_from_whoever_has_it_th
     to = another(fleet, has)
     holders, failures = list[str](), [1]
 
-    async def fail_once(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def fail_once(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if not about(writes) or not failures:
             return await direct(writes, guards)
         failures.pop()
         if not held:
-            raise Conflict(LEASE)
+            raise WriteConflict(LEASE)
         await direct(writes, guards)
         await until(lambda: to.fleet.owns("one"))
         raise OutcomeUnknown("no answer")
@@ -251,7 +251,7 @@ async def test_files_that_are_reloaded_put_no_server_to_work_that_was_left(fleet
     to = another(fleet, has)
     away = [True]
 
-    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def refuse(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if about(writes) and away:
             raise StoreUnavailable("away")
         return await direct(writes, guards)
@@ -293,7 +293,7 @@ async def test_a_server_that_is_removed_and_added_again_at_once_is_in_one_place(
     await until(lambda: has.fleet.owns("one") and live_links(fleet) == 1)
     added = list[str]()
 
-    async def add_first(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def add_first(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if about(writes) and not added:
             added.append("one")
             await has.hub.servers.add(remote())
@@ -367,7 +367,7 @@ async def test_the_end_of_a_call_is_known_before_its_server_is_anybody_elses(fle
     to = another(fleet, has)
     seen = list[CallState]()
 
-    async def note(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def note(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if about(writes):
             seen.extend(call.state for call in to.hub.calls.select(CallFilter()))
         return await direct(writes, guards)

@@ -13,9 +13,10 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.members import Member, Standing
 from hubbubd.rpc.servicers.members import FleetAdminService
-from hubbubd.runtime.findings import Finding, Severity
-from hubbubd.runtime.fleet_diagnostics import checked
-from hubbubd.runtime.fleet_operations import Operations
+from hubbubd.runtime.diagnostics.findings import Finding
+from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.runtime.diagnostics.fleet_checks import checked
+from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.runtime.ownership import Owner
 from hubbubd.store import StoreUnavailable
 from hubbubd.telemetry import metrics
@@ -34,8 +35,8 @@ async def fleet() -> AsyncGenerator[Members]:
         yield fleet
 
 
-def at(member: Running) -> Operations:
-    return Operations(member.fleet)
+def at(member: Running) -> FleetOperations:
+    return FleetOperations(member.fleet)
 
 
 def api(member: Running) -> FleetAdminService:

@@ -6,7 +6,7 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.errors import Category, FailedPrecondition, Fault, PermissionDenied, UpstreamError
-from hubbubd.runtime.fleet_operations import Operations
+from hubbubd.runtime.fleet.operations import FleetOperations
 
 from .conftest import settle, until
 from .fleet import Members
@@ -57,13 +57,13 @@ async def test_a_server_that_only_its_trust_allows_stays_where_it_was_added(flee
     assert owner(fleet, "near").name == home
     assert trusted_at(fleet, "near")
     with pytest.raises(FailedPrecondition) as refused:
-        await Operations(fleet.running[home].fleet).move("near")
+        await FleetOperations(fleet.running[home].fleet).move("near")
     assert (refused.value.reason, refused.value.metadata["member"]) == ("SERVER_NOT_MOVABLE", home)
     fleet.running[home].kill()
     await settle(60)
     assert live_links(fleet, "near") == 0
     (left,) = fleet.running.values()
-    (unowned,) = Operations(left.fleet).unowned()
+    (unowned,) = FleetOperations(left.fleet).unowned()
     assert f"added: at {home}, which does not live: start it" in unowned.why
     await fleet.start(home)
     await until(lambda: live_links(fleet, "near") == 1)

@@ -8,7 +8,7 @@ import pytest
 from hubbub.v1 import fleet_pb2 as pb
 from hubbubd.errors import FailedPrecondition
 from hubbubd.members import Schema, Standing
-from hubbubd.runtime.findings import Severity
+from hubbubd.runtime.diagnostics.findings import Severity
 
 from .conftest import settle
 from .fleet import Members, members

@@ -8,8 +8,8 @@ import pytest
 from hubbubd.config import ServerConfig
 from hubbubd.errors import HubError, Unavailable, UnknownOutcome
 from hubbubd.members import Standing
-from hubbubd.runtime.ownership import Taking
-from hubbubd.store import Guard, OutcomeUnknown, StoreUnavailable, Write
+from hubbubd.runtime.ownership import Takeover
+from hubbubd.store import OutcomeUnknown, Precondition, StoreUnavailable, Write
 
 from .conftest import World, server, settle, until
 from .fleet import Members, Running, members
@@ -36,7 +36,7 @@ def unsure_once(one: Running, key: str) -> list[bool]:
     """Has a member not hear in time that its next commit about a key has held; filled when that has happened."""
     happened: list[bool] = []
 
-    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         revision = await direct(writes, guards)
         if about(writes, key) and not happened:
             happened.append(True)
@@ -157,7 +157,7 @@ async def test_a_server_that_comes_back_elsewhere_while_its_lease_is_deleted_is_
     other = another(fleet, has)
     deleting, go_on = anyio.Event(), anyio.Event()
 
-    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if about(writes) and not deleting.is_set():
             deleting.set()
             await go_on.wait()
@@ -181,7 +181,7 @@ async def test_a_removal_that_holds_after_all_leaves_nothing_at_work(fleet: Memb
     has = await added(fleet, "a", "b")
     happened: list[str] = []
 
-    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Guard]) -> int:
+    async def commit(direct: Commit, writes: Sequence[Write], guards: Sequence[Precondition]) -> int:
         if not about(writes, "server/one"):
             return await direct(writes, guards)
         if happened == ["unknown"]:
@@ -192,7 +192,7 @@ async def test_a_removal_that_holds_after_all_leaves_nothing_at_work(fleet: Memb
             raise OutcomeUnknown("no answer")
         return await direct(writes, guards)
 
-    later: list[tuple[Sequence[Write], Sequence[Guard]]] = []
+    later: list[tuple[Sequence[Write], Sequence[Precondition]]] = []
     direct = has.store.commit
     commits_by(has, commit)
     with pytest.raises(UnknownOutcome):
@@ -220,7 +220,7 @@ async def test_one_server_that_cannot_be_taken_keeps_no_other_waiting(
     left = await fleet.start("b")
     refresh = left.hub.servers.refresh
 
-    async def sealed(taking: Taking) -> None:
+    async def sealed(taking: Takeover) -> None:
         if taking.owns("one") and bug:
             raise RuntimeError("a bug")
         if taking.owns("one"):
@@ -250,7 +250,7 @@ async def test_a_member_looks_at_the_others_while_a_server_takes_long_to_be_take
     dead = fleet.running["a"]
     assert {name for name in names if dead.fleet.owns(name)}
 
-    async def for_ever(_: Taking) -> None:
+    async def for_ever(_: Takeover) -> None:
         await anyio.sleep_forever()
 
     monkeypatch.setattr(busy.hub.inbox, "take", for_ever)
@@ -270,7 +270,7 @@ async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains
     await has.fleet.move("one", there.name)
     await in_one_place(fleet, there)
 
-    async def sealed(_: Taking) -> None:
+    async def sealed(_: Takeover) -> None:
         raise Unavailable("its secrets are sealed with a key that is not here", reason="STORE_UNAVAILABLE")
 
     monkeypatch.setattr(has.hub.servers, "refresh", sealed)
@@ -285,10 +285,10 @@ async def test_a_server_that_cannot_be_taken_is_given_up_by_a_member_that_drains
 
 async def test_what_is_at_work_is_not_taken_again(fleet: Members, monkeypatch: pytest.MonkeyPatch) -> None:
     has = await added(fleet, "a")
-    taken: list[Taking] = []
+    taken: list[Takeover] = []
     take = has.hub.take
 
-    async def note(taking: Taking) -> None:
+    async def note(taking: Takeover) -> None:
         taken.append(taking)
         await take(taking)
 

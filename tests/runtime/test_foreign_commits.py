@@ -8,16 +8,16 @@ import pytest
 
 from hubbubd.core.access import Principal
 from hubbubd.core.audit import AuditFilter
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, TaskFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight.audit import Attempt
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, World, question, server, settle, spec, until, update

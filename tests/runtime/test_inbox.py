@@ -9,8 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept, Decline, Reject, Text
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept, Decline, Reject, Text
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument, NotFound, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import EventKind

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, PendingRequest
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest
 from hubbubd.errors import HubError, UpstreamError
 
 from .conftest import spec

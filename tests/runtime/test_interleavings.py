@@ -16,12 +16,12 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.core.tasks import GRACE_S
 from hubbubd.errors import FailedPrecondition, NotFound, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .conftest import FORM, FailingStore, World, question, server, settle, until
 from .noted import Noted

@@ -10,7 +10,7 @@ from hubbubd.errors import Aborted, Unavailable
 from hubbubd.runtime.records import Change, Ledger, Stored, Table, WatcherLimit, gone
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK
-from hubbubd.store import Conflict
+from hubbubd.store import WriteConflict
 
 from .conftest import World, settle, until
 from .notes import Note, Notes, Start, after, opened, seen
@@ -138,7 +138,7 @@ async def test_a_guarded_change_planned_from_an_old_state_is_refused(notes: Note
     await notes.put(Note("a"))
     stale = notes.table.change("a", Note("a", text="stale"))
     await notes.put(Note("a", text="newer"))
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         await notes.ledger.commit([stale])
     assert notes.table.get("a").text == "newer"
 

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Fault, UpstreamError
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.servers.connection import HANDSHAKE_S, HANDSHAKES
+from hubbubd.runtime.servers.connections.shell import HANDSHAKE_S, HANDSHAKES
 
 from .conftest import World, server
 from .peer import LOST, REFUSED, SESSION_LOST, Peer
@@ -35,7 +35,7 @@ async def connected(world: World, names: list[str] = SOME) -> AsyncGenerator[tup
 
 def away(hub: Hub) -> list[str]:
     """The servers that are not connected."""
-    return [record.name for record in hub.servers.all() if record.connection.state is not State.CONNECTED]
+    return [record.name for record in hub.servers.all() if record.connection.state is not ConnectionState.CONNECTED]
 
 
 @pytest.mark.parametrize(("why", "names"), [(LOST, NAMES), (SESSION_LOST, SOME)], ids=["connection", "session"])
@@ -102,7 +102,7 @@ async def test_servers_that_wait_for_their_attempts_are_disconnected_together(wo
         async with anyio.create_task_group() as together:
             for name in HANGING:
                 together.start_soon(hub.servers.disconnect, name)
-        assert all(hub.servers.get(name).connection.state is State.DISCONNECTED for name in HANGING)
+        assert all(hub.servers.get(name).connection.state is ConnectionState.DISCONNECTED for name in HANGING)
         for name in HANGING:
             world.peers[name].always = None
             await hub.servers.connect(name)

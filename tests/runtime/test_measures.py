@@ -8,14 +8,14 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.forms import Accept, Decline, Reject, Unchecked
+from hubbubd.core.inbox.forms import Accept, Decline, Reject, Unchecked
 from hubbubd.errors import ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import MAX_NAMES
 from hubbubd.store import OutcomeUnknown
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.metrics import Metric
-from hubbubd.telemetry.sdk_metrics import SdkMeter
+from hubbubd.telemetry.sdk.metrics import SdkMeter
 
 from .agents import Agent
 from .conftest import FORM, SAMPLING, World, question, server, settle, spec, until

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.errors import HubError, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.ownership import Sole
+from hubbubd.runtime.ownership import SoleOwnership
 from hubbubd.runtime.records import EventKind, Ledger, Stored, Table, WatcherLimit, gone
 from hubbubd.runtime.records.broadcast import AHEAD_S
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.telemetry import metrics
 
 from .agents import Agent
@@ -325,7 +325,7 @@ async def test_a_hub_that_ends_gives_a_token_from_ahead_back(
     assert watch.error.metadata["resume_token"] == token
 
 
-class Nobody(Sole):
+class Nobody(SoleOwnership):
     """The ownership of a hub without servers."""
 
     def owns(self, server: str) -> bool:

@@ -7,10 +7,10 @@ import anyio
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from hubbubd.core.calls import CallState
-from hubbubd.core.connection import State
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.rpc.listeners.grpc_server import SERVICES
 from hubbubd.runtime.hub import Hub
@@ -215,7 +215,7 @@ def test_every_watch_of_records_is_watched() -> None:
 async def test_no_watch_tells_the_same_twice(world: World, watching: Any, story: SpanRecorder, traced: bool) -> None:
     world.tracer = Noted() if traced else None
     async with world.hub(server(max_in_flight=3)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert await everything(world, hub, watching, lambda: story(world, hub)) > 8
 
 

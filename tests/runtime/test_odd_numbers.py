@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from hubbubd.core.access import EVERYTHING
-from hubbubd.core.calls import CallState
-from hubbubd.core.connection import State
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import TaskFilter
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.core.tasks import TaskRole
 from hubbubd.errors import Category, Fault, UpstreamError
 from hubbubd.rpc.messages import api_records
@@ -57,14 +57,14 @@ async def test_a_server_may_slow_the_hub_down_but_not_send_it_away_for_good(worl
     fault = Fault(code="RATE_LIMITED", category=Category.SERVER, message="busy", retryable=True, retry_after_s=wait_s)
     world.peer.plan.append(UpstreamError(fault))
     async with world.hub(server(backoff_max_s=60)) as hub:
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
         record = hub.servers.get("one")
         at = record.connection.next_retry_at
         assert at is not None
         assert at <= EPOCH + 3600 + 100
         assert not api_records.server(record, EVERYTHING).defect
         await anyio.sleep(3600 + 100)
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 async def test_a_poll_is_put_off_by_no_more_than_a_server_may_ask_for(world: World) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.servers.options import CONNECTION, HUB_SIDE
-from hubbubd.core.calls import CallState
-from hubbubd.core.connection import State
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
@@ -199,7 +199,7 @@ async def test_a_server_that_was_disconnected_stays_so_when_it_is_changed(
         await hub.servers.disconnect("one")
         await change(hub, way, server(**options))
         now = hub.servers.get("one")
-        assert (now.wanted, now.connection.state, len(world.peer.attempts)) == (False, State.DISCONNECTED, 1)
+        assert (now.wanted, now.connection.state, len(world.peer.attempts)) == (False, ConnectionState.DISCONNECTED, 1)
 
 
 @WAYS
@@ -208,6 +208,6 @@ async def test_a_server_that_cannot_be_reached_is_tried_at_once_when_it_is_chang
     config = server(backoff_s=(1000,), backoff_max_s=1000)
     async with world.hub(*files(way, config)) as hub:
         await begin(hub, way, config)
-        assert (hub.servers.get("one").connection.state, len(world.peer.attempts)) == (State.ERROR, 1)
+        assert (hub.servers.get("one").connection.state, len(world.peer.attempts)) == (ConnectionState.ERROR, 1)
         await change(hub, way, server(backoff_s=(1000,), backoff_max_s=1000, call_timeout_s=7))
         assert len(world.peer.attempts) == 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import anyio
 
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import UpstreamError
 
 from .conftest import World, server, settle, spec, until, update
@@ -86,14 +86,14 @@ async def test_after_a_ping_that_failed_in_the_hub_there_is_a_next_one(world: Wo
     async with world.hub(server(**OFTEN)) as hub:
         await anyio.sleep(120)
         assert world.peer.link.probes >= 3
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 async def test_a_server_that_never_answers_ping_is_asked_for_its_tools_instead(world: World) -> None:
     world.peer.ignores_pings = True
     async with world.hub(server(ping_interval_s=30, ping_timeout_s=10)) as hub:
         await anyio.sleep(600)
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
         assert len(world.peer.links) == 1
         link = world.peer.link
         assert (link.probes - link.lists, link.lists >= 10) == (1, True)
@@ -107,7 +107,7 @@ async def test_a_server_that_answers_neither_ping_nor_another_request_is_lost(wo
     async with world.hub(server(ping_interval_s=30, ping_timeout_s=10)) as hub:
         await anyio.sleep(100)
         world.peer.link.silent = True
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
         fault = hub.servers.get("one").connection.fault
         assert fault is not None
         assert fault.code == "PING_TIMEOUT"
@@ -118,7 +118,7 @@ async def test_a_server_that_has_answered_a_ping_is_not_asked_otherwise(world: W
     async with world.hub(server(ping_interval_s=30, ping_timeout_s=10)) as hub:
         await anyio.sleep(100)
         world.peer.ignores_pings = True
-        await until(lambda: hub.servers.get("one").connection.state is State.ERROR)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.ERROR)
         assert world.peer.links[0].lists == 0
 
 

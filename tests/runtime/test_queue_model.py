@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import Fault, HubError, PeerError, Unavailable, UpstreamError
 from hubbubd.upstream.ports import Era
 

@@ -16,15 +16,15 @@ import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition
-from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.hub import Hub
-from hubbubd.store import Conflict, Guard, Write
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_members import PostgresMembers
-from hubbubd.store.postgres_place import Entrant
+from hubbubd.store import Precondition, Write, WriteConflict
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.members import PostgresMembers
+from hubbubd.store.postgres.postgres_store import PostgresStore
 
 from ..postgres import Postgres
 from .conftest import FORM, server
@@ -55,10 +55,10 @@ class Store(PostgresStore):
 
     lost = 0
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         try:
             return await super().commit(writes, guards)
-        except Conflict:
+        except WriteConflict:
             self.lost += 1
             raise
 
@@ -94,7 +94,7 @@ async def joined(
         held.push_async_callback(store.close)
         membership = PostgresMembers(store.place, entrant)
         held.push_async_callback(membership.close)
-        fleet = Fleet(membership, drain_timeout_s=0, rebalance=False)
+        fleet = FleetOwnership(membership, drain_timeout_s=0, rebalance=False)
         await _beside(held, fleet.beat)
         configured = {config.name: config for config in servers}
         settings = HubSettings(data_dir=directory)

@@ -8,17 +8,17 @@ import anyio.lowlevel
 import pytest
 
 from hubbubd.config import HubSettings
-from hubbubd.core import inbox as core
 from hubbubd.core.audit import OK, AuditFilter, AuditKind
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest, RequestEventType, RequestState
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType, RequestState
 from hubbubd.errors import FailedPrecondition, Unavailable
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox.refusals import is_final
 from hubbubd.runtime.oversight.audit import Attempt
-from hubbubd.runtime.ownership import Sole
+from hubbubd.runtime.ownership import SoleOwnership
 from hubbubd.runtime.wiring import remember
-from hubbubd.store import Conflict, Guard, OutcomeUnknown, Write
+from hubbubd.store import OutcomeUnknown, Precondition, Write, WriteConflict
 from hubbubd.telemetry.meter import OFF
 
 from .conftest import FORM, question, settle
@@ -27,7 +27,7 @@ from .test_fleet import another, fleet, http, of, owner
 
 __all__ = ["fleet"]
 
-Commit = tuple[Sequence[Write], Sequence[Guard]]
+Commit = tuple[Sequence[Write], Sequence[Precondition]]
 ANN = {"by": "ann", "answer_id": "a"}
 
 
@@ -36,7 +36,7 @@ def away(member: Running, monkeypatch: pytest.MonkeyPatch) -> Generator[list[Com
     """Yield the commits that a member makes during the block; the database may have them, and has not answered."""
     commits: list[Commit] = []
 
-    async def commit(writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         commits.append((writes, guards))
         raise OutcomeUnknown("no answer yet")
 
@@ -95,7 +95,7 @@ async def test_an_answer_that_is_refused_for_the_time_cannot_hold_later(
     claim_id = None if claim_s is None else await claimed(there.hub, request, "ann", claim_s)
     first = await unanswered(fleet, there, request, claim_id)
     assert await refused(here.hub, request, claim_id) == why
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         await there.store.commit(*first)
 
 
@@ -110,7 +110,7 @@ async def test_what_is_heard_before_an_answer_is_refused_is_judged_in_the_same_w
     assert believed
     assert believed.by == "bob"
     assert await refused(here.hub, request, anns) == "CLAIM_LOST"
-    with pytest.raises(Conflict):
+    with pytest.raises(WriteConflict):
         await there.store.commit(*first)
 
 
@@ -120,7 +120,9 @@ async def test_a_withdrawal_that_waits_to_be_written_is_written_before_an_answer
 ) -> None:
     here, there, request = await asked(fleet)
     settings = HubSettings(data_dir=Path("unused"))
-    ledger, tables = await remember(here.store, settings, OFF, Sole())  # as the owner has it, and nobody writes it
+    ledger, tables = await remember(
+        here.store, settings, OFF, SoleOwnership()
+    )  # as the owner has it, and nobody writes it
     first = await unanswered(fleet, there, request, None)
     here.store.held = True
     if holds:
@@ -130,7 +132,7 @@ async def test_a_withdrawal_that_waits_to_be_written_is_written_before_an_answer
     assert await is_final(ledger, tables.requests, request.id, anyio.lowlevel.checkpoint) is not holds
     assert tables.requests.get(request.id).state is (RequestState.ANSWERED if holds else RequestState.WITHDRAWN)
     if not holds:
-        with pytest.raises(Conflict):
+        with pytest.raises(WriteConflict):
             await there.store.commit(*first)
 
 

@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import CallState
-from hubbubd.core.connection import State
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import AlreadyExists, FailedPrecondition, NotFound, PermissionDenied, Unavailable, UpstreamError
 
 from .conftest import FORM, World, open_requests, question, server, settle, spec, until, update
@@ -139,9 +139,9 @@ async def test_what_was_wanted_of_a_server_is_still_wanted(world: World) -> None
         await hub.servers.disconnect("one")
     attempts = len(world.peer.attempts)
     async with world.hub(server(), server("two")) as hub:
-        await until(lambda: hub.servers.get("two").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("two").connection.state is ConnectionState.CONNECTED)
         await settle(60)
-        assert hub.servers.get("one").connection.state is State.DISCONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.DISCONNECTED
         assert not hub.servers.get("one").wanted
         assert len(world.peer.attempts) == attempts
 
@@ -168,7 +168,7 @@ async def test_servers_of_the_api_come_back_and_those_of_files_win(world: World)
         mine, both = hub.servers.get("mine"), hub.servers.get("both")
         assert (mine.source, mine.config.call_timeout_s) == ("api", 7)
         assert (both.source, both.config.call_timeout_s) == ("file", 9)
-        await until(lambda: hub.servers.get("mine").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("mine").connection.state is ConnectionState.CONNECTED)
         for change in (hub.servers.remove("both"), update(hub, server("both"))):
             with pytest.raises(FailedPrecondition) as refused:
                 await change
@@ -213,7 +213,7 @@ async def test_servers_change_one_at_a_time_and_to_the_end(world: World) -> None
             await update(hub, server(call_timeout_s=9))
         await settle(10)
         assert hub.servers.get("one").config.call_timeout_s == 9
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 async def test_a_change_that_the_store_does_not_take_changes_nothing(world: World) -> None:
@@ -231,7 +231,7 @@ async def test_a_change_that_the_store_does_not_take_changes_nothing(world: Worl
                 await change()
         record = hub.servers.get("one")
         assert (record.config.call_timeout_s, record.wanted) == (7, True)
-        assert record.connection.state is State.CONNECTED
+        assert record.connection.state is ConnectionState.CONNECTED
         with pytest.raises(NotFound):
             hub.servers.get("two")
 

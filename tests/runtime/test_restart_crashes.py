@@ -9,13 +9,13 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from .conftest import PATIENCE_S, World, open_requests, server, settle, spec, until

@@ -5,9 +5,9 @@ import pytest
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import CallState
-from hubbubd.core.forms import Decline, Reject
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox.forms import Decline, Reject
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.store import Write
 from hubbubd.upstream.ports import Era

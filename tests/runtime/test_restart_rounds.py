@@ -7,14 +7,14 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept, Text
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept, Text
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.runtime.hub import Hub
-from hubbubd.store import Guard, Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Precondition, Write
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.ports import Era
 
 from .conftest import (
@@ -270,7 +270,7 @@ class StoreBetweenCommits(FailingStore):
         super().__init__(inner)
         self.busy = False
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         if self.busy and {write.key.partition("/")[0] for write in writes} == {"call", "request"}:
             await anyio.sleep(PATIENCE_S)
         return await super().commit(writes, guards)

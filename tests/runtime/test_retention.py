@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import retention

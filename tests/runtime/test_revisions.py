@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.hub import Hub
 
@@ -88,7 +88,7 @@ async def test_what_happens_to_a_server_is_no_change_of_it(world: World) -> None
         known = await hub.servers.add(URL)
         await hub.servers.disconnect("one")
         await hub.servers.connect("one")
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         links = len(world.peer.links)
         await hub.servers.adopt({}, SETTINGS.model_copy(update={"allow_hosts": ("127.0.0.1", "10.0.0.1")}))
         await until(lambda: len(world.peer.links) > links)

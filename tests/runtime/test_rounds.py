@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 from hubbubd import payload
-from hubbubd.core.calls import Call, CallState
-from hubbubd.core.forms import Accept, Decline, Reject, Text
-from hubbubd.core.inbox import CauseSource, Delivery, RequestState
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.inbox.forms import Accept, Decline, Reject, Text
+from hubbubd.core.inbox.request_states import CauseSource, Delivery, RequestState
 from hubbubd.upstream.ports import Era
 
 from .conftest import FORM, SAMPLING, World, open_requests, question, server, settle, spec, until

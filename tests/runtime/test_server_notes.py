@@ -6,7 +6,7 @@ import anyio
 
 from hubbubd.core.filters import ServerFilter
 from hubbubd.redaction import REDACTION
-from hubbubd.runtime import diagnostics
+from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers.notes import LONGEST, MOST
 
@@ -111,5 +111,5 @@ async def test_the_doctor_names_what_was_noted(world: World) -> None:
         await settle(1)
         world.peer.link.inbound.note("lists", "it sends odd lists")
         await settle(1)
-        (found,) = diagnostics.noted(hub.servers.all())
+        (found,) = checks.noted(hub.servers.all())
         assert (found.about, found.message) == ("server one", "it sends odd lists")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import RequestEventType
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import RequestEventType
 from hubbubd.runtime.records import EventKind
 
 from .conftest import FORM, Watching, World, question, server, settle, until

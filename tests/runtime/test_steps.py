@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hubbubd.core.forms import Accept
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.runtime.hub import Hub
 
 from .conftest import FORM, World, open_requests, server, settle, until

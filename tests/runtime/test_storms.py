@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Category, UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.messages.retries import ReopenBackoff
@@ -108,7 +108,7 @@ async def test_what_a_server_does_as_fast_as_it_can_makes_the_hub_ask_no_more_th
     act, world.peer.era, options = STORMS[storm]
     world.peer.capabilities, world.peer.listing = ALL_LISTS, lists
     async with world.hub(server(**options)) as hub, anyio.create_task_group() as tasks:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         await anyio.sleep(10)
         before = asked(world)
         tasks.start_soon(act, world)
@@ -130,7 +130,7 @@ async def test_a_watched_resource_that_changes_all_the_time_is_read_a_few_times_
             await anyio.sleep(STEP_S)
 
     async with world.hub(server()) as hub, anyio.create_task_group() as tasks:
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         tasks.start_soon(watch, hub)
         await until(lambda: world.peer.sent)
         tasks.start_soon(change, world.peer.link)
@@ -162,7 +162,7 @@ async def test_a_stream_that_held_is_opened_at_once_when_it_ends(world: World) -
 async def test_many_servers_that_were_lost_together_come_back_one_after_the_other(world: World) -> None:
     names = [f"s{number}" for number in range(200)]
     async with world.hub(*(server(name) for name in names)) as hub:
-        await until(lambda: all(hub.servers.get(name).connection.state is State.CONNECTED for name in names))
+        await until(lambda: all(hub.servers.get(name).connection.state is ConnectionState.CONNECTED for name in names))
         before = {name: len(world.peers[name].attempts) for name in names}
         for name in names:
             world.peers[name].link.lose(LOST)

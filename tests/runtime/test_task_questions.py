@@ -2,9 +2,9 @@
 
 import pytest
 
-from hubbubd.core.calls import CallState
-from hubbubd.core.forms import Reject
-from hubbubd.core.inbox import CauseSource, Delivery, RequestState
+from hubbubd.core.calls.call_states import CallState
+from hubbubd.core.inbox.forms import Reject
+from hubbubd.core.inbox.request_states import CauseSource, Delivery, RequestState
 from hubbubd.core.tasks import TaskStatus
 from hubbubd.upstream.ports import Era
 

@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.core.forms import Accept, Decline, Reject
-from hubbubd.core.inbox import Delivery, RequestState
+from hubbubd.core.inbox.forms import Accept, Decline, Reject
+from hubbubd.core.inbox.request_states import Delivery, RequestState
 from hubbubd.core.tasks import RELATED_TASK
 from hubbubd.errors import FailedPrecondition, NotFound
 from hubbubd.runtime.hub import Hub

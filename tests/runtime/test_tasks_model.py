@@ -10,8 +10,8 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter, TaskFilter
-from hubbubd.core.forms import Accept, Decline, Given, Reject, Text
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox.forms import Accept, Decline, Given, Reject, Text
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.tasks import Task
 from hubbubd.errors import HubError, NotFound
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 import hubbubd
-from hubbubd.core.connection import State
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import UpstreamError
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.clock import STEP_S, TICK_S, Clock
@@ -94,7 +94,7 @@ async def test_a_step_back_holds_up_neither_counts_nor_lists_nor_the_next_attemp
     world.peer.plan.extend([UpstreamError(REFUSED)] * 2)
     async with world.hub(server()) as hub:
         system.epoch -= 8 * HOUR_S
-        await until(lambda: hub.servers.get("one").connection.state is State.CONNECTED)
+        await until(lambda: hub.servers.get("one").connection.state is ConnectionState.CONNECTED)
         assert asyncio.get_running_loop().time() < 10
         await hub.calls.call(spec(), "me")
         await until(lambda: hub.servers.get("one").counts.completed == 1)
@@ -110,7 +110,7 @@ async def test_a_long_wait_for_the_next_attempt_is_cut_short_after_the_computers
         world.peer.always = None
         system.slept += HOUR_S
         await noticed()
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
 
 
 def history(hub: Hub) -> int:
@@ -201,10 +201,10 @@ ALLOWED = {
     "config/sections/tls.py": {"datetime.now"},  # certificates are good by the system's clock
     "rpc/auth/jwt.py": {"time.time"},  # and so are tokens of others
     "rpc/listeners/tls.py": {"datetime.now"},
-    "runtime/diagnostics.py": {"datetime.now"},
+    "runtime/diagnostics/checks.py": {"datetime.now"},
     "runtime/records/ledger.py": {"time.perf_counter"},  # how long something took
-    "telemetry/sdk.py": {"time.monotonic"},
-    "telemetry/sdk_logs.py": {"time.time_ns"},  # when a line was written
+    "telemetry/sdk/tracer.py": {"time.monotonic"},
+    "telemetry/sdk/logs.py": {"time.time_ns"},  # when a line was written
     "telemetry/tracer.py": {"time.time"},  # before there is a clock
     "timing/turns.py": {"perf_counter", "thread_time"},  # when, and how much, the loop was busy
     "upstream/faults.py": {"time"},  # a date of `Retry-After`

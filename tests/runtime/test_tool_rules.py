@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.errors import PermissionDenied
 
 from .conftest import World, open_requests, server, spec, until

@@ -6,10 +6,10 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import TaskFilter
 from hubbubd.runtime.calls import served
-from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Kind, Serving, Span
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Serving, Span, SpanKind
 from hubbubd.upstream.ports import Era, InboundRequest, ReplyError
 
 from .conftest import World, server, settle, spec, until
@@ -64,7 +64,7 @@ async def test_the_rpc_of_a_caller_who_hung_up_is_not_left_to_the_next_hub(world
 
     world.peer.behaviour = reluctant
     trace = tracer.begin(None)
-    rpc = Span(name="rpc", kind=Kind.SERVER, trace=trace, start=0.0)
+    rpc = Span(name="rpc", kind=SpanKind.SERVER, trace=trace, start=0.0)
 
     async def call(hub: Any) -> None:
         CURRENT_TRACE.set(trace)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import PermissionDenied
 from hubbubd.runtime.hub import Hub
 
@@ -27,7 +27,7 @@ def held_to(world: World, name: str) -> str:
 
 
 async def connected(hub: Hub, name: str) -> None:
-    await until(lambda: hub.servers.get(name).connection.state is State.CONNECTED)
+    await until(lambda: hub.servers.get(name).connection.state is ConnectionState.CONNECTED)
 
 
 async def test_the_owners_server_is_trusted_also_by_the_next_hub(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from hubbubd.core.access import Scope
 from hubbubd.errors import ResourceExhausted, Unavailable
-from hubbubd.runtime.records import EventKind, Pulse, broadcast, table
+from hubbubd.runtime.records import EventKind, VersionedCondition, broadcast, table
 
 from .conftest import World, settle
 from .notes import Colour, Note, Notes, R, Start, U, after, opened, seen
@@ -407,7 +407,7 @@ async def test_the_token_of_another_scope_brings_a_reset_and_ones_own_scope(note
 
 
 async def test_one_who_stops_to_wait_for_news_neither_wakes_nor_ends_the_others() -> None:
-    pulse, woken = Pulse(), list[bool]()
+    pulse, woken = VersionedCondition(), list[bool]()
 
     async def wait(limit_s: float) -> None:
         woken.append(await pulse.wait(pulse.beats, limit_s))

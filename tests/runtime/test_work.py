@@ -8,7 +8,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import PendingRequest, RequestEventType, RequestKind, RequestState
+from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType, RequestKind, RequestState
 from hubbubd.errors import FailedPrecondition, ResourceExhausted
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import ReplyError

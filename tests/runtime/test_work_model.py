@@ -9,8 +9,8 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.forms import Accept, Text
-from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox.forms import Accept, Text
+from hubbubd.core.inbox.request_states import PendingRequest, RequestKind, RequestState
 from hubbubd.errors import HubError
 from hubbubd.runtime.inbox.work import RETRY_S
 

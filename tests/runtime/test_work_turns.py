@@ -7,7 +7,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.inbox import Worker
 

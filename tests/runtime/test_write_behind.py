@@ -9,16 +9,16 @@ from functools import partial
 import anyio
 import pytest
 
-from hubbubd.core.calls import CallState
+from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import Unavailable
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.records import Ledger, Stored, Table, WatcherLimit
 from hubbubd.runtime.records.ledger import BATCH
-from hubbubd.runtime.records.steps import FEW, STEPS
-from hubbubd.store import Guard, Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.runtime.records.write_behind import FEW, STEPS
+from hubbubd.store import Precondition, Write
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .agents import YES
 from .conftest import FORM, FailingStore, World, server, settle, spec, until
@@ -111,7 +111,7 @@ async def test_a_value_that_returns_to_what_it_was_while_a_commit_sets_out_is_wh
 class Stubborn(FailingStore):
     """Finishes a commit although its caller is cancelled, as a store does once it has begun."""
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         return await asyncio.shield(asyncio.ensure_future(super().commit(writes, guards)))
 
 
@@ -199,7 +199,7 @@ class Busy(FailingStore):
 
     busy = True
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         self.commits.append(writes)
         if self.busy and any(write.key == "note/hot" for write in writes):
             await self.inner.commit([Write("note/hot", b'{"id":"hot","text":"%d"}' % len(self.commits))])

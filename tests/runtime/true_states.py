@@ -1,7 +1,7 @@
 """What must hold between calls and the requests that they caused, whatever has happened."""
 
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.core.inbox import Delivery, Origin, PendingRequest, RequestEventType, RequestState
+from hubbubd.core.inbox.request_states import Delivery, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 

@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_place import Entrant
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.postgres_store import PostgresStore
 
 from ..postgres import Postgres
 from .entering import LIMIT_S, TTL_S, Heard, Open

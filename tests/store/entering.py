@@ -6,9 +6,9 @@ from typing import Any
 
 from hubbubd.members import Member
 from hubbubd.store import Commit
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_members import PostgresMembers
-from hubbubd.store.postgres_place import Entrant
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.members import PostgresMembers
+from hubbubd.store.postgres.postgres_store import PostgresStore
 
 Open = Callable[..., Any]
 LIMIT_S = 60

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from hubbubd.store import StoreDamaged, Write
-from hubbubd.store.opening import look_at
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.file import look_at
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .faulty import FULL, MAIN, SHORT, WRITE, Disk, Fault
 

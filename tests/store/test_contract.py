@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, Store, StoreUnavailable, Write
+from hubbubd.store import Commit, Compacted, KeyValue, Precondition, Store, StoreUnavailable, Write, WriteConflict
 from hubbubd.store.feeds import UNREAD_COMMITS
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 DOING: ContextVar[str] = ContextVar("doing", default="nothing")
 
@@ -76,7 +76,7 @@ async def test_the_writes_of_one_commit_share_the_next_revision(store: Store):
     assert await store.commit([Write("a", b"3")]) == 2
     snapshot = await store.snapshot()
     assert store.revision == snapshot.revision == 2
-    assert snapshot.entries == (Entry("a", b"3", 2), Entry("b", b"2", 1))
+    assert snapshot.entries == (KeyValue("a", b"3", 2), KeyValue("b", b"2", 1))
 
 
 async def test_the_same_bytes_again_are_a_change(store: Store):
@@ -87,7 +87,7 @@ async def test_the_same_bytes_again_are_a_change(store: Store):
 async def test_an_empty_value_is_not_a_deletion(store: Store):
     await store.commit([Write("a", b"")])
     assert await contents(store) == {"a": b""}
-    assert await store.commit([Write("a", b"1")], [Guard("a", 1)]) == 2
+    assert await store.commit([Write("a", b"1")], [Precondition("a", 1)]) == 2
 
 
 async def test_a_commit_without_an_effective_change_keeps_the_revision_and_tells_nobody(store: Store):
@@ -95,7 +95,7 @@ async def test_a_commit_without_an_effective_change_keeps_the_revision_and_tells
     commits = heard(store)
     assert await store.commit([]) == 1
     assert await store.commit([Write("missing", None)]) == 1
-    assert await store.commit([], [Guard("a", 1)]) == 1
+    assert await store.commit([], [Precondition("a", 1)]) == 1
     assert commits == []
 
 
@@ -115,8 +115,10 @@ async def test_the_last_of_several_writes_to_one_key_counts(store: Store):
 async def test_a_failed_guard_writes_nothing_and_names_the_first_key_that_failed(store: Store):
     await store.commit([Write("a", b"1"), Write("b", b"1")])
     commits = heard(store)
-    with pytest.raises(Conflict) as conflict:
-        await store.commit([Write("a", b"2"), Write("c", b"2")], [Guard("a", 1), Guard("b", 7), Guard("c", 9)])
+    with pytest.raises(WriteConflict) as conflict:
+        await store.commit(
+            [Write("a", b"2"), Write("c", b"2")], [Precondition("a", 1), Precondition("b", 7), Precondition("c", 9)]
+        )
     assert conflict.value.key == "b"
     assert (await store.snapshot()).revision == 1
     assert await contents(store) == {"a": b"1", "b": b"1"}
@@ -124,27 +126,27 @@ async def test_a_failed_guard_writes_nothing_and_names_the_first_key_that_failed
 
 
 async def test_guard_zero_holds_only_for_a_key_that_does_not_exist(store: Store):
-    assert await store.commit([Write("a", b"1")], [Guard("a", 0)]) == 1
-    with pytest.raises(Conflict):
-        await store.commit([Write("a", b"2")], [Guard("a", 0)])
+    assert await store.commit([Write("a", b"1")], [Precondition("a", 0)]) == 1
+    with pytest.raises(WriteConflict):
+        await store.commit([Write("a", b"2")], [Precondition("a", 0)])
     await store.commit([Write("a", None)])
-    with pytest.raises(Conflict):
-        await store.commit([Write("a", b"2")], [Guard("a", 2)])
-    assert await store.commit([Write("a", b"2")], [Guard("a", 0)]) == 3
+    with pytest.raises(WriteConflict):
+        await store.commit([Write("a", b"2")], [Precondition("a", 2)])
+    assert await store.commit([Write("a", b"2")], [Precondition("a", 0)]) == 3
 
 
 async def test_a_guard_without_a_change_to_its_key_still_protects(store: Store):
     await store.commit([Write("server", b"1")])
     await store.commit([Write("server", b"2")])
-    with pytest.raises(Conflict):
-        await store.commit([Write("call", b"1")], [Guard("server", 1)])
+    with pytest.raises(WriteConflict):
+        await store.commit([Write("call", b"1")], [Precondition("server", 1)])
 
 
 async def test_of_fifty_writers_that_race_exactly_one_wins_every_round(store: Store):
     async def race(writer: bytes, revision: int, won: dict[bytes, int], lost: list[bytes]) -> None:
         try:
-            won[writer] = await store.commit([Write("key", writer)], [Guard("key", revision)])
-        except Conflict:
+            won[writer] = await store.commit([Write("key", writer)], [Precondition("key", revision)])
+        except WriteConflict:
             lost.append(writer)
 
     revision = 0
@@ -165,9 +167,9 @@ async def test_commits_that_run_together_fail_alone(store: Store):
     async def write(number: int) -> None:
         try:
             # Every odd one expects a key that is not there.
-            guards = [Guard("missing", 1)] if number % 2 else []
+            guards = [Precondition("missing", 1)] if number % 2 else []
             outcomes[number] = await store.commit([Write(f"key/{number}", b"")], guards)
-        except Conflict as conflict:
+        except WriteConflict as conflict:
             outcomes[number] = conflict.key
 
     async with anyio.create_task_group() as writers:
@@ -200,11 +202,11 @@ async def test_a_prefix_is_taken_literally(store: Store):
 
 @pytest.mark.parametrize(
     ("writes", "guards"),
-    [([Write("a", b""), Write("\ud800", b"")], []), ([Write("a", b"")], [Guard("\ud800", 0)])],
+    [([Write("a", b""), Write("\ud800", b"")], []), ([Write("a", b"")], [Precondition("\ud800", 0)])],
     ids=["a write", "a guard"],
 )
 async def test_a_key_that_is_not_text_is_refused_and_nobody_else_suffers(
-    store: Store, writes: list[Write], guards: list[Guard]
+    store: Store, writes: list[Write], guards: list[Precondition]
 ):
     refused, kept = await asyncio.gather(
         store.commit(writes, guards), store.commit([Write("b", b"")]), return_exceptions=True
@@ -415,7 +417,7 @@ async def test_a_trial_of_a_store_that_is_well_changes_nothing_and_tells_nobody(
     await store.probe()
     assert (await store.snapshot(), await store.stats()) == before
     assert commits == []
-    assert await store.commit([Write("a", b"2")], [Guard("a", 1)]) == 2
+    assert await store.commit([Write("a", b"2")], [Precondition("a", 1)]) == 2
 
 
 async def test_closing_finishes_what_was_begun_and_refuses_what_comes_later(store: Store):

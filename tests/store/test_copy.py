@@ -9,8 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hubbubd.store import Compacted, NoRoom, StoreUnavailable, Write, copy
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Compacted, NoRoom, StoreUnavailable, Write
+from hubbubd.store.sqlite import backup
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 LIMIT_S = 60
 MARKER = b"a secret that somebody typed "
@@ -185,7 +186,7 @@ async def test_what_a_killed_process_left_of_a_copy_is_gone_at_the_next_start(pa
 async def test_a_copy_that_would_fill_the_disk_is_refused(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copy, "ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr(backup, "ROOM_BYTES", 1 << 60)
     with pytest.raises(NoRoom, match="are free"):
         await store.copy()
     assert await store.commit([Write("a", b"1")]) == 1

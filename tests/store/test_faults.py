@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from hubbubd.store import Commit, Guard, StoreDamaged, StoreUnavailable, Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Commit, Precondition, StoreDamaged, StoreUnavailable, Write
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .faulty import (
     BROKEN_READ,
@@ -90,14 +90,14 @@ async def test_a_commit_that_the_disk_refuses_never_happened_and_says_what_to_do
     with disk.failing(failing):
         for _ in range(3):
             with pytest.raises(StoreUnavailable, match=ADVICE[kind]) as refused:
-                await store.commit([Write("kept", b"2"), Write("refused", b"x" * 20_000)], [Guard("kept", 1)])
+                await store.commit([Write("kept", b"2"), Write("refused", b"x" * 20_000)], [Precondition("kept", 1)])
             assert str(path) in str(refused.value)
             assert (await store.snapshot()).entries[0].value == b"1"
             with pytest.raises(StoreUnavailable):
                 await store.probe()
     assert (store.revision, commits) == (1, [])
     await store.probe()
-    assert await store.commit([Write("kept", b"3")], [Guard("kept", 1)]) == 2
+    assert await store.commit([Write("kept", b"3")], [Precondition("kept", 1)]) == 2
     assert await after_a_kill(path, tmp_path / "killed") == {"kept": b"3"}
 
 

@@ -16,20 +16,20 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbubd.store import (
     Commit,
-    Conflict,
-    Entry,
-    Guard,
+    KeyValue,
+    Precondition,
     StoreLocked,
     StoreTooNew,
     StoreUnavailable,
     Write,
+    WriteConflict,
 )
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 WRITER = """
 import asyncio, pathlib, sys
 from hubbubd.store import Write
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 async def main():
     store = await SqliteStore.open(pathlib.Path(sys.argv[1]))
@@ -47,7 +47,7 @@ asyncio.run(main())
 OPENER = """
 import asyncio, pathlib, sys
 from hubbubd.store import StoreLocked
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 async def main():
     try:
@@ -85,7 +85,7 @@ async def commit_together(store: SqliteStore, count: int) -> list[int | Exceptio
     async def write(number: int) -> None:
         try:
             outcomes.append(await store.commit([Write(f"key/{number}", b"x" * 100)]))
-        except (Conflict, StoreUnavailable) as exc:
+        except (WriteConflict, StoreUnavailable) as exc:
             outcomes.append(exc)
 
     async with anyio.create_task_group() as writers:
@@ -107,9 +107,9 @@ async def test_a_restart_keeps_everything(path: Path):
     assert (store.id, store.revision) == (id_, 3)
     assert await store.stats() == stats
     assert await store.snapshot() == snapshot
-    assert snapshot.entries == (Entry("a", b"1", 1),)
+    assert snapshot.entries == (KeyValue("a", b"1", 1),)
     assert snapshot.deleted == (("c", 3),)
-    assert await store.commit([Write("a", b"4")], [Guard("a", 1)]) == 4
+    assert await store.commit([Write("a", b"4")], [Precondition("a", 1)]) == 4
     await store.close()
 
 
@@ -247,15 +247,15 @@ async def test_a_commit_of_many_records_takes_few_statements(path: Path, monkeyp
     monkeypatch.setattr(sqlite3, "connect", traced)
     store = await SqliteStore.open(path)
     keys = [f"key/{number}" for number in range(500)]
-    first = await store.commit([Write(key, b"1") for key in keys], [Guard(key, 0) for key in keys])
+    first = await store.commit([Write(key, b"1") for key in keys], [Precondition(key, 0) for key in keys])
     said.clear()
     changes = [Write(key, b"2" if number % 2 else None) for number, key in enumerate(keys)]
-    await store.commit(changes, [Guard(key, first) for key in keys])
+    await store.commit(changes, [Precondition(key, first) for key in keys])
     assert len(said) <= 6  # begin, read, put, delete, number the revision, commit
     said.clear()
     async with anyio.create_task_group() as at_once:
         for number, key in enumerate(keys):
-            at_once.start_soon(store.commit, [Write(key, b"3")], [Guard(key, first + 1 if number % 2 else 0)])
+            at_once.start_soon(store.commit, [Write(key, b"3")], [Precondition(key, first + 1 if number % 2 else 0)])
     assert len(said) <= 2 * 6  # the first of them may be on its way before the others
     await store.close()
 
@@ -273,8 +273,8 @@ async def test_a_commit_of_many_records_fits_a_sqlite_that_takes_few_values(
     monkeypatch.setattr(sqlite3, "connect", older)
     store = await SqliteStore.open(path)
     keys = [f"key/{number}" for number in range(1000)]
-    first = await store.commit([Write(key, b"1") for key in keys], [Guard(key, 0) for key in keys])
-    await store.commit([Write(key, None) for key in keys], [Guard(key, first) for key in keys])
+    first = await store.commit([Write(key, b"1") for key in keys], [Precondition(key, 0) for key in keys])
+    await store.commit([Write(key, None) for key in keys], [Precondition(key, first) for key in keys])
     assert len((await store.snapshot()).deleted) == 1000
     await store.close()
 
@@ -292,13 +292,13 @@ async def test_a_commit_the_disk_refuses_changes_nothing_and_the_next_can_succee
         assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
         assert (await store.snapshot(), store.revision, commits) == (before, 1, [])
         with pytest.raises(StoreUnavailable):
-            await store.commit([Write("key/0", None)], [Guard("key/0", 1)])
+            await store.commit([Write("key/0", None)], [Precondition("key/0", 1)])
 
-    assert await store.commit([Write("key/0", b"new")], [Guard("key/0", 1)]) == 2
+    assert await store.commit([Write("key/0", b"new")], [Precondition("key/0", 1)]) == 2
     assert [commit.revision for commit in commits] == [2]
     await store.close()
     store = await SqliteStore.open(path)
-    assert (await store.snapshot()).entries == (Entry("key/0", b"new", 2),)
+    assert (await store.snapshot()).entries == (KeyValue("key/0", b"new", 2),)
     await store.close()
 
 

@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from hubbubd.store import Commit, Compacted, Conflict, Entry, Guard, StoreUnavailable, Write, engine
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store import Commit, Compacted, KeyValue, Precondition, StoreUnavailable, Write, WriteConflict
+from hubbubd.store.sqlite import engine
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from .faulty import Disk, Fault
 
@@ -44,7 +45,7 @@ class Model:
         revision, value = self.rows.get(key, (0, None))
         return 0 if value is None else revision
 
-    def commit(self, writes: Sequence[Write], guards: Sequence[Guard]) -> int | str:
+    def commit(self, writes: Sequence[Write], guards: Sequence[Precondition]) -> int | str:
         for guard in guards:
             if self.modified(guard.key) != guard.revision:
                 return guard.key
@@ -86,14 +87,14 @@ class InMemory(RuleBasedStateMachine):
         self.store: SqliteStore = self.runner.run(SqliteStore.open(path))
         self.store.listen(self.heard.append)
 
-    def guards(self, offsets: Sequence[tuple[str, int]]) -> list[Guard]:
-        return [Guard(key, self.model.modified(key) + offset) for key, offset in offsets]
+    def guards(self, offsets: Sequence[tuple[str, int]]) -> list[Precondition]:
+        return [Precondition(key, self.model.modified(key) + offset) for key, offset in offsets]
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard]) -> int | str | None:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition]) -> int | str | None:
         """The revision, or the key of the guard that failed, or None when the disk did."""
         try:
             return await self.store.commit(writes, guards)
-        except Conflict as conflict:
+        except WriteConflict as conflict:
             return conflict.key
         except StoreUnavailable:
             return None
@@ -126,7 +127,7 @@ class InMemory(RuleBasedStateMachine):
         snapshot = self.runner.run(self.store.snapshot(prefix))
         rows = self.model.under(prefix)
         assert snapshot.revision == self.model.revision
-        assert list(snapshot.entries) == [Entry(key, value, at) for key, at, value in rows if value is not None]
+        assert list(snapshot.entries) == [KeyValue(key, value, at) for key, at, value in rows if value is not None]
         assert sorted(snapshot.deleted) == [(key, at) for key, at, value in rows if value is None]
         assert [at for _, at in snapshot.deleted] == sorted(at for _, at in snapshot.deleted)
 

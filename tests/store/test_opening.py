@@ -12,8 +12,8 @@ import pytest
 
 from hubbubd.process import files as own_files
 from hubbubd.store import StoreDamaged, StoreTooNew, StoreUnavailable, Write
-from hubbubd.store.schema import MIGRATIONS
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.schema import MIGRATIONS
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 
 @pytest.fixture

@@ -12,20 +12,20 @@ import pytest
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.store import (
     Commit,
-    Guard,
     OutcomeUnknown,
+    Precondition,
     Snapshot,
     StoreLocked,
     StoreTooNew,
     StoreUnavailable,
     Write,
 )
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_link import reachable
-from hubbubd.store.postgres_place import Entrant
-from hubbubd.store.postgres_sql import KEY_BYTES
-from hubbubd.store.postgres_vault import PostgresVault
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.postgres.database import reachable
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.postgres_store import PostgresStore
+from hubbubd.store.postgres.sql import KEY_BYTES
+from hubbubd.store.postgres.vault import PostgresVault
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
 from ..postgres import Postgres, Proxy
 from .vaults import OLD, TOKEN, keys
@@ -70,7 +70,7 @@ async def test_what_was_kept_is_there_when_it_is_opened_again(open_store: Open):
     again = await open_store()
     assert (again.id, again.revision) == (id_, 2)
     assert await values(again) == {"a": b"1", "b": b"2"}
-    assert await again.commit([Write("a", None)], [Guard("a", 1)]) == 3
+    assert await again.commit([Write("a", None)], [Precondition("a", 1)]) == 3
 
 
 async def test_a_second_hub_is_refused_while_the_first_one_has_it(open_store: Open):
@@ -102,7 +102,7 @@ async def test_a_commit_whose_reply_was_lost_happens_once(open_store: Open, post
         store.listen(heard.append)
         for number in range(60):
             way.eaten = 1 if number % 3 == 0 else 2 if number % 20 == 1 else 0
-            revision = await store.commit([Write("a", b"%d" % number)], [Guard("a", number)])
+            revision = await store.commit([Write("a", b"%d" % number)], [Precondition("a", number)])
             assert revision == number + 1
         assert way.cut >= 20
         assert [commit.revision for commit in heard] == list(range(1, 61))
@@ -175,7 +175,9 @@ async def test_a_restart_of_the_database_under_load_loses_and_doubles_nothing(op
     async def write(writer: int) -> None:
         revision, step = 0, 0
         while not stop.is_set():
-            revision = await store.commit([Write(f"key/{writer}", b"%d" % step)], [Guard(f"key/{writer}", revision)])
+            revision = await store.commit(
+                [Write(f"key/{writer}", b"%d" % step)], [Precondition(f"key/{writer}", revision)]
+            )
             kept.append(revision)
             step += 1
 
@@ -208,7 +210,7 @@ async def test_a_copy_is_the_store_of_a_hub_without_a_database(open_store: Open,
         assert await copied.snapshot() == await store.snapshot()
         assert copied.id != store.id
         assert (await copied.stats()).compacted_revision == 1
-        assert await copied.commit([Write("a", b"2")], [Guard("a", 1)]) == 3
+        assert await copied.commit([Write("a", b"2")], [Precondition("a", 1)]) == 3
     finally:
         await copied.close()
 
@@ -311,15 +313,15 @@ LONGEST = secrets.token_hex(KEY_BYTES // 2)  # chance, as PostgreSQL would compr
     ("writes", "guards"),
     [
         ([Write("a\0", b"")], []),
-        ([Write("a", b"")], [Guard("a\0", 0)]),
-        ([Write("a", b"")], [Guard("\ud800", 0)]),
+        ([Write("a", b"")], [Precondition("a\0", 0)]),
+        ([Write("a", b"")], [Precondition("\ud800", 0)]),
         ([Write(f"{LONGEST}x", b"")], []),
-        ([Write("a", b"")], [Guard(f"{LONGEST[1:]}é", 0)]),
+        ([Write("a", b"")], [Precondition(f"{LONGEST[1:]}é", 0)]),
     ],
     ids=["a NUL", "a NUL in a guard", "a surrogate in a guard", "too long", "too long in a guard"],
 )
 async def test_a_key_that_a_database_does_not_keep_is_refused_and_nobody_else_suffers(
-    open_store: Open, writes: list[Write], guards: list[Guard]
+    open_store: Open, writes: list[Write], guards: list[Precondition]
 ):
     store = await open_store()
     refused, kept = await asyncio.gather(
@@ -333,7 +335,7 @@ async def test_a_key_that_a_database_does_not_keep_is_refused_and_nobody_else_su
 async def test_much_is_forgotten_in_slices_and_nothing_else(
     open_store: Open, postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("hubbubd.store.postgres_sql.SLICE", 3)
+    monkeypatch.setattr("hubbubd.store.postgres.sql.SLICE", 3)
     store = await open_store()
     keys = [f"k{number}" for number in range(20)]
     await store.commit([Write(key, b"") for key in keys])
@@ -356,7 +358,7 @@ async def test_a_compaction_that_was_cut_short_is_completed_by_the_next_one(
     await store.commit([Write("x", b"")])
     await store.commit([Write("x", None)])
     with monkeypatch.context() as broken:
-        broken.setattr("hubbubd.store.postgres_sql.DELETE_TOMBSTONES", "SELECT 1 / 0, $1::bigint, $2::bigint")
+        broken.setattr("hubbubd.store.postgres.sql.DELETE_TOMBSTONES", "SELECT 1 / 0, $1::bigint, $2::bigint")
         with pytest.raises(StoreUnavailable):
             await store.compact(2)
     assert (await store.snapshot()).deleted == (("x", 2),)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hubbubd.store import Store
-from hubbubd.store.postgres import PostgresStore
-from hubbubd.store.postgres_place import Entrant
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.postgres_store import PostgresStore
 
 from ..postgres import Postgres
 from . import test_contract

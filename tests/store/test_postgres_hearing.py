@@ -8,10 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from hubbubd.store import Commit, Conflict, Guard, Write, postgres_hearing
-from hubbubd.store.postgres_hearing import Cut, look
-from hubbubd.store.postgres_link import Link
-from hubbubd.store.postgres_place import Place
+from hubbubd.store import Commit, Precondition, Write, WriteConflict
+from hubbubd.store.postgres import notices
+from hubbubd.store.postgres.database import DatabaseConnection
+from hubbubd.store.postgres.identity import MemberIdentity
+from hubbubd.store.postgres.notices import RevisionDelta, look
 
 from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, Open
@@ -22,7 +23,7 @@ async def test_each_hears_what_the_others_commit_once_and_in_order(enter: Open):
     record = object()
     assert await a.store.commit([Write("x", b"1", record)]) == 1
     await b.reaches(1)
-    assert await b.store.commit([Write("x", b"2")], [Guard("x", 1)]) == 2
+    assert await b.store.commit([Write("x", b"2")], [Precondition("x", 1)]) == 2
     await a.reaches(2)
     assert a.commits == [Commit(1, (Write("x", b"1", record),)), Commit(2, (Write("x", b"2"),))]
     assert b.commits == [Commit(1, (Write("x", b"1"),)), Commit(2, (Write("x", b"2"),))]
@@ -32,7 +33,7 @@ async def test_each_hears_what_the_others_commit_once_and_in_order(enter: Open):
 async def test_a_connection_that_falls_silent_as_it_begins_to_listen_is_made_again(
     enter: Open, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(postgres_hearing, "ANSWERED_S", 0.5)
+    monkeypatch.setattr(notices, "ANSWERED_S", 0.5)
     a = await enter("a")
     silent: list[Any] = []
 
@@ -58,8 +59,8 @@ async def test_a_connection_that_falls_silent_as_it_begins_to_listen_is_made_aga
 async def test_what_one_lost_to_is_told_before_the_conflict(enter: Open):
     a, b = await enter("a"), await enter("b")
     await a.store.commit([Write("x", b"a")])
-    with pytest.raises(Conflict):
-        await b.store.commit([Write("x", b"b")], [Guard("x", 0)])
+    with pytest.raises(WriteConflict):
+        await b.store.commit([Write("x", b"b")], [Precondition("x", 0)])
     assert b.commits == [Commit(1, (Write("x", b"a"),))]
 
 
@@ -132,8 +133,8 @@ async def test_of_fifty_at_three_members_that_race_for_a_key_one_wins(enter: Ope
 
     async def race(number: int, revision: int) -> int | None:
         try:
-            return await members[number % 3].store.commit([Write("x", b"%d" % number)], [Guard("x", revision)])
-        except Conflict:
+            return await members[number % 3].store.commit([Write("x", b"%d" % number)], [Precondition("x", revision)])
+        except WriteConflict:
             return None
 
     revision = 0
@@ -147,7 +148,7 @@ async def test_of_fifty_at_three_members_that_race_for_a_key_one_wins(enter: Ope
 
 async def test_a_notice_that_is_lost_is_found_by_a_look(enter: Open, monkeypatch: pytest.MonkeyPatch):
     a, b = await enter("a"), await enter("b")
-    monkeypatch.setattr("hubbubd.store.postgres_sql.NOTIFY", "SELECT $1::text, $2::text")
+    monkeypatch.setattr("hubbubd.store.postgres.sql.NOTIFY", "SELECT $1::text, $2::text")
     await a.store.commit([Write("x", b"1")])
     await b.reaches(1)
     assert b.commits == [Commit(1, (Write("x", b"1"),))]
@@ -156,8 +157,8 @@ async def test_a_notice_that_is_lost_is_found_by_a_look(enter: Open, monkeypatch
 async def test_others_are_given_notice_at_once_also_by_one_that_listens_to_nobody(
     enter: Open, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("hubbubd.store.postgres_hearing.LOOK_S", 2 * LIMIT_S)
-    monkeypatch.setattr("hubbubd.store.postgres_hearing.IDLE_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.LOOK_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.IDLE_S", 2 * LIMIT_S)
     a, b = await enter("a", listens=False), await enter("b")
     await b.store.commit([Write("x", b"b")])
     await a.store.commit([Write("x", b"a")])
@@ -178,15 +179,15 @@ async def test_a_notice_from_another_program_harms_nobody(enter: Open, ask: Open
 async def test_a_notice_of_a_revision_that_never_comes_costs_one_look(
     enter: Open, ask: Open, schema: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("hubbubd.store.postgres_hearing.IDLE_S", 2 * LIMIT_S)
-    monkeypatch.setattr("hubbubd.store.postgres_hearing.LOOK_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.IDLE_S", 2 * LIMIT_S)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.LOOK_S", 2 * LIMIT_S)
     looks: list[str] = []
 
-    async def counted(place: Place, link: Link, after: int) -> Cut:
+    async def counted(place: MemberIdentity, link: DatabaseConnection, after: int) -> RevisionDelta:
         looks.append(place.name)
         return await look(place, link, after)
 
-    monkeypatch.setattr("hubbubd.store.postgres_hearing.look", counted)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.look", counted)
     a, b = await enter("a"), await enter("b")
     await a.store.commit([Write("x", b"")])
     await b.reaches(1)

@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from hubbubd.members import Standing
-from hubbubd.store import Guard, StoreLocked, StoreUnavailable, Write
-from hubbubd.store import postgres_sql as sql
+from hubbubd.store import Precondition, StoreLocked, StoreUnavailable, Write
 from hubbubd.store.membership import Expelled, HistoryLost
-from hubbubd.store.postgres_link import Database
+from hubbubd.store.postgres import sql as sql
+from hubbubd.store.postgres.database import Database
 
 from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, Heard, Open, cut_off
@@ -23,7 +23,7 @@ async def test_a_hub_alone_takes_the_store_from_members_that_have_lost_it(enter:
     alone = await enter(None)
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"1")])
-    assert await alone.store.commit([Write("x", b"2")], [Guard("x", 0)]) == 1
+    assert await alone.store.commit([Write("x", b"2")], [Precondition("x", 0)]) == 1
 
 
 async def test_a_hub_alone_ends_a_session_of_its_own_that_the_server_does_not_know_to_be_lost(
@@ -34,7 +34,7 @@ async def test_a_hub_alone_ends_a_session_of_its_own_that_the_server_does_not_kn
     await cut_off(ask, schema)
     lost: Any = await asyncpg.connect(postgres.url)  # in the place of that session
     assert await lost.fetchval(sql.LOCK, schema)
-    assert await alone.store.commit([Write("x", b"2")], [Guard("x", 1)]) == 2
+    assert await alone.store.commit([Write("x", b"2")], [Precondition("x", 1)]) == 2
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
         await lost.fetchval("SELECT 1")
 
@@ -46,7 +46,7 @@ async def test_members_that_have_lost_their_connections_go_on(enter: Open, ask: 
         await a.members.beat(a.store.revision)
         await b.reaches(number + 1)
         await cut_off(ask, schema)
-    await b.store.commit([Write("x", b"end")], [Guard("x", 5)])
+    await b.store.commit([Write("x", b"end")], [Precondition("x", 5)])
     await a.reaches(6)
     assert a.state == b.state == {"x": b"end"}
     with pytest.raises(StoreLocked):
@@ -110,7 +110,7 @@ async def test_a_member_that_cannot_hear_of_others_ends_its_life(enter: Open, mo
     def broken(*_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("hubbubd.store.postgres_hearing.commits_of", broken)
+    monkeypatch.setattr("hubbubd.store.postgres.notices.commits_of", broken)
     async with asyncio.timeout(LIMIT_S):
         while b.store.place.over is None:
             await asyncio.sleep(0.01)
@@ -225,9 +225,9 @@ async def test_a_store_of_the_first_version_is_migrated_with_all_that_it_has(
     assert [(entry.key, entry.value) for entry in snapshot.entries] == [("x", b"there")]
     assert snapshot.deleted == (("gone", 2),)
     await cut_off(ask, schema)
-    assert await a.store.commit([Write("x", b"2")], [Guard("x", 3)]) == 4
+    assert await a.store.commit([Write("x", b"2")], [Precondition("x", 3)]) == 4
     b = await enter("b")
-    await b.store.commit([Write("x", b"3")], [Guard("x", 4)])
+    await b.store.commit([Write("x", b"3")], [Precondition("x", 4)])
 
 
 async def test_many_that_enter_a_new_store_at_once_all_do(enter: Open):
@@ -248,7 +248,7 @@ async def test_a_restart_of_the_database_under_load_expels_nobody_and_loses_noth
         revision, step = 0, 0
         while not stop.is_set():
             store, key = members[number % 3].store, f"key/{number}"
-            revision = await store.commit([Write(key, b"%d" % step)], [Guard(key, revision)])
+            revision = await store.commit([Write(key, b"%d" % step)], [Precondition(key, revision)])
             kept.append(revision)
             step += 1
 
@@ -290,7 +290,7 @@ async def test_a_silent_host_does_not_keep_from_the_next_one(
     async def say_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(writer)
 
-    monkeypatch.setattr("hubbubd.store.postgres_link.CONNECT_S", 0.5)
+    monkeypatch.setattr("hubbubd.store.postgres.database.CONNECT_S", 0.5)
     async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as silent:
         port = silent.sockets[0].getsockname()[1]
         a = await enter("a", url=postgres.url.replace("@", f"@127.0.0.1:{port},"))

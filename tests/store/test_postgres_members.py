@@ -9,10 +9,11 @@ import pytest
 from hubbubd.config.sections.fleet import FleetSettings
 from hubbubd.config.sections.store import StoreSettings
 from hubbubd.members import Expulsion, Standing
-from hubbubd.store import Guard, StoreLocked, StoreUnavailable, Write, engines, postgres_link
+from hubbubd.store import Precondition, StoreLocked, StoreUnavailable, Write, engines
 from hubbubd.store.membership import Expelled
-from hubbubd.store.postgres_members import PostgresMembers
-from hubbubd.store.postgres_place import Entrant
+from hubbubd.store.postgres import database
+from hubbubd.store.postgres.identity import Entrant
+from hubbubd.store.postgres.members import PostgresMembers
 
 from ..postgres import Postgres, Proxy
 from .entering import LIMIT_S, TTL_S, Open, overdue, told
@@ -35,7 +36,7 @@ async def test_a_member_that_was_expelled_changes_reads_and_says_nothing_more(en
         await a.members.beat(1)
     with pytest.raises(Expelled):
         await a.store.commit([Write("x", b"2")])
-    await b.store.commit([Write("y", b"")], [Guard("x", 1)])
+    await b.store.commit([Write("y", b"")], [Precondition("x", 1)])
     assert b.state == {"x": b"1", "y": b""}
 
 
@@ -239,7 +240,7 @@ async def test_a_start_that_failed_after_its_proof_was_written_is_no_obstacle(
 ):
     await enter("a")
     with monkeypatch.context() as broken:
-        broken.setattr("hubbubd.store.postgres_sql.ENTER", "SELECT 1 / 0, $1, $2, $3, $4, $5, $6")
+        broken.setattr("hubbubd.store.postgres.sql.ENTER", "SELECT 1 / 0, $1, $2, $3, $4, $5, $6")
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await enter("a")
@@ -263,7 +264,7 @@ async def test_a_hub_alone_and_members_keep_each_other_out(enter: Open):
     alone = await enter(None)
     with pytest.raises(StoreLocked, match="in use by another hub, which is no member of a fleet"):
         await enter("a")
-    await alone.store.commit([Write("x", b"2")], [Guard("x", 1)])
+    await alone.store.commit([Write("x", b"2")], [Precondition("x", 1)])
     await alone.store.close()
     again = await enter("a")
     assert {entry.value for entry in (await again.store.snapshot()).entries} == {b"2"}
@@ -354,9 +355,9 @@ async def test_a_clock_that_is_set_back_by_less_than_a_lease_makes_nobody_overdu
 async def test_a_hub_that_is_stopped_while_it_opens_the_store_holds_up_the_others_for_a_while(
     enter: Open, postgres: Postgres, schema: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(postgres_link.SESSION, "idle_in_transaction_session_timeout", "200ms")
+    monkeypatch.setitem(database.SESSION, "idle_in_transaction_session_timeout", "200ms")
     a = await enter("a")
-    stopped = await postgres_link.Database(postgres.url, schema, None).connected()
+    stopped = await database.Database(postgres.url, schema, None).connected()
     await stopped.execute(f"BEGIN; SELECT FROM {schema}.meta FOR UPDATE")  # and nothing more comes of it
     async with asyncio.timeout(LIMIT_S):
         assert await a.store.commit([Write("x", b"")]) == 1
@@ -364,4 +365,4 @@ async def test_a_hub_that_is_stopped_while_it_opens_the_store_holds_up_the_other
 
 
 def test_all_sessions_end_when_they_idle_in_a_transaction():
-    assert postgres_link.SESSION["idle_in_transaction_session_timeout"] == "10s"
+    assert database.SESSION["idle_in_transaction_session_timeout"] == "10s"

@@ -13,7 +13,7 @@ from hubbubd.config.sections.store import StoreSettings
 from hubbubd.members import Member, Standing
 from hubbubd.store import StoreLocked, Write, engines
 from hubbubd.store.membership import Expelled
-from hubbubd.store.opening import claim
+from hubbubd.store.sqlite.file import claim
 
 from ..postgres import Postgres
 from .entering import Heard, Open, overdue, told

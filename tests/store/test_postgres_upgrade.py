@@ -8,9 +8,9 @@ import pytest
 
 from hubbubd.members import Schema, Standing
 from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable, Write
-from hubbubd.store import postgres_sql as sql
-from hubbubd.store.postgres_link import Database
-from hubbubd.store.transfer_postgres import held_database
+from hubbubd.store.postgres import sql as sql
+from hubbubd.store.postgres.database import Database
+from hubbubd.store.transfer.postgres import held_database
 
 from ..postgres import Postgres
 from .entering import LIMIT_S, Heard, Open, cut_off, told
@@ -37,8 +37,8 @@ def newer() -> Newer:
     def newer(by: int = 1) -> Iterator[None]:
         later = [NEXT.replace("more", f"more{number}") for number in range(by)]
         with pytest.MonkeyPatch.context() as version:
-            version.setattr("hubbubd.store.postgres_sql.MIGRATIONS", (*sql.MIGRATIONS, *later))
-            version.setattr("hubbubd.store.postgres_sql.SCHEMA_VERSION", KNOWN + by)
+            version.setattr("hubbubd.store.postgres.sql.MIGRATIONS", (*sql.MIGRATIONS, *later))
+            version.setattr("hubbubd.store.postgres.sql.SCHEMA_VERSION", KNOWN + by)
             yield
 
     return newer

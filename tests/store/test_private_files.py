@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.config import HubSettings, Settings
-from hubbubd.runtime import diagnostics
+from hubbubd.runtime.diagnostics import checks
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def data_dir(tmp_path: Path) -> Path:
     return made
 
 
-async def secrets(data_dir: Path) -> list[diagnostics.Finding]:
+async def secrets(data_dir: Path) -> list[checks.Finding]:
     """What the check says of the files with secrets."""
-    found = await diagnostics.before_start(Settings(hub=HubSettings(data_dir=data_dir)), {})
+    found = await checks.before_start(Settings(hub=HubSettings(data_dir=data_dir)), {})
     return [each for each in found if each.about == "secrets"]
 
 
@@ -36,5 +36,5 @@ async def test_a_file_that_is_open_to_the_group_or_to_others_in_any_way_is_named
     path = data_dir / name
     path.chmod(path.stat().st_mode | open_to)
     (found,) = await secrets(data_dir)
-    assert found.severity is diagnostics.Severity.WARN
+    assert found.severity is checks.Severity.WARN
     assert found.advice == f"chmod go= {path}"

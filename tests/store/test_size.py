@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 from hubbubd.config import HubSettings
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.runtime.oversight import Ages, Audit, Retention
-from hubbubd.runtime.ownership import Sole
+from hubbubd.runtime.ownership import SoleOwnership
 from hubbubd.runtime.records import Ledger, Stored, WatcherLimit
 from hubbubd.runtime.records.table import DELETIONS
 from hubbubd.runtime.tables import Tables
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.timing.clock import Clock
 
 KEPT = 500
@@ -49,9 +49,9 @@ async def test_a_store_through_which_much_passes_stays_as_small_as_what_is_kept(
         calls=tables.calls,
         requests=tables.requests,
         tasks=tables.tasks,
-        ages=Ages(ledger, tables.upkeep, clock, Sole()),
+        ages=Ages(ledger, tables.upkeep, clock, SoleOwnership()),
         audit=Audit(ledger, tables.audit, clock, settings),
-        ownership=Sole(),
+        ownership=SoleOwnership(),
     )
     retention.recover()
     largest = 0

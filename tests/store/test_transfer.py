@@ -24,18 +24,18 @@ from hubbubd.store import (
     StoreTooNew,
     Write,
 )
-from hubbubd.store.copy import Row
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.transfer import (
+from hubbubd.store.sqlite.backup import Row
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
+from hubbubd.store.transfer.store_transfer import (
     NAMED,
     Extent,
-    Filling,
-    Reading,
+    SourceReader,
     TargetNotEmpty,
+    TargetWriter,
     Transferred,
     transfer,
 )
-from hubbubd.store.transfer_sqlite import SLICE_BYTES, SLICE_ROWS
 
 HUB = HubSettings(data_dir=Path("nowhere"))
 LARGE = 1_000_000
@@ -301,11 +301,11 @@ class Held:
         self.most = 0
 
     @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[Reading]:
+    async def reading(self) -> AsyncGenerator[SourceReader]:
         yield self
 
     @asynccontextmanager
-    async def filling(self, extent: Extent) -> AsyncGenerator[Filling]:
+    async def filling(self, extent: Extent) -> AsyncGenerator[TargetWriter]:
         assert extent.rows == self.rows or not self.rows
         yield self
 

@@ -12,9 +12,10 @@ import pytest
 from hubbubd.config.store_addresses import FilePlace, Place
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import held
-from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write, copy
-from hubbubd.store.schema import APPLICATION_ID
-from hubbubd.store.transfer import SecretsLeft, TargetNotEmpty, transfer
+from hubbubd.store import NoRoom, StoreError, StoreUnavailable, Write
+from hubbubd.store.sqlite import backup
+from hubbubd.store.sqlite.schema import APPLICATION_ID
+from hubbubd.store.transfer.store_transfer import SecretsLeft, TargetNotEmpty, transfer
 
 from .faulty import BROKEN_WRITE, FULL, Disk, Fault
 from .test_transfer import FEW, HUB, MANY, Places, copied, told, whole
@@ -111,7 +112,7 @@ async def test_what_is_no_store_is_named_with_what_to_do(files: Places, tmp_path
 
 async def test_a_copy_that_would_fill_the_disk_is_not_begun(files: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = await files.kept(FEW), files.new()
-    monkeypatch.setattr(copy, "ROOM_BYTES", 1 << 60)
+    monkeypatch.setattr(backup, "ROOM_BYTES", 1 << 60)
     with pytest.raises(NoRoom, match=r"the copy takes \d+ bytes of .*, and \d+ are free"):
         await copied(source, target)
     assert in_directory(target) == {"hubbub.db.lock"}

@@ -17,7 +17,7 @@ from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import carry_out
 from hubbubd.store import Store, StoreError, StoreUnavailable, Write
-from hubbubd.store.postgres import PostgresStore
+from hubbubd.store.postgres.postgres_store import PostgresStore
 
 from ..postgres import Postgres, Proxy
 from . import test_transfer

@@ -14,9 +14,9 @@ from hubbubd.config.sections.store import StoreSettings
 from hubbubd.config.store_addresses import CopyOrder, DatabasePlace, Place
 from hubbubd.errors import ConfigError
 from hubbubd.program.store_copy import carry_out
-from hubbubd.store.postgres_vault import PostgresVault
-from hubbubd.store.transfer import SecretsLeft, TargetNotEmpty
-from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.store.postgres.vault import PostgresVault
+from hubbubd.store.transfer.store_transfer import SecretsLeft, TargetNotEmpty
+from hubbubd.store.vault.keys import VaultKeys
 
 from ..postgres import Postgres
 from .test_transfer import FEW, Places, told, whole

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hubbubd.store import StoreError
-from hubbubd.store.vault import NAME, TokenFile
+from hubbubd.store.vault.file import NAME, TokenFile
 
 
 @pytest.mark.parametrize("content", [b"no JSON", b"[]", b'{"guarded": 1}'])

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from hubbubd.errors import Overtaken, VaultError
-from hubbubd.store.postgres_vault import Kept, PostgresVault
+from hubbubd.store.postgres.vault import KnownRow, PostgresVault
 
 from ..postgres import Postgres, Proxy
 from .vaults import LIMIT_S, OLD, OTHER, TOKEN, Fleet, joined
@@ -126,9 +126,10 @@ CHILD = """
 import asyncio, sys
 from pydantic import SecretStr
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.store.postgres_vault import Kept, PostgresVault
-from hubbubd.store.sealing import VaultKey
-from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.store.postgres.vault import Kept
+from hubbubd.store.postgres.vault import PostgresVault
+from hubbubd.store.vault.encryption import VaultKey
+from hubbubd.store.vault.keys import VaultKeys
 
 async def main(url, schema):
     keys = VaultKeys((VaultKey.of(b"o" * 32),), "vault.key")
@@ -206,4 +207,4 @@ async def test_no_secret_is_in_what_the_database_logs_or_says(fleet: Fleet, capl
 
 
 def test_what_a_member_knows_of_a_row_is_shown_without_its_secrets():
-    assert "s3cr3t" not in repr(Kept(1, TOKEN))
+    assert "s3cr3t" not in repr(KnownRow(1, TOKEN))

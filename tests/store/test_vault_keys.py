@@ -10,7 +10,7 @@ import pytest
 
 from hubbubd.errors import ConfigError
 from hubbubd.redaction import MARK, REDACTION
-from hubbubd.store.vault_keys import MOST, VARIABLE, VaultKeys
+from hubbubd.store.vault.keys import MOST, VARIABLE, VaultKeys
 
 
 def made() -> str:

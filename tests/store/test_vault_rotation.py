@@ -8,8 +8,8 @@ import pytest
 
 from hubbubd.errors import Overtaken, VaultError
 from hubbubd.store import StoreError
-from hubbubd.store.postgres_vault import SLICE, Rotated
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.postgres.vault import SLICE, Rotated
+from hubbubd.store.vault.file import TokenFile
 
 from ..postgres import Postgres, Proxy
 from .vaults import LIMIT_S, NEW, OLD, OTHER, TOKEN, Fleet, joined, keys

@@ -7,7 +7,7 @@ import pytest
 
 from hubbubd.errors import ConfigError, Overtaken, VaultError
 from hubbubd.store import StoreError
-from hubbubd.store.vault_sql import CONTENT_BYTES
+from hubbubd.store.postgres.vault_sql import CONTENT_BYTES
 
 from ..postgres import Postgres
 from .vaults import NEW, OLD, OTHER, TOKEN, Fleet, joined, keys

@@ -10,9 +10,9 @@ import asyncpg
 from pydantic import SecretStr
 
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.store.postgres_vault import PostgresVault
-from hubbubd.store.sealing import VaultKey
-from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.store.postgres.vault import PostgresVault
+from hubbubd.store.vault.encryption import VaultKey
+from hubbubd.store.vault.keys import VaultKeys
 
 from ..postgres import Postgres
 

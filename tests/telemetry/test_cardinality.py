@@ -3,7 +3,7 @@
 import re
 
 from hubbubd.telemetry.metrics import METRICS, Shape
-from hubbubd.telemetry.sdk_metrics import MAX_VALUES, SdkMeter
+from hubbubd.telemetry.sdk.metrics import MAX_VALUES, SdkMeter
 
 HISTOGRAM = next(each for each in METRICS if each.shape is Shape.HISTOGRAM and each.attributes)
 COUNTER = next(each for each in METRICS if each.shape is Shape.COUNTER and each.attributes)

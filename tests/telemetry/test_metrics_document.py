@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from hubbubd.telemetry.metrics import METRICS, Shape
-from hubbubd.telemetry.sdk_metrics import SdkMeter
+from hubbubd.telemetry.sdk.metrics import SdkMeter
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 ROW = re.compile(r"^\| `([a-z_.]+)` \| `([a-z_]+)` \| (\w+), (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)

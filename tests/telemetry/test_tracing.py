@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from hubbubd.errors import ConfigError
 from hubbubd.redaction import LONG, REDACTION
 from hubbubd.telemetry import mcp, setup
-from hubbubd.telemetry.otlp import encoded
-from hubbubd.telemetry.sdk import SdkTracer
-from hubbubd.telemetry.trace import Attributes, Event, Kind, Span, Trace, parsed, with_place
+from hubbubd.telemetry.sdk.otlp import encoded
+from hubbubd.telemetry.sdk.tracer import SdkTracer
+from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, parsed, with_place
 from hubbubd.telemetry.tracer import OFF
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
@@ -159,11 +159,16 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_span_is_told_under_the_ids_and_times_that_it_began_with(told: Any) -> None:
     tracer, exporter = told()
-    place = tracer.begin(PARENT, "ask", Kind.SERVER)
+    place = tracer.begin(PARENT, "ask", SpanKind.SERVER)
     assert (place.trace_id, place.parent_id, place.own) == (TRACE_ID, SPAN_ID, True)
-    span = Span(name="ask", kind=Kind.SERVER, trace=place, start=1.5, attributes={"a": 1})
+    span = Span(name="ask", kind=SpanKind.SERVER, trace=place, start=1.5, attributes={"a": 1})
     tracer.tell(
-        span, 4.25, attributes={"b": True}, error="LATE", events=[Event("shown", 2.5, {"by": "ann"})], links=[PARENT]
+        span,
+        4.25,
+        attributes={"b": True},
+        error="LATE",
+        events=[SpanEvent("shown", 2.5, {"by": "ann"})],
+        links=[PARENT],
     )
     tracer.close()
     (found,) = exporter.get_finished_spans()
@@ -183,8 +188,8 @@ def test_what_is_not_sampled_is_passed_on_and_not_told(told: Any) -> None:
     unsampled = tracer.begin(Trace(trace_id=TRACE_ID, span_id=SPAN_ID, sampled=False))
     assert not unsampled.own
     assert unsampled.headers()["traceparent"].endswith("-00")
-    tracer.tell(Span(name="x", kind=Kind.INTERNAL, trace=unsampled, start=0), 1)
-    tracer.tell(Span(name="theirs", kind=Kind.INTERNAL, trace=PARENT, start=0), 1)
+    tracer.tell(Span(name="x", kind=SpanKind.INTERNAL, trace=unsampled, start=0), 1)
+    tracer.tell(Span(name="theirs", kind=SpanKind.INTERNAL, trace=PARENT, start=0), 1)
     tracer.close()
     assert exporter.get_finished_spans() == ()
 
@@ -196,8 +201,8 @@ def test_a_ratio_decides_once_for_a_whole_trace(told: Any) -> None:
     for root in roots:
         below = tracer.begin(root)
         assert below.own is root.own
-        tracer.tell(Span(name="below", kind=Kind.INTERNAL, trace=below, start=0), 1)
-        tracer.tell(Span(name="root", kind=Kind.INTERNAL, trace=root, start=0), 1)
+        tracer.tell(Span(name="below", kind=SpanKind.INTERNAL, trace=below, start=0), 1)
+        tracer.tell(Span(name="root", kind=SpanKind.INTERNAL, trace=root, start=0), 1)
     tracer.close()
     assert len(exporter.get_finished_spans()) == 2 * sum(root.own for root in roots)
 
@@ -207,7 +212,7 @@ def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
     long = "x" * 1000
     for state, error in (("", None), ("a=1,b=2", "LATE"), ("", "LATE")):
         around = Trace(trace_id=TRACE_ID, span_id=SPAN_ID, state=state)
-        for kind in Kind:
+        for kind in SpanKind:
             span = Span(
                 name=f"tools/call \u00e9 {kind}",
                 kind=kind,
@@ -215,7 +220,10 @@ def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
                 start=1700000000.25,
                 attributes={"text": "a", "long": long, "yes": True, "no": False, "one": 1, "half": 0.5, "none": ""},
             )
-            events = [Event("shown", 1700000000.5, {"hubbub.by": "ann", "hubbub.agent": False}), Event("lapsed", 2, {})]
+            events = [
+                SpanEvent("shown", 1700000000.5, {"hubbub.by": "ann", "hubbub.agent": False}),
+                SpanEvent("lapsed", 2, {}),
+            ]
             tracer.tell(span, 1700000001, error=error, events=events, links=[PARENT, span.trace])
             tracer.tell(Span(name="root", kind=kind, trace=tracer.begin(None), start=1), 1)
     tracer.close()
@@ -228,7 +236,7 @@ def test_what_is_sent_is_what_the_sdk_would_send(told: Any) -> None:
 def test_spans_of_any_length_are_sent(told: Any) -> None:
     tracer, exporter = told()
     for length in (0, 50, 100, 150, 200, 300, 20_000, 3_000_000):
-        tracer.tell(Span(name="x" * length, kind=Kind.CLIENT, trace=tracer.begin(None), start=1), 2)
+        tracer.tell(Span(name="x" * length, kind=SpanKind.CLIENT, trace=tracer.begin(None), start=1), 2)
     tracer.close()
     spans = exporter.get_finished_spans()
     assert encoded(spans) == encode_spans(spans)
@@ -237,7 +245,9 @@ def test_spans_of_any_length_are_sent(told: Any) -> None:
 def test_equal_values_of_different_types_are_sent_as_what_they_are(told: Any) -> None:
     tracer, exporter = told()
     for value in ("", 1, True, 1.0, "1"):
-        tracer.tell(Span(name="x", kind=Kind.CLIENT, trace=tracer.begin(None), start=1), 2, attributes={"same": value})
+        tracer.tell(
+            Span(name="x", kind=SpanKind.CLIENT, trace=tracer.begin(None), start=1), 2, attributes={"same": value}
+        )
     tracer.close()
     spans = exporter.get_finished_spans()
     assert encoded(spans) == encode_spans(spans)
@@ -251,8 +261,10 @@ def test_a_secret_is_in_nothing_that_is_told(told: Any, secret: str) -> None:
     try:
         for where in ("name", "attribute", "event"):
             said = {each: f"a {secret}" if each == where else "nothing" for each in ("name", "attribute", "event")}
-            span = Span(name=said["name"], kind=Kind.CLIENT, trace=place, start=0, attributes={"a": 1})
-            tracer.tell(span, 1, attributes={"b": said["attribute"]}, events=[Event("shown", 1, {"c": said["event"]})])
+            span = Span(name=said["name"], kind=SpanKind.CLIENT, trace=place, start=0, attributes={"a": 1})
+            tracer.tell(
+                span, 1, attributes={"b": said["attribute"]}, events=[SpanEvent("shown", 1, {"c": said["event"]})]
+            )
     finally:
         REDACTION.learn("test", ())
     tracer.close()
@@ -274,7 +286,7 @@ def test_no_part_of_a_secret_is_left_where_a_text_is_cut() -> None:
 def test_the_limits_of_the_environment_hold_for_attributes(told: Any) -> None:
     tracer, exporter = told(OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="2", OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="3")
     attributes: Attributes = {"a": "longer", "b": 12345, "c": "more"}
-    tracer.tell(Span(name="x", kind=Kind.INTERNAL, trace=tracer.begin(None), start=0, attributes=attributes), 1)
+    tracer.tell(Span(name="x", kind=SpanKind.INTERNAL, trace=tracer.begin(None), start=0, attributes=attributes), 1)
     tracer.close()
     (found,) = exporter.get_finished_spans()
     assert dict(found.attributes or {}) == {"b": 12345, "c": "mor"}
@@ -283,7 +295,7 @@ def test_the_limits_of_the_environment_hold_for_attributes(told: Any) -> None:
 
 def test_the_environment_names_the_service(told: Any) -> None:
     tracer, exporter = told(OTEL_SERVICE_NAME="lunch", OTEL_RESOURCE_ATTRIBUTES="deployment.environment.name=test")
-    tracer.tell(Span(name="x", kind=Kind.INTERNAL, trace=tracer.begin(None), start=0), 1)
+    tracer.tell(Span(name="x", kind=SpanKind.INTERNAL, trace=tracer.begin(None), start=0), 1)
     tracer.close()
     (found,) = exporter.get_finished_spans()
     assert found.resource.attributes["service.name"] == "lunch"

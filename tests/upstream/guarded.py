@@ -18,14 +18,14 @@ from starlette.routing import Route
 
 from hubbubd import payload
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.core import forms
-from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault import NAME, TokenFile
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.file import NAME, TokenFile
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, Scripted, served
@@ -166,7 +166,7 @@ class World:
         (request,) = self.open()
         return request
 
-    async def until_state(self, state: State) -> None:
+    async def until_state(self, state: ConnectionState) -> None:
         await until(lambda: self.server.connection.state is state)
 
     async def answer(self, request: PendingRequest, given: forms.Given) -> PendingRequest:

@@ -11,15 +11,15 @@ import anyio
 
 from hubbubd import payload
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.core import forms
-from hubbubd.core.calls import Call
-from hubbubd.core.connection import State
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.sqlite import SqliteStore
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.upstream.connector import McpConnector
 
 from .conftest import LIMIT_S, Pocket
@@ -94,8 +94,8 @@ class Session:
     async def connected(self, server: str) -> None:
         """Waits for a server; one that the hub has given up is wanted again."""
         with anyio.fail_after(3 * LIMIT_S):
-            while (now := self.hub.servers.get(server).connection).state is not State.CONNECTED:
-                if now.state is State.DISCONNECTED and now.fault is not None:
+            while (now := self.hub.servers.get(server).connection).state is not ConnectionState.CONNECTED:
+                if now.state is ConnectionState.DISCONNECTED and now.fault is not None:
                     await self.hub.servers.connect(server)
                 await anyio.sleep(POLL_S)
 

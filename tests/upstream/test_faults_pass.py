@@ -6,7 +6,7 @@ import pytest
 from yarl import URL
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.connection import RetryPolicy
+from hubbubd.core.servers.connection_states import RetryPolicy
 from hubbubd.upstream import faults
 from hubbubd.upstream.faults import _CODES as CODES
 from hubbubd.upstream.http.client import HttpClient, HttpFailure, HttpRequest

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from hubbubd.core.catalog import Kind, Pages
+from hubbubd.core.servers.catalog import CatalogKind, Pages
 from hubbubd.errors import UpstreamError
 from hubbubd.upstream.protocol.negotiation import HandshakeRevision, StatelessRevision
 from hubbubd.upstream.protocol.repair import ResultFindings
@@ -71,7 +71,7 @@ def test_a_list_is_looked_at_in_steps(length: int) -> None:
     page |= {"ttlMs": 0, "cacheScope": "private"}
     assert steps <= len(list(check_result(stateless, "tools/list", None, page, ResultFindings()))) <= length
     assert len(list(absorb_tools(stateless, page, None, ResultFindings()))) == steps
-    pages = Pages("one", Kind.TOOL)
+    pages = Pages("one", CatalogKind.TOOL)
     assert len(list(pages.steps(page))) <= steps
     assert len(pages.entries) == len(page["tools"]) == length
 

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from hubbubd import payload
-from hubbubd.core import forms
-from hubbubd.core.connection import State
-from hubbubd.core.inbox import Delivery, RequestKind, RequestState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox.request_states import Delivery, RequestKind, RequestState
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import InvalidArgument
 
 from .conftest import LIMIT_S
@@ -42,7 +42,7 @@ async def test_a_browser_that_comes_back_to_the_hub_answers_the_request_by_itsel
         assert payload.loads(request.request)["mode"] == "url"
         page = await visit(url_of(request))
         assert "close this window" in page.text
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         settled = world.hub.inbox.get(request.id)
         assert (settled.state, settled.delivery) == (RequestState.ANSWERED, Delivery.DELIVERED)
         assert settled.answer is not None
@@ -58,7 +58,7 @@ async def test_nobody_listens_for_a_browser_once_the_authorization_is_over(start
         request = await world.asked()
         back = (await visit(url_of(request), follow=False)).headers["location"]
         assert (await visit(back)).status_code == 200
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         with pytest.raises(httpx2.ConnectError):
             await visit(back)
 
@@ -77,7 +77,7 @@ async def test_what_is_no_visit_of_a_browser_is_turned_away(sent: bytes, start: 
                     reply += await visitor.receive()
         assert not reply or reply.startswith(b"HTTP/1.1 400 ")
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
 
 
 async def test_a_redirect_url_that_somebody_pastes_answers_the_request(start: Start) -> None:
@@ -85,7 +85,7 @@ async def test_a_redirect_url_that_somebody_pastes_answers_the_request(start: St
         request = await world.asked()
         back = (await visit(url_of(request), follow=False)).headers["location"]
         await world.answer(request, forms.Accept({"redirect_url": back}))
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         settled = world.hub.inbox.get(request.id)
         assert settled.answered_by == "ada"
         assert b"code" not in (settled.answer.payload if settled.answer else b"")
@@ -123,7 +123,7 @@ async def test_a_visit_with_another_state_changes_nothing(start: Start, guarded:
         assert world.hub.inbox.get(request.id).state is RequestState.OPEN
         assert not guarded.grants
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
 
 
 @pytest.mark.parametrize("given", [forms.Decline(), forms.Dismiss()])
@@ -132,7 +132,7 @@ async def test_an_authorization_that_a_person_refuses_fails_the_attempt_for_good
 ) -> None:
     async with start(retries=3) as world:
         request = await world.answer(await world.asked(), given)
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert world.hub.inbox.get(request.id).delivery is Delivery.DELIVERED
         fault = world.server.connection.fault
         assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", False)
@@ -142,7 +142,7 @@ async def test_an_authorization_that_a_person_refuses_fails_the_attempt_for_good
 
 async def test_an_authorization_that_nobody_gives_in_time_fails_the_attempt(start: Start) -> None:
     async with start(answer_timeout_s=0.3) as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         fault = world.server.connection.fault
         assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", False)
         assert "not authorized" in fault.message
@@ -154,7 +154,7 @@ async def test_what_an_authorization_server_refuses_is_said(start: Start) -> Non
         asked = {name: values[0] for name, values in parse_qs(urlsplit(url_of(request)).query).items()}
         refusal = urlencode({"error": "access_denied", "error_description": "not today", "state": asked["state"]})
         await visit(f"{asked['redirect_uri']}?{refusal}")
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert "access_denied not today" in world.server.connection.fault.message
 
 
@@ -163,7 +163,7 @@ async def test_the_time_to_connect_does_not_run_while_a_person_is_asked(start: S
         await world.asked()
         await anyio.sleep(4.5)  # the time is what is tested
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
 
 
 async def test_a_disconnect_takes_the_request_back(start: Start) -> None:
@@ -196,7 +196,7 @@ async def test_a_call_that_needs_more_rights_asks_for_them_and_keeps_those_it_ha
     guarded.needed = {"tools/call": "write"}
     async with start() as world, anyio.create_task_group() as calls:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         calls.start_soon(world.hub.calls.call, CALL, "ada")
         request = await world.asked()
         assert parse_qs(urlsplit(url_of(request)).query)["scope"] == ["read write"]
@@ -210,11 +210,11 @@ async def test_a_call_whose_authorization_is_refused_fails_and_the_connection_st
     guarded.needed = {"tools/call": "write"}
     async with start() as world, anyio.create_task_group() as calls:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         calls.start_soon(world.hub.calls.call, CALL, "ada")
         await world.answer(await world.asked(), forms.Decline())
         await until(lambda: world.server.counts.failed == 1)
-        assert world.server.connection.state is State.CONNECTED
+        assert world.server.connection.state is ConnectionState.CONNECTED
         guarded.needed = {}  # and keeps the rights it had
         calls.start_soon(world.hub.calls.call, CALL, "ada")
         await until(lambda: world.open() or world.server.counts.completed == 1)
@@ -234,7 +234,7 @@ async def test_a_connection_lives_on_while_its_pings_are_refused(start: Start, g
         request = await world.asked()
         guarded.refused = 0
         await until(lambda: guarded.refused > 5)
-        assert world.server.connection.state is State.CONNECTED
+        assert world.server.connection.state is ConnectionState.CONNECTED
         assert world.open() == [request]
         await world.let_in()
         await until(lambda: world.server.counts.completed == 1)
@@ -242,7 +242,7 @@ async def test_a_connection_lives_on_while_its_pings_are_refused(start: Start, g
 
 async def test_a_server_with_a_token_in_its_headers_is_not_asked_for_another(start: Start, guarded: Guarded) -> None:
     async with start(headers={"authorization": "Bearer wrong"}) as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
     assert not guarded.registered
 

@@ -13,14 +13,14 @@ from pydantic import SecretStr
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.sections.store import StoreSettings
-from hubbubd.core.connection import State
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.errors import Aborted, Fault, Overtaken
 from hubbubd.redaction import MARK, REDACTION
 from hubbubd.runtime.hub import Hub
-from hubbubd.store.postgres_vault import PostgresVault
-from hubbubd.store.sealing import VaultKey
-from hubbubd.store.sqlite import SqliteStore
-from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.store.postgres.vault import PostgresVault
+from hubbubd.store.sqlite.sqlite_store import SqliteStore
+from hubbubd.store.vault.encryption import VaultKey
+from hubbubd.store.vault.keys import VaultKeys
 from hubbubd.upstream.connector import McpConnector
 
 from ..postgres import Postgres
@@ -121,9 +121,9 @@ def join(guarded: Guarded, database: Database, tmp_path: Path) -> Join:
 async def test_a_member_that_takes_a_server_needs_no_person(join: Join, guarded: Guarded):
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
     async with join("b") as b:
-        await b.world.until_state(State.CONNECTED)
+        await b.world.until_state(ConnectionState.CONNECTED)
         assert not b.world.open()
         assert REDACTION.text(b.token) == MARK
     assert len(guarded.grants) == 1
@@ -135,9 +135,9 @@ async def test_a_token_that_another_member_has_renewed_is_taken_over_and_not_ren
     """An authorization server takes a token for renewing once, and some revoke all that came of it at the second."""
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
         async with join("b") as b:
-            await b.world.until_state(State.CONNECTED)
+            await b.world.until_state(ConnectionState.CONNECTED)
             # Then neither has a request of its own to send, which would renew the token beside the call.
             await until(lambda: guarded.script.seen.count(("POST", "tools/list")) == 2)
             guarded.valid.clear()
@@ -157,7 +157,7 @@ async def test_what_another_member_has_registered_is_taken_over_with_its_token(
 ):
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
         await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         shared = StoreSettings(url=SecretStr(database.url), schema_name=database.schema)
         b = await PostgresVault.open(shared, KEYS, "b", 1)
@@ -181,7 +181,7 @@ async def test_what_another_member_has_registered_is_taken_over_with_its_token(
 async def test_a_member_that_is_gone_keeps_no_token_and_says_why(join: Join, guarded: Guarded, database: Database):
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
         await database.do("UPDATE {schema}.members SET standing = 'gone' WHERE name = 'a'")
         guarded.valid.clear()
         fault = await a.call()
@@ -197,7 +197,7 @@ async def test_a_token_that_another_member_has_kept_in_the_meantime_is_the_one_t
 ):
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
         await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         shared = StoreSettings(url=SecretStr(database.url), schema_name=database.schema)
         b = await PostgresVault.open(shared, KEYS, "b", 1)
@@ -226,7 +226,7 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
 ):
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
         # Then the hub has no request of its own to send, which would renew the token before the call.
         await until(lambda: ("POST", "tools/list") in guarded.script.seen)
         async with database.locked():
@@ -242,7 +242,7 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
             while a.token != "secret-token-2":
                 assert await a.call() is None
         async with join("b") as b:
-            await b.world.until_state(State.CONNECTED)
+            await b.world.until_state(ConnectionState.CONNECTED)
             assert b.token == "secret-token-2"
     assert len(guarded.grants) == 2
 
@@ -250,7 +250,7 @@ async def test_a_token_that_the_database_could_not_take_is_used_and_kept_when_it
 async def test_no_token_is_renewed_while_nothing_can_be_kept(join: Join, guarded: Guarded, database: Database):
     async with join("a") as a:
         await a.world.let_in()
-        await a.world.until_state(State.CONNECTED)
+        await a.world.until_state(ConnectionState.CONNECTED)
         await database.do("ALTER TABLE {schema}.vault RENAME TO away")
         guarded.valid.clear()
         fault = await a.call()

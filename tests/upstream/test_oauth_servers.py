@@ -10,8 +10,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hubbubd.core import forms
-from hubbubd.core.connection import State
+from hubbubd.core.inbox import forms
+from hubbubd.core.servers.connection_states import ConnectionState
 
 from .authorization_servers import Entra, GitHub, Shaped
 from .guarded import CALL, World, listening, starts, until, url_of, visit
@@ -35,7 +35,7 @@ def serve(server: Shaped) -> AbstractAsyncContextManager[Any]:
 
 async def connected(world: World) -> None:
     await world.let_in()
-    await world.until_state(State.CONNECTED)
+    await world.until_state(ConnectionState.CONNECTED)
 
 
 @pytest.mark.parametrize(("named", "own"), [("/", ""), ("", "/")])
@@ -48,7 +48,7 @@ async def test_an_issuer_may_differ_by_the_slash_of_its_empty_path(named: str, o
             await connected(world)
         server.valid.clear()  # the registration is still that of this issuer
         async with hub(server, data_dir) as world:
-            await world.until_state(State.CONNECTED)
+            await world.until_state(ConnectionState.CONNECTED)
         assert len(server.registered) == 1
 
 
@@ -57,7 +57,7 @@ async def test_metadata_of_another_issuer_are_refused(other: str, data_dir: Path
     async with serve(server := Shaped()):
         server.metadata_members = {"issuer": other.format(server.origin)}
         async with hub(server, data_dir) as world:
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             assert "issuer mismatch" in world.server.connection.fault.message
         assert not server.registered
 
@@ -73,7 +73,7 @@ async def test_a_redirect_of_another_issuer_or_another_spelling_is_refused(
         server.iss = iss.format(server.origin)
         async with hub(server, data_dir) as world:
             await world.let_in()
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             assert "iss mismatch" in world.server.connection.fault.message
         assert not server.grants
 
@@ -93,7 +93,7 @@ async def test_an_error_with_status_200_is_the_reason(stubborn: bool, data_dir: 
     async with serve(server := GitHub(stubborn=stubborn, error="bad_verification_code")):
         async with hub(server, data_dir, oauth={"client_id": "ours"}) as world:
             await world.let_in()
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             message = world.server.connection.fault.message
         assert "Token exchange failed" in message
         assert "bad_verification_code" in message
@@ -101,7 +101,7 @@ async def test_an_error_with_status_200_is_the_reason(stubborn: bool, data_dir: 
 
 async def test_a_server_that_registers_nobody_says_how_to_go_on_and_no_page_is_repeated(data_dir: Path) -> None:
     async with serve(server := GitHub()), hub(server, data_dir) as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         message = world.server.connection.fault.message
         assert "register one there by hand" in message
         assert "oauth.client_id" in message
@@ -127,7 +127,7 @@ async def test_a_refused_resource_parameter_names_the_option(data_dir: Path) -> 
         server.elsewhere = server.origin + server.tenant
         async with hub(server, data_dir, oauth={"client_id": "ours"}) as world:
             await world.let_in()
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             message = world.server.connection.fault.message
         assert "AADSTS9010010" in message
         assert "oauth.resource" in message
@@ -158,10 +158,10 @@ async def test_a_secret_is_renewed_as_the_server_takes_it_after_a_restart(data_d
             # Entra takes its own resource: the visit goes on as one without.
             bare = httpx2.URL(url_of(world.open()[0])).copy_remove_param("resource")
             assert (await visit(str(bare))).status_code == 200
-            await world.until_state(State.CONNECTED)
+            await world.until_state(ConnectionState.CONNECTED)
         server.valid.clear()
         async with hub(server, data_dir, oauth=oauth) as world:
-            await world.until_state(State.CONNECTED)
+            await world.until_state(ConnectionState.CONNECTED)
         renewal = server.grants[-1]
         assert renewal["grant_type"] == "refresh_token"
         assert renewal["client_secret"] == "hush"
@@ -224,7 +224,7 @@ async def test_a_client_that_is_refused_once_it_is_registered_is_not_registered_
             request = await world.asked()
             asked = httpx2.URL(url_of(request)).params
             await visit(f"{asked['redirect_uri']}?{back}&state={asked['state']}")
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             fault = world.server.connection.fault
             assert fault is not None
             said = "invalid_client" if back == "code=c" else "invalid_client Client is not approved yet"
@@ -243,7 +243,7 @@ async def test_a_stored_client_whose_authorization_comes_to_no_end_is_registered
         async with hub(server, data_dir) as world:
             request = await world.asked()
             await world.answer(request, forms.Dismiss())
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             await world.hub.servers.connect("guarded")
             await connected(world)
             assert world.kept["client"]["client_id"] == "client-2"
@@ -265,7 +265,7 @@ async def test_the_log_in_at_a_server_that_is_not_wanted_can_be_forgotten(data_d
         await world.hub.servers.disconnect("guarded")
         await world.hub.servers.log_out("guarded")
         assert world.kept == {}
-        assert world.server.connection.state is State.DISCONNECTED
+        assert world.server.connection.state is ConnectionState.DISCONNECTED
 
 
 async def test_a_client_of_the_configuration_is_never_registered_again(data_dir: Path) -> None:
@@ -275,7 +275,7 @@ async def test_a_client_of_the_configuration_is_never_registered_again(data_dir:
             request = await world.asked()
             asked = httpx2.URL(url_of(request)).params
             await visit(f"{asked['redirect_uri']}?code=c&state={asked['state']}")
-            await world.until_state(State.DISCONNECTED)
+            await world.until_state(ConnectionState.DISCONNECTED)
             assert "invalid_client" in world.server.connection.fault.message
         assert len(server.registered) == 1
 

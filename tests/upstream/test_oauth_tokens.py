@@ -11,11 +11,11 @@ import httpx2
 import pytest
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.connection import State
 from hubbubd.core.filters import RequestFilter
-from hubbubd.store.vault import NAME
 from hubbubd.upstream.http.oauth import replies
 from hubbubd.upstream.http.oauth.replies import REPLY_BYTES
+from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.store.vault.file import NAME
 
 from .guarded import CALL, Guarded, Start, listening, starts, until
 
@@ -36,7 +36,7 @@ def start(guarded: Guarded, tmp_path: Path) -> Start:
 async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, tmp_path: Path) -> None:
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         await world.hub.calls.call(CALL, "ada")
         shown = repr((world.server, world.hub.inbox.select(RequestFilter())))
     file = tmp_path / NAME
@@ -51,10 +51,10 @@ async def test_tokens_are_in_a_file_of_the_owner_and_nowhere_else(start: Start, 
 async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start, guarded: Guarded) -> None:
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
     assert guarded.refused == 1  # the request that was refused is not sent again before there is a token
     async with start() as world:
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         assert not world.open()
     assert guarded.refused == 1
     assert len(guarded.grants) == 1
@@ -63,18 +63,18 @@ async def test_a_hub_that_was_let_in_once_is_let_in_after_a_restart(start: Start
 async def test_a_connection_with_a_token_keeps_no_garbage_for_good(start: Start, guarded: Guarded) -> None:
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         permanent = gc.get_freeze_count()
         await world.hub.servers.disconnect("guarded")
         await world.hub.servers.connect("guarded")
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         assert gc.get_freeze_count() <= permanent
 
 
 async def test_a_token_that_is_not_taken_any_more_is_renewed_without_a_person(start: Start, guarded: Guarded) -> None:
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         guarded.valid.clear()
         await world.hub.calls.call(CALL, "ada")
         assert not world.open()
@@ -88,7 +88,7 @@ async def test_a_refusal_that_comes_after_the_token_was_renewed_renews_it_no_sec
 ) -> None:
     async with start(max_in_flight=2) as world, anyio.create_task_group() as calls:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         guarded.valid.clear()
         guarded.late = renewed = anyio.Event()
         for _ in range(2):
@@ -103,12 +103,12 @@ async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_c
 ) -> None:
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
     kept = json.loads((tmp_path / NAME).read_bytes())
     kept["guarded"]["expires_at"] = 1.0
     (tmp_path / NAME).write_text(json.dumps(kept))
     async with start() as world:
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
     assert [grant["grant_type"] for grant in guarded.grants] == ["authorization_code", "refresh_token"]
     assert guarded.script.headers[-1]["authorization"] == "Bearer secret-token-2"
 
@@ -116,7 +116,7 @@ async def test_a_token_that_expired_while_the_hub_was_down_is_renewed_where_it_c
 async def test_the_tokens_of_a_server_go_with_it(start: Start, guarded: Guarded) -> None:
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         assert world.kept
     async with start(url=f"{guarded.origin}/mcp?another") as world:
         await world.asked()
@@ -129,7 +129,7 @@ async def test_the_tokens_of_a_server_that_is_removed_are_deleted(
     async with start(headers={"authorization": "Bearer wrong"}) as world:
         await world.hub.servers.add(ServerConfig(name="another", transport="http", url=guarded.url))
         await world.let_in()
-        await until(lambda: world.hub.servers.get("another").connection.state is State.CONNECTED)
+        await until(lambda: world.hub.servers.get("another").connection.state is ConnectionState.CONNECTED)
         assert b"secret-" in (tmp_path / NAME).read_bytes()
         await world.hub.servers.remove("another")
         assert b"secret-" not in (tmp_path / NAME).read_bytes()
@@ -140,7 +140,7 @@ async def test_an_authorization_server_that_cannot_be_reached_is_named_and_tried
 ) -> None:
     guarded.elsewhere = f"http://127.0.0.1:{free_port}/"
     async with start() as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         fault = world.server.connection.fault
         assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", True)
         assert "127.0.0.1 could not be asked" in fault.message
@@ -152,7 +152,7 @@ async def test_an_authorization_server_that_never_answers_is_named_and_tried_aga
     monkeypatch.setattr(replies, "REPLY_LIMIT_S", 1.0)
     guarded.silent = True
     async with start() as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         fault = world.server.connection.fault
         assert (fault.code, fault.retryable) == ("AUTHENTICATION_FAILED", True)
         assert "127.0.0.1 could not be asked" in fault.message
@@ -164,7 +164,7 @@ async def test_the_hub_goes_nowhere_without_tls_because_a_server_says_so(
 ) -> None:
     guarded.elsewhere = elsewhere
     async with start() as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert "is not https" in world.server.connection.fault.message
 
 
@@ -174,7 +174,7 @@ async def test_what_an_authorization_server_sends_by_mistake_is_not_repeated(
     guarded.granted = {"refresh_token": "secret-renewal", "token_type": "bearer"}
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         fault = world.server.connection.fault
         assert fault.code == "AUTHENTICATION_FAILED"
         assert "access_token" in fault.message
@@ -186,7 +186,7 @@ async def test_a_reply_of_an_authorization_server_that_is_too_long_is_no_token(s
     guarded.granted = {"access_token": "x" * REPLY_BYTES, "token_type": "bearer"}
     async with start() as world:
         await world.let_in()
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
         assert "tokens" not in world.kept
 
@@ -194,7 +194,7 @@ async def test_a_reply_of_an_authorization_server_that_is_too_long_is_no_token(s
 async def test_a_reply_of_an_authorization_server_is_not_decoded(start: Start, guarded: Guarded) -> None:
     guarded.coding = "gzip"
     async with start() as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
     assert guarded.registered == []
 
@@ -206,7 +206,7 @@ async def test_a_client_that_the_operator_registered_is_used_as_it_is(
     oauth = {"client_id": "ours", "client_secret": "${CLIENT_SECRET}", "issuer": guarded.origin}
     async with start(oauth=oauth) as world:
         await world.let_in()
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
         assert "hush" not in json.dumps(world.kept)
     assert not guarded.registered
     assert httpx2.BasicAuth("ours", "hush")._auth_header == guarded.authenticated[0]
@@ -215,7 +215,7 @@ async def test_a_client_that_the_operator_registered_is_used_as_it_is(
 async def test_client_credentials_need_no_person(start: Start, guarded: Guarded) -> None:
     oauth = {"grant": "client_credentials", "client_id": "us", "client_secret": "hush", "issuer": guarded.origin}
     async with start(oauth=oauth) as world:
-        await world.until_state(State.CONNECTED)
+        await world.until_state(ConnectionState.CONNECTED)
     assert guarded.grants[0]["grant_type"] == "client_credentials"
 
 
@@ -227,6 +227,6 @@ async def test_client_credentials_go_to_their_own_issuer_only(start: Start, guar
         "issuer": "https://login.example.com",
     }
     async with start(oauth=oauth) as world:
-        await world.until_state(State.DISCONNECTED)
+        await world.until_state(ConnectionState.DISCONNECTED)
         assert world.server.connection.fault.code == "AUTHENTICATION_FAILED"
     assert not guarded.grants

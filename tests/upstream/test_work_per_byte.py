@@ -18,15 +18,18 @@ from mcp_types import methods as tables
 from pydantic import TypeAdapter, ValidationError
 
 from hubbubd import payload
-from hubbubd.core import forms, questions
-from hubbubd.core.inbox import RequestKind
+from hubbubd.core.inbox import forms, questions
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.messages import json_codec
-from hubbubd.runtime.records.order import ByAge
 from hubbubd.upstream.http.oauth.replies import require_short
 from hubbubd.upstream.http.streams.event_parser import EventParser
-from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, Oversized, parse_message
+from hubbubd.upstream.messages.codec import BadMessage
+from hubbubd.upstream.messages.codec import LineSplitter
+from hubbubd.upstream.messages.codec import Oversized
+from hubbubd.upstream.messages.codec import parse_message
 from hubbubd.upstream.protocol import schema_check
+from hubbubd.runtime.records.age_index import AgeIndex
 from hubbubd.upstream.stdio.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)
@@ -136,7 +139,7 @@ def paged(n: int) -> None:
     class Record:
         created_at = 0.0
 
-    order = ByAge()
+    order = AgeIndex()
     for at in range(n):
         record = Record()
         record.created_at = float(at)

@@ -19,8 +19,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import CauseSource, PendingRequest
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import CauseSource, PendingRequest
 from hubbubd.core.tasks import Task
 
 ANY = "*"

@@ -72,7 +72,7 @@ LARGE = 8
 """A holder with more than 1/LARGE of all entries of a kind is large; there are never more than LARGE of those."""
 
 
-class Kept:
+class FairRetention:
     """Fair retention of one kind: keep `count` entries and evict the oldest of the holder that has most.
 
     So no holder pushes out the entries of others. While no holder is large, evict the oldest entry of all.

@@ -20,7 +20,7 @@ LEAP_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Era:
+class ClockEra:
     """An era, by its first and last stamps as they were written. The last of several is the present one.
 
     `shift_s` is to be added to its stamps, in the present era's time. `doubted_s` is the part of that which may be time
@@ -34,7 +34,7 @@ class Era:
     vouched: bool = False
 
 
-def corrected(eras: Sequence[Era], at: float, now: float) -> float:
+def corrected(eras: Sequence[ClockEra], at: float, now: float) -> float:
     """Return a stamp in the present era's time. One that may be of several eras counts as late as any of them says."""
     if len(eras) <= 1:
         return at
@@ -45,9 +45,9 @@ def corrected(eras: Sequence[Era], at: float, now: float) -> float:
     return at + max(shifts or (0.0, *(era.shift_s for era in past)))
 
 
-def leapt(eras: Sequence[Era], until: float, by_s: float, now: float) -> tuple[Era, ...]:
+def leapt(eras: Sequence[ClockEra], until: float, by_s: float, now: float) -> tuple[ClockEra, ...]:
     """Return the eras after the clock has leapt by so many seconds. `until` is its last time before that."""
-    *past, ended = eras or (Era(),)
+    *past, ended = eras or (ClockEra(),)
     ended = replace(ended, last=max(ended.last, until))
     moved = [
         replace(era, shift_s=_bounded(era.shift_s + by_s), doubted_s=max(era.doubted_s + by_s, 0.0))
@@ -55,39 +55,39 @@ def leapt(eras: Sequence[Era], until: float, by_s: float, now: float) -> tuple[E
     ]
     while len(moved) >= MOST:
         moved[:2] = [_joined(*moved[:2])]
-    return (*moved, Era(first=now, last=now))
+    return (*moved, ClockEra(first=now, last=now))
 
 
-def vouched(eras: Sequence[Era], now: float) -> tuple[Era, ...]:
+def vouched(eras: Sequence[ClockEra], now: float) -> tuple[ClockEra, ...]:
     """Return the eras once a time service calls the clock right: stamps that it vouched for earlier hold as they are.
 
     It is not believed while the time is before one for which it has vouched.
     """
-    *past, present = eras or (Era(),)
+    *past, present = eras or (ClockEra(),)
     if any(era.vouched and era.last - now > LEAP_S for era in past):
         return tuple(eras)
     settled = (replace(era, shift_s=0.0, doubted_s=0.0) if era.vouched else era for era in past)
     return (*settled, replace(present, vouched=True))
 
 
-def trusted(eras: Sequence[Era]) -> tuple[Era, ...]:
+def trusted(eras: Sequence[ClockEra]) -> tuple[ClockEra, ...]:
     """Return the eras once a person says that the clock is right, and that the doubted time has truly passed."""
     return tuple(replace(era, shift_s=_bounded(era.shift_s - era.doubted_s), doubted_s=0.0) for era in eras)
 
 
-def doubted_s(eras: Sequence[Era]) -> float:
+def doubted_s(eras: Sequence[ClockEra]) -> float:
     """Return the seconds that may have passed and do not count."""
     return max((era.doubted_s for era in eras), default=0.0)
 
 
-def without_old(eras: Sequence[Era], before: float) -> tuple[Era, ...]:
+def without_old(eras: Sequence[ClockEra], before: float) -> tuple[ClockEra, ...]:
     """Return the eras without those of which nothing is left: all their stamps are before a time."""
-    *past, present = eras or (Era(),)
+    *past, present = eras or (ClockEra(),)
     return (*(era for era in past if era.last + era.shift_s >= before), present)
 
 
-def _joined(one: Era, other: Era) -> Era:
-    return Era(
+def _joined(one: ClockEra, other: ClockEra) -> ClockEra:
+    return ClockEra(
         first=min(one.first, other.first),
         last=max(one.last, other.last),
         shift_s=max(one.shift_s, other.shift_s),

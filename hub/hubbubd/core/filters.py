@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hubbubd.core.access import EVERYTHING, Scope
-from hubbubd.core.calls import Call, CallState
-from hubbubd.core.catalog import CatalogList, Kind
-from hubbubd.core.inbox import PendingRequest, RequestKind, RequestState
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.inbox.request_states import PendingRequest, RequestKind, RequestState
+from hubbubd.core.servers.catalog import CatalogKind, CatalogList
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -120,7 +120,7 @@ class CatalogFilter:
     """Catalog lists that meet every condition given. The caller gets fault details only of servers in `seen`."""
 
     server: str = ""
-    kinds: frozenset[Kind] = frozenset()
+    kinds: frozenset[CatalogKind] = frozenset()
     scope: Scope = EVERYTHING
     seen: Scope = EVERYTHING
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from hubbubd import bounds
 from hubbubd.bounds import Millis, Moment
-from hubbubd.core.connection import IllegalTransition
+from hubbubd.core.servers.connection_states import IllegalTransition
 from hubbubd.telemetry.trace import Trace
 
 EXTENSION = "io.modelcontextprotocol/tasks"

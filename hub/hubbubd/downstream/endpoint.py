@@ -16,22 +16,32 @@ import structlog
 
 from hubbubd import bounds, payload
 from hubbubd.core.access import Principal
-from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.calls import call_results, tickets
-from hubbubd.downstream.host_calls import HostCalls, lost
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostRequest, McpHost
+from hubbubd.downstream.calls import call_results
+from hubbubd.downstream.calls import tickets
+from hubbubd.downstream.host_calls import HostCalls
+from hubbubd.downstream.host_calls import lost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS
+from hubbubd.downstream.hosts.host import STATELESS_REVISIONS
+from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.hosts.host import McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol import messages, revisions
+from hubbubd.downstream.protocol import messages
+from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.subscriptions import listen
-from hubbubd.downstream.tasks.host_tasks import WITH_TASKS, refuse_task, with_tasks
+from hubbubd.downstream.tasks.host_tasks import WITH_TASKS
+from hubbubd.downstream.tasks.host_tasks import refuse_task
+from hubbubd.downstream.tasks.host_tasks import with_tasks
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
-from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, member_of
+from hubbubd.downstream.views.view import EndpointIntroduction
+from hubbubd.downstream.views.view import EndpointView
+from hubbubd.downstream.views.view import member_of
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost
@@ -47,11 +57,11 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 MOVED: Final = 5000
 """Places by which an entry may have moved since a page ended with it."""
 
-NAMED: Final[Mapping[str, tuple[Kind, str]]] = MappingProxyType(
+NAMED: Final[Mapping[str, tuple[CatalogKind, str]]] = MappingProxyType(
     {
-        "tools/call": (Kind.TOOL, "name"),
-        "prompts/get": (Kind.PROMPT, "name"),
-        "resources/read": (Kind.RESOURCE, "uri"),
+        "tools/call": (CatalogKind.TOOL, "name"),
+        "prompts/get": (CatalogKind.PROMPT, "name"),
+        "resources/read": (CatalogKind.RESOURCE, "uri"),
     }
 )
 """The methods that become calls, with the param that names what they are about."""
@@ -59,10 +69,10 @@ NAMED: Final[Mapping[str, tuple[Kind, str]]] = MappingProxyType(
 BECOME_CALLS: Final = frozenset({*NAMED, "completion/complete"})
 
 LISTS: Final = {
-    "tools/list": Kind.TOOL,
-    "prompts/list": Kind.PROMPT,
-    "resources/list": Kind.RESOURCE,
-    "resources/templates/list": Kind.TEMPLATE,
+    "tools/list": CatalogKind.TOOL,
+    "prompts/list": CatalogKind.PROMPT,
+    "resources/list": CatalogKind.RESOURCE,
+    "resources/templates/list": CatalogKind.TEMPLATE,
 }
 
 log = structlog.get_logger(__name__)
@@ -268,14 +278,18 @@ class McpEndpoint:
     async def _named(self, exchange: HostRequest) -> bytes:
         kind, member = NAMED[exchange.method]
         params = exchange.params
-        if kind is Kind.TOOL and params.get("name") == tickets.RESULT and self.view.policy.on_hold_end == "ticket":
+        if (
+            kind is CatalogKind.TOOL
+            and params.get("name") == tickets.RESULT
+            and self.view.policy.on_hold_end == "ticket"
+        ):
             server, result = await self._conversations.again(exchange)
             result, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
             return revisions.result(exchange.method, result, exchange.host.revision, origin)
-        if kind is Kind.TOOL and self.view.searched:
+        if kind is CatalogKind.TOOL and self.view.searched:
             if params.get("name") == own_tools.SEARCH:
                 refuse_task(exchange)
-                await self._first_lists.wait(Kind.TOOL, exchange.host.principal)
+                await self._first_lists.wait(CatalogKind.TOOL, exchange.host.principal)
                 found = await own_tools.searched(self.view, params, exchange.host.principal)
                 return revisions.result(exchange.method, found, exchange.host.revision, None)
             if params.get("name") == own_tools.CALL:
@@ -294,7 +308,7 @@ class McpEndpoint:
                 result = await self._conversations.call(exchange, target.server, exchange.method, params)
             result = self._result(exchange, target.server, result)
         except (NotFound, Refusal) as exc:
-            if kind is not Kind.RESOURCE:
+            if kind is not CatalogKind.RESOURCE:
                 raise
             raise revisions.not_read(exc, named, own, revision) from None
         return result
@@ -304,13 +318,13 @@ class McpEndpoint:
         shown, origin = self.view.shown(server, result), self._hub.servers.protocol_version(server)
         return revisions.result(method or exchange.method, shown, exchange.host.revision, origin)
 
-    async def _settle(self, kind: Kind) -> None:
+    async def _settle(self, kind: CatalogKind) -> None:
         """Make ready what a name or URI of this kind is looked for in; a URI may be of a template."""
         await self.view.settle(kind)
-        if kind is Kind.RESOURCE:
-            await self.view.settle(Kind.TEMPLATE)
+        if kind is CatalogKind.RESOURCE:
+            await self.view.settle(CatalogKind.TEMPLATE)
 
-    def _ttl_ms(self, kind: Kind, exchange: HostRequest) -> int:
+    def _ttl_ms(self, kind: CatalogKind, exchange: HostRequest) -> int:
         """Return how long a host may keep a list without asking, as long as each of its servers allows."""
         lists = [self._hub.catalog.record(server, kind) for server in self.view.servers(exchange.host.principal)]
         least_s = min((each.ttl_s or 0.0 for each in lists if each is not None), default=0.0)
@@ -324,7 +338,7 @@ def _cached(exchange: HostRequest, ttl_ms: int) -> dict[str, Any]:
     return {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
 
 
-def _paging(kind: Kind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
+def _paging(kind: CatalogKind, entries: Iterable[bytes], revision: str) -> Generator[None, None, list[bytes]]:
     """Return the first entries that one page has, as a revision has them; made in short steps."""
     page: list[bytes] = []
     size = 0
@@ -338,7 +352,7 @@ def _paging(kind: Kind, entries: Iterable[bytes], revision: str) -> Generator[No
     return page
 
 
-def _finding(cursor: object, kind: Kind, entries: Sequence[bytes]) -> Generator[None, None, int]:
+def _finding(cursor: object, kind: CatalogKind, entries: Sequence[bytes]) -> Generator[None, None, int]:
     """Return where a page begins: behind the last entry of the page before, if it has not moved far; in short steps.
 
     Raises Refusal.
@@ -358,10 +372,15 @@ def _finding(cursor: object, kind: Kind, entries: Sequence[bytes]) -> Generator[
     raise Refusal(INVALID_PARAMS, "params.cursor is not one of this list's, or not any more; begin again without it")
 
 
-def _mark(kind: Kind, entry: bytes) -> str:
+def _mark(kind: CatalogKind, entry: bytes) -> str:
     """Return what an entry is known by in a cursor: its name or URI, in few characters."""
     known_by: object = payload.loads(entry).get(_KNOWN_BY[kind])
     return hashlib.sha256(payload.dumps(known_by)).hexdigest()[:16]
 
 
-_KNOWN_BY: Final = {Kind.TOOL: "name", Kind.PROMPT: "name", Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}
+_KNOWN_BY: Final = {
+    CatalogKind.TOOL: "name",
+    CatalogKind.PROMPT: "name",
+    CatalogKind.RESOURCE: "uri",
+    CatalogKind.TEMPLATE: "uriTemplate",
+}

@@ -9,7 +9,7 @@ from typing import Final
 from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
-from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, of_params
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, of_params
 from hubbubd.telemetry.tracer import Tracer
 
 CANCELLED: Final = "CANCELLED"
@@ -39,7 +39,7 @@ class RequestInstrumentation:
             yield RequestOutcome()
             return
         name, attributes = mcp.about(exchange.method, exchange.params)
-        trace = self._tracer.begin(parent, name, Kind.SERVER)
+        trace = self._tracer.begin(parent, name, SpanKind.SERVER)
         CURRENT_TRACE.set(trace)
         begun, start, outcome = time.perf_counter(), self._tracer.now(), RequestOutcome()
         try:
@@ -48,7 +48,7 @@ class RequestInstrumentation:
             self._record(exchange, time.perf_counter() - begun, outcome)
             if trace is not None and self._tracer.on:
                 about = {**attributes, **_about(exchange), "jsonrpc.request.id": mcp.text(exchange.id)}
-                span = Span(name=name, kind=Kind.SERVER, trace=trace, start=start, attributes=about)
+                span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=start, attributes=about)
                 self._tracer.tell(span, self._tracer.now(), error=outcome.error or None)
 
     def _record(self, exchange: HostRequest, seconds: float, outcome: RequestOutcome) -> None:

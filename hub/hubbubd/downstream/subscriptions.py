@@ -7,16 +7,18 @@ from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.access import Principal
-from hubbubd.core.catalog import SOURCES
-from hubbubd.core.host_sessions import MAX_WATCHED
+from hubbubd.core.hosts.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
+from hubbubd.downstream.notifications.changes import ListChanges
+from hubbubd.downstream.notifications.changes import WatchedResources
 from hubbubd.downstream.notifications.session_notifications import announces
 from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol.messages import Refusal, check_length
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.protocol.messages import check_length
 from hubbubd.downstream.tasks.task_extension import TaskExtension
 from hubbubd.downstream.views.view import EndpointView
+from hubbubd.core.servers.catalog import SOURCES
 from hubbubd.runtime.hub import Hub
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"

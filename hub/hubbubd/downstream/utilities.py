@@ -5,16 +5,20 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, cast
 
-from hubbubd.core.catalog import Kind
-from hubbubd.core.host_sessions import not_watching, watching, with_level
+from hubbubd.core.hosts.host_sessions import not_watching, watching, with_level
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
-from hubbubd.core.log_levels import LEVELS
 from hubbubd.downstream.calls import call_results
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
+from hubbubd.downstream.notifications.session_notifications import LEVEL_S
+from hubbubd.downstream.notifications.session_notifications import SessionNotifications
 from hubbubd.downstream.protocol import revisions
-from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
-from hubbubd.downstream.views.view import EndpointView, ServerTarget
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.protocol.messages import check_length
+from hubbubd.downstream.protocol.messages import unknown_method
+from hubbubd.downstream.views.view import EndpointView
+from hubbubd.downstream.views.view import ServerTarget
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.log_levels import LEVELS
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 
@@ -54,7 +58,7 @@ class Utilities:
     async def _referred(self, exchange: HostRequest) -> tuple[ServerTarget, dict[str, Any]]:
         given: object = exchange.params.get("ref")
         ref = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-        kind, member = _REFERENCES.get(str(ref.get("type")), (Kind.PROMPT, ""))
+        kind, member = _REFERENCES.get(str(ref.get("type")), (CatalogKind.PROMPT, ""))
         named = ref.get(member)
         if not isinstance(named, str):
             raise Refusal(
@@ -99,7 +103,7 @@ class Utilities:
         return DONE
 
 
-_REFERENCES: Final = {"ref/prompt": (Kind.PROMPT, "name"), "ref/resource": (Kind.TEMPLATE, "uri")}
+_REFERENCES: Final = {"ref/prompt": (CatalogKind.PROMPT, "name"), "ref/resource": (CatalogKind.TEMPLATE, "uri")}
 
 
 def _uri(exchange: HostRequest) -> str:

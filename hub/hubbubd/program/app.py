@@ -26,15 +26,16 @@ from hubbubd.process import garbage
 from hubbubd.program import console, listeners
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc.auth import client_file
-from hubbubd.rpc.auth.gate import Authenticator, Gate
+from hubbubd.rpc.auth.gate import Authenticator
+from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.runtime import diagnostics
+from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import StoreError, StoreUnavailable, engines
 from hubbubd.store.membership import HistoryLost, Membership
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.telemetry import setup
 from hubbubd.telemetry.meter import Meter
 from hubbubd.telemetry.tracer import Tracer
@@ -137,12 +138,12 @@ def _release(settings: HubSettings) -> int:
 
 async def _check(settings: Settings) -> int:
     """Print the preflight diagnostics of `--check-config`; return FAILED if a hub would not start."""
-    found = await diagnostics.before_start(settings, os.environ)
+    found = await checks.before_start(settings, os.environ)
     for each in found:
         console.say(f"{each.severity:4}  {each.about}: {each.message}")
         if each.advice:
             console.say(f"      {each.advice}")
-    return FAILED if any(each.severity is diagnostics.Severity.FAIL for each in found) else DONE
+    return FAILED if any(each.severity is checks.Severity.FAIL for each in found) else DONE
 
 
 async def _serve(settings: Settings, load: Callable[[], Settings]) -> None:

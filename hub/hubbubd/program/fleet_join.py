@@ -15,12 +15,12 @@ from hubbubd.config.sections.store import StoreSettings
 from hubbubd.downstream.questions.shared_state_keys import SharedStateKeyRing
 from hubbubd.errors import Unavailable, VaultError
 from hubbubd.rpc.fleet import FleetPort, Forwarding
-from hubbubd.runtime.fleet import Fleet
+from hubbubd.runtime.fleet.member import FleetOwnership
 from hubbubd.runtime.hub import Hub
 from hubbubd.store import StoreUnavailable
 from hubbubd.store.membership import Expelled, HistoryLost, Membership
-from hubbubd.store.postgres_vault import PostgresVault
-from hubbubd.store.vault_keys import VaultKeys
+from hubbubd.store.postgres.vault import PostgresVault
+from hubbubd.store.vault.keys import VaultKeys
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import SecretsVault
 
@@ -33,7 +33,7 @@ class Joining:
 
     settings: FleetSettings
     membership: Membership
-    fleet: Fleet
+    fleet: FleetOwnership
     port: FleetPort
 
     @classmethod
@@ -41,7 +41,9 @@ class Joining:
         cls, settings: FleetSettings, membership: Membership, max_message_bytes: int, losses: list[HistoryLost]
     ) -> "Joining":
         """Bind the port for the other members; `losses` are those of former lives. Raises ConfigError and OSError."""
-        fleet = Fleet(membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance, losses=losses)
+        fleet = FleetOwnership(
+            membership, drain_timeout_s=settings.drain_timeout_s, rebalance=settings.rebalance, losses=losses
+        )
         return cls(settings, membership, fleet, FleetPort(settings, max_message_bytes))
 
     @asynccontextmanager

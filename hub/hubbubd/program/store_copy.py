@@ -14,15 +14,15 @@ from hubbubd.config.store_addresses import OPTION, CopyOrder, DatabasePlace, Pla
 from hubbubd.errors import ConfigError
 from hubbubd.program import console
 from hubbubd.store import engines
-from hubbubd.store.transfer import Held, OnCopied, Transferred, transfer
-from hubbubd.store.transfer_sqlite import held_file
-from hubbubd.store.vault import NAME as TOKENS
-from hubbubd.store.vault import TokenFile
+from hubbubd.store.transfer.sqlite import held_file
+from hubbubd.store.transfer.store_transfer import LockedStore, OnCopied, Transferred, transfer
+from hubbubd.store.vault.file import NAME as TOKENS
+from hubbubd.store.vault.file import TokenFile
 from hubbubd.timing.clock import elapsed
 
 if TYPE_CHECKING:
-    from hubbubd.store.postgres_vault import PostgresVault
-    from hubbubd.store.vault_keys import VaultKeys
+    from hubbubd.store.postgres.vault import PostgresVault
+    from hubbubd.store.vault.keys import VaultKeys
 
 TOLD_S: Final = 1.0
 """Seconds between two words about a long copy."""
@@ -63,11 +63,11 @@ async def carry_out(order: CopyOrder, settings: HubSettings, on_copied: OnCopied
 
 
 @asynccontextmanager
-async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGenerator[Held]:
+async def held(place: Place, settings: HubSettings, *, make: bool) -> AsyncGenerator[LockedStore]:
     """Hold a store for a block; `make` is whether it need not be there. Raises StoreLocked and as the engines do."""
     if isinstance(place, DatabasePlace):
         engines.require_database()
-        from hubbubd.store.transfer_postgres import held_database
+        from hubbubd.store.transfer.postgres import held_database
 
         async with held_database(place.url, place.schema, settings.store.password()) as database:
             yield database
@@ -82,7 +82,7 @@ class _Secrets:
     They are opened when they are wanted: the store may not be there before.
     """
 
-    def __init__(self, place: Place, store: Held, settings: HubSettings) -> None:
+    def __init__(self, place: Place, store: LockedStore, settings: HubSettings) -> None:
         """Raises ConfigError for a file that is no hub's store."""
         self._place = place
         self._store = store
@@ -110,7 +110,7 @@ class _Secrets:
         if not isinstance(self._place, DatabasePlace):
             yield TokenFile.open(self._place.path.parent)
             return
-        from hubbubd.store.postgres_vault import PostgresVault
+        from hubbubd.store.postgres.vault import PostgresVault
 
         there = {"url": SecretStr(self._place.url), "schema_name": self._place.schema}
         vault = await PostgresVault.open(self._settings.store.model_copy(update=there), self._keys)
@@ -122,7 +122,7 @@ class _Secrets:
 
 def _keys(settings: HubSettings) -> "VaultKeys":
     """Return the keys of a database's vault. Raises ConfigError."""
-    from hubbubd.store.vault_keys import VARIABLE, VaultKeys
+    from hubbubd.store.vault.keys import VARIABLE, VaultKeys
 
     file = settings.fleet.vault_key_file if settings.fleet is not None else None
     if file is None and VARIABLE not in os.environ:

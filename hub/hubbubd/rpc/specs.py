@@ -12,7 +12,7 @@ from hubbub.v1 import server_pb2
 from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.config.servers.server import WITHHELD, Roots
-from hubbubd.core import forms
+from hubbubd.core.inbox import forms
 from hubbubd.errors import InvalidArgument, InvalidServerConfig
 from hubbubd.rpc.spec_fields import FIELDS, PATHS
 

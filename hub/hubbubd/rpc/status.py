@@ -22,7 +22,7 @@ from hubbubd import bounds, errors, payload
 from hubbubd.core.access import Permission
 from hubbubd.errors import Category, Fault, HubError, InvalidArgument, PeerError, UpstreamError
 from hubbubd.rpc.context import principal
-from hubbubd.store import Conflict, StoreUnavailable
+from hubbubd.store import StoreUnavailable, WriteConflict
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ CODES: Mapping[type[Exception], grpc.StatusCode] = MappingProxyType(
         errors.Aborted: grpc.StatusCode.ABORTED,
         PeerError: grpc.StatusCode.UNKNOWN,
         StoreUnavailable: grpc.StatusCode.UNAVAILABLE,
-        Conflict: grpc.StatusCode.ABORTED,
+        WriteConflict: grpc.StatusCode.ABORTED,
     }
 )
 
@@ -70,7 +70,7 @@ REASON_CODES: Mapping[str, grpc.StatusCode] = MappingProxyType(
 )
 
 _REASONS: Mapping[type[Exception], str] = MappingProxyType(
-    {PeerError: "SERVER_ERROR", StoreUnavailable: "STORE_UNAVAILABLE", Conflict: "CONFLICT"}
+    {PeerError: "SERVER_ERROR", StoreUnavailable: "STORE_UNAVAILABLE", WriteConflict: "CONFLICT"}
 )
 
 

@@ -16,7 +16,7 @@ from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.context import principal
 from hubbubd.rpc.methods import Around, Serve, Unary
 from hubbubd.telemetry import mcp
-from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Kind, Serving, Span
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Serving, Span, SpanKind
 from hubbubd.telemetry.tracer import Tracer
 
 FAILURES = frozenset(
@@ -46,14 +46,14 @@ def tracing(tracer: Tracer, system: str) -> Around:
 
 def _told(tracer: Tracer, name: str, system: str, serve: Unary) -> Unary:
     async def told(request: Any) -> Message:
-        trace = tracer.begin(CURRENT_TRACE.get(), name, Kind.SERVER)
+        trace = tracer.begin(CURRENT_TRACE.get(), name, SpanKind.SERVER)
         assert trace is not None, "tracing is on"
         about: Attributes = {
             "rpc.system.name": system,
             "rpc.method": name,
             "hubbub.principal": mcp.text(principal().name),
         }
-        span = Span(name=name, kind=Kind.SERVER, trace=trace, start=tracer.now(), attributes=about)
+        span = Span(name=name, kind=SpanKind.SERVER, trace=trace, start=tracer.now(), attributes=about)
         serving = Serving(span)
         CURRENT_TRACE.set(trace)
         CURRENT_RPC.set(serving)

@@ -16,11 +16,11 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core import catalog as core
-from hubbubd.core.catalog import CatalogEntries, CatalogList, Freshness, Kind, ListRefused, Pages
+from hubbubd.core.calls.tool_policy import name_of, shown
 from hubbubd.core.filters import CatalogFilter
 from hubbubd.core.jsonrpc import METHOD_NOT_FOUND
-from hubbubd.core.tool_policy import name_of, shown
+from hubbubd.core.servers import catalog as core
+from hubbubd.core.servers.catalog import CatalogEntries, CatalogKind, CatalogList, Freshness, ListRefused, Pages
 from hubbubd.errors import Category, FailedPrecondition, Fault, NotFound, PeerError, UpstreamError
 from hubbubd.frozen import carried_over
 from hubbubd.runtime.background import Background
@@ -44,7 +44,7 @@ FIRST_PAUSE_S = 1.0
 LAST_PAUSE_S = 60.0
 """Bounds of the exponential backoff between subscriptions, in seconds; one that lasted this long resets it."""
 
-ListChanged = Callable[[str, Kind, bool], None]
+ListChanged = Callable[[str, CatalogKind, bool], None]
 """Gets the server and kind of a list that may have changed, and whether the server itself told of a change."""
 
 Note = Callable[[str, str | None], None]
@@ -145,7 +145,7 @@ class Catalog:
 
     def reconsider(self, server: str = "") -> None:
         """Have all who listen look again: what is shown of a server, or of all, may be something else now."""
-        for kind in Kind:
+        for kind in CatalogKind:
             self._tell(server, kind)
 
     def forget(self, server: str) -> None:
@@ -156,13 +156,13 @@ class Catalog:
 
     def hide_tools(self, config: ServerConfig) -> None:
         """Drop what a server's tool policy does not allow from its list."""
-        record = self.record(config.name, Kind.TOOL)
+        record = self.record(config.name, CatalogKind.TOOL)
         if record is not None and config.limits_tools:
             remembered = self.entries(record.id)
             tools = tuple(entry for entry in remembered if config.has_tool(name_of(payload.loads(entry))))
             self.put(replace(record, count=len(tools)), tools)
 
-    def record(self, server: str, kind: Kind) -> CatalogList | None:
+    def record(self, server: str, kind: CatalogKind) -> CatalogList | None:
         """Return a list's record, or None."""
         return self._lists.record(core.list_id(server, kind))
 
@@ -185,9 +185,9 @@ class Catalog:
         if changed or announced or first:
             self._tell(record.server, record.kind, announced=announced)
 
-    def keep_only(self, server: str, kinds: Collection[Kind]) -> None:
+    def keep_only(self, server: str, kinds: Collection[CatalogKind]) -> None:
         """Delete the lists of kinds that the server no longer declares."""
-        for kind in Kind:
+        for kind in CatalogKind:
             if kind not in kinds and (record := self.record(server, kind)) is not None:
                 self._ledger.later(self._lists, record.id, gone)
                 if self._entries.record(record.id) is not None:
@@ -204,7 +204,7 @@ class Catalog:
             self.version += 1
             self._tell(*named, announced=True)
 
-    def _tell(self, server: str, kind: Kind, *, announced: bool = False) -> None:
+    def _tell(self, server: str, kind: CatalogKind, *, announced: bool = False) -> None:
         for tell in list(self._listeners):
             tell(server, kind, announced)
 
@@ -225,16 +225,16 @@ class ServerCatalog:
         self._link: McpLink | None = None
         self._life = anyio.CancelScope()
         self._wake = anyio.Event()
-        self._due: dict[Kind, float] = {}
+        self._due: dict[CatalogKind, float] = {}
         """When each list of the connected server is due, in monotonic seconds."""
-        self._quiet_until, self._quiet_s = dict[Kind, float](), dict[Kind, float]()
-        self._tells: frozenset[Kind] = frozenset()
+        self._quiet_until, self._quiet_s = dict[CatalogKind, float](), dict[CatalogKind, float]()
+        self._tells: frozenset[CatalogKind] = frozenset()
         """The kinds whose changes the server announces."""
-        self._outdated: set[Kind] = set()
+        self._outdated: set[CatalogKind] = set()
         """The kinds whose list may have become another since their last fetch began."""
-        self._announced: set[Kind] = set()
+        self._announced: set[CatalogKind] = set()
         """The kinds of which the server has told a change since their last fetch began."""
-        self._waiting: list[tuple[Kind, anyio.Event]] = []
+        self._waiting: list[tuple[CatalogKind, anyio.Event]] = []
         """Callers of `refresh`, with the kind whose next fetch each waits for."""
 
     def follow(self, link: McpLink | None) -> None:
@@ -245,7 +245,7 @@ class ServerCatalog:
         self._link = link
         self._due, self._quiet_until, self._quiet_s = {}, {}, {}
         self._let_go()
-        self._change(core.out_of_reach, Kind)
+        self._change(core.out_of_reach, CatalogKind)
         if link is not None:
             self._life = anyio.CancelScope()
             self._background.start_soon(self._keep_fresh, link, self._life, self._begin(link))
@@ -278,10 +278,10 @@ class ServerCatalog:
         if link is None or self._link is not link or broken_off:
             raise FailedPrecondition(f"{self._config.name} is not connected", reason="SERVER_NOT_CONNECTED")
 
-    def _begin(self, link: McpLink) -> frozenset[Kind]:
+    def _begin(self, link: McpLink) -> frozenset[CatalogKind]:
         """Set up for a new connection and return the kinds to subscribe to."""
         kinds, announced = core.declared(link.hello.capabilities), core.announced(link.hello.capabilities)
-        subscribed = announced if link.hello.era is Era.STATELESS else frozenset[Kind]()
+        subscribed = announced if link.hello.era is Era.STATELESS else frozenset[CatalogKind]()
         self._tells = announced - subscribed
         self._due = dict.fromkeys(kinds, self._clock.steady() + ACKNOWLEDGE_S if subscribed else -math.inf)
         self._catalog.keep_only(self._config.name, kinds)
@@ -290,7 +290,7 @@ class ServerCatalog:
                 self._catalog.put(core.new(self._config.name, kind))
         return subscribed
 
-    async def _keep_fresh(self, link: McpLink, life: anyio.CancelScope, subscribed: frozenset[Kind]) -> None:
+    async def _keep_fresh(self, link: McpLink, life: anyio.CancelScope, subscribed: frozenset[CatalogKind]) -> None:
         with life:
             async with anyio.create_task_group() as tasks:
                 if subscribed:
@@ -308,7 +308,7 @@ class ServerCatalog:
             with anyio.move_on_after(None if math.isinf(wait_s) else wait_s):
                 await self._wake.wait()
 
-    async def _fetch(self, link: McpLink, kind: Kind) -> None:
+    async def _fetch(self, link: McpLink, kind: CatalogKind) -> None:
         """Fetch one list. Callers of `refresh` that come from now on wait for the next fetch."""
         waiting = [each for each in self._waiting if each[0] is kind]
         self._waiting = [each for each in self._waiting if each[0] is not kind]
@@ -328,7 +328,7 @@ class ServerCatalog:
             for _, fetched in waiting:
                 fetched.set()
 
-    def _keep(self, kind: Kind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
+    def _keep(self, kind: CatalogKind, outcome: Pages | Fault, started: float, *, announced: bool) -> None:
         """Store the outcome of a fetch, and schedule the next one."""
         now, stamp = self._clock.steady(), self._clock.now()
         record = self._catalog.record(self._config.name, kind) or core.new(self._config.name, kind)
@@ -355,14 +355,14 @@ class ServerCatalog:
         self._due[kind] = max(self._due[kind], self._quiet_until[kind])
         self._want([kind], now + core.next_fetch(record, stamp, told=kind in self._tells) - stamp)
 
-    def _note_end(self, kind: Kind, pages: Pages) -> None:
+    def _note_end(self, kind: CatalogKind, pages: Pages) -> None:
         """Note that a list has no end of its own, or that it has one now."""
         for deviation, circles in ((Deviation.LIST_IN_CIRCLES, True), (Deviation.LIST_TOO_LONG, False)):
             cut = pages.cut if pages.cut is not None and pages.cut.circles is circles else None
             about = cut and f"{core.SOURCES[kind].method}, {cut.why}"
             self._note(f"{deviation}/{kind}", about and words(deviation, about))
 
-    async def _attempt(self, link: McpLink, kind: Kind) -> Pages | Fault:
+    async def _attempt(self, link: McpLink, kind: CatalogKind) -> Pages | Fault:
         """Return the complete list, or the fault that prevented it."""
         pages = Pages(self._config.name, kind)
         try:
@@ -371,7 +371,7 @@ class ServerCatalog:
                 return pages
         except PeerError as refusal:
             # Templates have no capability of their own: a server without any may not know the method.
-            none = kind is Kind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
+            none = kind is CatalogKind.TEMPLATE and refusal.code == METHOD_NOT_FOUND
             return pages if none else core.refused(refusal)
         except (UpstreamError, ListRefused) as exc:
             return exc.fault
@@ -381,7 +381,7 @@ class ServerCatalog:
             return Fault(code="INTERNAL", category=Category.SERVER, message=problem, retryable=True)
         return core.out_of_time(self._config.name, kind, self._config.call_max_s, "call_max_s")
 
-    async def _gather(self, link: McpLink, kind: Kind, pages: Pages) -> None:
+    async def _gather(self, link: McpLink, kind: CatalogKind, pages: Pages) -> None:
         method, limit_s = core.SOURCES[kind].method, self._config.call_timeout_s
         while True:
             page: dict[str, Any] = {}
@@ -394,7 +394,7 @@ class ServerCatalog:
             if pages.cursor is None:
                 return
 
-    async def _subscribe(self, link: McpLink, kinds: frozenset[Kind]) -> None:
+    async def _subscribe(self, link: McpLink, kinds: frozenset[CatalogKind]) -> None:
         """Keep a subscription to changes open; refetch all lists at each acknowledgement, since nothing is replayed."""
 
         def acknowledged(honoured: Mapping[str, Any]) -> None:
@@ -420,21 +420,21 @@ class ServerCatalog:
             await anyio.sleep(pause_s)
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
-    def _want(self, kinds: Iterable[Kind], at: float = -math.inf) -> None:
+    def _want(self, kinds: Iterable[CatalogKind], at: float = -math.inf) -> None:
         for kind in kinds:
             self._due[kind] = min(self._due[kind], at)
         self._wake.set()
 
-    def _outdate(self, kinds: Collection[Kind]) -> None:
+    def _outdate(self, kinds: Collection[CatalogKind]) -> None:
         self._outdated.update(kinds)
         self._change(core.outdated, kinds)
 
-    def _change(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[Kind]) -> None:
+    def _change(self, change: Callable[[CatalogList], CatalogList], kinds: Iterable[CatalogKind]) -> None:
         for kind in kinds:
             if (record := self._catalog.record(self._config.name, kind)) is not None:
                 self._catalog.put(change(record))
 
-    def _fault(self, kind: Kind) -> str:
+    def _fault(self, kind: CatalogKind) -> str:
         record = self._catalog.record(self._config.name, kind)
         return record.fault.code if record is not None and record.fault is not None else ""
 

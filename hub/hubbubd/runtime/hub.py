@@ -11,17 +11,17 @@ import anyio
 import structlog
 
 from hubbubd.config import HubSettings, ServerConfig, Settings
-from hubbubd.core.call_faults import cancelled
-from hubbubd.core.calls import Call
-from hubbubd.core.host_sessions import HostSession
+from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.hosts.host_sessions import HostSession
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls import Calls, ClientTasks, Consents, Rounds
+from hubbubd.runtime.calls import Calls, ClientTasks, Consents, MultiRound
 from hubbubd.runtime.catalog import Catalog
 from hubbubd.runtime.inbox import Inbox, Tasks, Work
 from hubbubd.runtime.oversight import Audit, ConnectedHosts, HostSessions, Quotas, Retention, Tokens
-from hubbubd.runtime.ownership import Ownership, Sole, Taking
+from hubbubd.runtime.ownership import Ownership, SoleOwnership, Takeover
 from hubbubd.runtime.records import Ledger
 from hubbubd.runtime.servers import MAX_NAMES, Configuration, EventFeed, LogLevels, Measures, Servers, Subscriptions
 from hubbubd.runtime.wiring import (
@@ -45,7 +45,7 @@ from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
 
 if TYPE_CHECKING:
-    from hubbubd.runtime.fleet import Fleet
+    from hubbubd.runtime.fleet.member import FleetOwnership
 
 log = structlog.get_logger(__name__)
 
@@ -115,7 +115,7 @@ class Hub:
         self.telemetry_endpoint = telemetry_endpoint
         """Where traces, metrics or logs are exported; empty when nowhere."""
         self.ownership = ownership
-        self.fleet: Fleet | None = None
+        self.fleet: FleetOwnership | None = None
         self._alarms = alarms
         self._stop_listening = ledger.store.listen(self._committed)
         self._ledger = ledger
@@ -139,8 +139,8 @@ class Hub:
         files: tuple[Path, ...] = (),
         load: Callable[[], Settings] | None = None,
         telemetry_endpoint: str = "",
-        ownership: Ownership = Sole(),  # noqa: B008 - has no state
-        fleet: "Fleet | None" = None,
+        ownership: Ownership = SoleOwnership(),  # noqa: B008 - has no state
+        fleet: "FleetOwnership | None" = None,
     ) -> AsyncGenerator["Hub"]:
         """Yield a running hub. It reconnects the wanted servers; on exit it closes connections, not the store.
 
@@ -196,7 +196,7 @@ class Hub:
         inbox = inbox_of(ground, quotas, lambda name: servers.config(name))
         catalog = catalog_of(ground, lambda: servers.elsewhere())
         client_tasks = ClientTasks(ledger, tables.tasks, tables.calls, inbox, clock)
-        consents = Consents(rounds := Rounds(inbox, tables.calls, clock), clock)
+        consents = Consents(rounds := MultiRound(inbox, tables.calls, clock), clock)
         calls = calls_of(
             ground,
             quotas=quotas,
@@ -340,11 +340,11 @@ class Hub:
             background.start_soon(self.fleet.run)
         self.servers.start(configured)
         if self.fleet is None:  # otherwise it takes them, one by one
-            await self.take(Taking(self.ownership.owns))
+            await self.take(Takeover(self.ownership.owns))
         if self.configuration.state.files:
             background.start_soon(self.configuration.follow)
 
-    async def take(self, taking: Taking) -> None:
+    async def take(self, taking: Takeover) -> None:
         """Act on what is of these servers, and connect them. What cannot go on from before ends.
 
         Raises Unavailable; then it may be tried again.

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from hubbubd.core.server import UPKEEP as UPKEEP
+from hubbubd.core.servers.server_record import UPKEEP as UPKEEP
 from hubbubd.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class Takeover:
     """Servers that become this hub's own, all those that `owns` names, and what has become of whoever had them.
 
     `requests` are the ids of their pending requests at that moment. `code` is that of the calls that cannot go on.
@@ -96,7 +96,7 @@ class Ownership(Protocol):
         ...
 
 
-class Sole:
+class SoleOwnership:
     """The ownership of a hub that shares its store with nobody: all servers are its own."""
 
     me = ""
@@ -148,10 +148,10 @@ class Candidates(Protocol):
         ...
 
 
-class Hands(Protocol):
+class OwnershipHooks(Protocol):
     """What the fleet has the hub do."""
 
-    async def take(self, taking: Taking) -> None:
+    async def take(self, taking: Takeover) -> None:
         """Act on servers from now on. Raises Unavailable."""
         ...
 

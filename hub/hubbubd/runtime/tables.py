@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from hubbubd.core.audit import AuditEntry
-from hubbubd.core.calls import Call
-from hubbubd.core.catalog import CatalogEntries, CatalogList
-from hubbubd.core.host_sessions import HostSession
-from hubbubd.core.inbox import PendingRequest, Shown
-from hubbubd.core.server import Lease, ServerRecord
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.hosts.host_sessions import HostSession
+from hubbubd.core.inbox.request_states import PendingRequest, RequestViews
+from hubbubd.core.servers.catalog import CatalogEntries, CatalogList
+from hubbubd.core.servers.server_record import Lease, ServerRecord
 from hubbubd.core.tasks import Task
 from hubbubd.runtime.oversight import Minted, Token, Upkeep
-from hubbubd.runtime.ownership import Ownership, Sole
-from hubbubd.runtime.records import Mending, Stored, Table
+from hubbubd.runtime.ownership import Ownership, SoleOwnership
+from hubbubd.runtime.records import RepairRule, Stored, Table
 
 REQUEST_STEAD = {"created_at": 0.0, "deadline": None, "state": "withdrawn", "origin": "plain"}
 """Stand-ins for unreadable fields of a pending request, chosen so that nobody acts on it."""
@@ -42,29 +42,31 @@ CALL_PARTS: dict[str, Callable[[Any], object]] = dict.fromkeys(
 class Tables:
     """All tables."""
 
-    def __init__(self, stored: Stored, ownership: Ownership = Sole()) -> None:  # noqa: B008 - has no state
+    def __init__(self, stored: Stored, ownership: Ownership = SoleOwnership()) -> None:  # noqa: B008 - has no state
         def own(record: PendingRequest | Call | Task) -> bool:
             return ownership.owns(record.server)
 
         self.servers = Table(
-            stored, "server", ServerRecord, Mending(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
+            stored, "server", ServerRecord, RepairRule(vital=frozenset({"name", "config", "source"})), SERVER_PARTS
         )
-        self.requests = Table(stored, "request", PendingRequest, Mending(REQUEST_STEAD), own=own)
-        self.shown = Table(stored, "shown", Shown)
-        self.calls = Table(stored, "call", Call, Mending({"created_at": 0.0, "state": "failed"}), CALL_PARTS, own=own)
+        self.requests = Table(stored, "request", PendingRequest, RepairRule(REQUEST_STEAD), own=own)
+        self.shown = Table(stored, "shown", RequestViews)
+        self.calls = Table(
+            stored, "call", Call, RepairRule({"created_at": 0.0, "state": "failed"}), CALL_PARTS, own=own
+        )
         self.tasks = Table(
-            stored, "task", Task, Mending({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}), own=own
+            stored, "task", Task, RepairRule({"created_at": 0.0, "last_updated_at": 0.0, "status": "failed"}), own=own
         )
         self.lists = Table(stored, "catalog", CatalogList)
         self.entries = Table(stored, "catalog_entries", CatalogEntries)
         self.upkeep = Table(stored, "upkeep", Upkeep)
-        self.tokens = Table(stored, "token", Token, Mending(vital=TOKEN_VITAL))
+        self.tokens = Table(stored, "token", Token, RepairRule(vital=TOKEN_VITAL))
         self.minted = Table(stored, "minted", Minted)
         self.host_sessions = Table(
-            stored, "host_session", HostSession, Mending({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)
+            stored, "host_session", HostSession, RepairRule({"begun_at": 0.0, "used_at": 0.0}, SESSION_VITAL)
         )
         self.audit = Table(stored, "audit", AuditEntry)
-        self.leases = Table(stored, "lease", Lease, Mending(vital=frozenset({"server", "member", "life"})))
+        self.leases = Table(stored, "lease", Lease, RepairRule(vital=frozenset({"server", "member", "life"})))
 
     def all(self) -> list[Table[Any]]:
         return list(vars(self).values())

@@ -14,9 +14,9 @@ from hubbubd.runtime.calls import (
     ClientTasks,
     Consents,
     LiveCalls,
+    MultiRound,
     Orphans,
     Resumption,
-    Rounds,
     SpanRecorder,
     TaskSupport,
 )
@@ -190,7 +190,7 @@ def calls_of(
     quotas: Quotas,
     catalog: Catalog,
     inbox: Inbox,
-    rounds: Rounds,
+    rounds: MultiRound,
     consents: Consents,
     client_tasks: ClientTasks,
 ) -> Calls:

@@ -15,7 +15,7 @@ class StoreError(Exception):
     """Base of the store's errors."""
 
 
-class Conflict(StoreError):
+class WriteConflict(StoreError):
     """A guard did not hold (compare-and-swap failed); nothing was written. `key` is the first that failed."""
 
     def __init__(self, key: str) -> None:
@@ -68,7 +68,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class Precondition:
     """Precondition of a commit: the key was last modified at exactly `revision`; 0 means that it does not exist."""
 
     key: str
@@ -76,7 +76,7 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyValue:
     """The current value of a key, and the revision that wrote it."""
 
     key: str
@@ -97,7 +97,7 @@ class Snapshot:
     """A consistent read of a prefix: entries by key, and the tombstones still kept, (key, revision) by revision."""
 
     revision: int
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyValue, ...]
     deleted: tuple[tuple[str, int], ...]
 
 
@@ -137,7 +137,7 @@ class Store(Protocol):
         """How often the connection for commits was made again; 0 for an engine that has none."""
         ...
 
-    async def commit(self, writes: Sequence[Write], guards: Sequence[Guard] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
         """Apply all writes if all guards hold; return the revision once it is durable.
 
         Deleting a missing key changes nothing. Once begun, a commit finishes even if its caller is cancelled. Listeners

@@ -14,7 +14,7 @@ from hubbubd.errors import ConfigError
 from hubbubd.process import installation
 from hubbubd.store import Store, StoreLocked
 from hubbubd.store.membership import Membership
-from hubbubd.store.opening import claim, look_at
+from hubbubd.store.sqlite.file import claim, look_at
 
 FILE: Final = "hubbub.db"
 """The store of a hub without a database, in its data directory."""
@@ -30,7 +30,7 @@ async def opened(
     StoreUnavailable, and ConfigError when the engine is not installed or has no password.
     """
     if settings.url is None:
-        from hubbubd.store.sqlite import SqliteStore
+        from hubbubd.store.sqlite.sqlite_store import SqliteStore
 
         store = await SqliteStore.open(data_dir / FILE)
         try:
@@ -39,9 +39,9 @@ async def opened(
             await store.close()
         return
     require_database()
-    from hubbubd.store.postgres import PostgresStore
-    from hubbubd.store.postgres_members import PostgresMembers
-    from hubbubd.store.postgres_place import Entrant
+    from hubbubd.store.postgres.identity import Entrant
+    from hubbubd.store.postgres.members import PostgresMembers
+    from hubbubd.store.postgres.postgres_store import PostgresStore
 
     entrant = None if fleet is None else Entrant(fleet.name, fleet.lease_ttl_s)
     held = await to_thread.run_sync(claim, data_dir / FILE)
@@ -75,8 +75,8 @@ async def released(settings: StoreSettings, data_dir: Path, fleet: FleetSettings
     if not data_dir.is_dir():
         return f"nothing to release: no hub has run in {data_dir}"
     require_database()
-    from hubbubd.store.postgres_link import Database
-    from hubbubd.store.postgres_release import release
+    from hubbubd.store.postgres.database import Database
+    from hubbubd.store.postgres.release import release
 
     database = Database(settings.url.get_secret_value(), settings.schema_name, settings.password())
     try:
@@ -95,7 +95,7 @@ async def looked_at(settings: StoreSettings, data_dir: Path) -> str:
     """
     if settings.url is not None:
         require_database()
-        from hubbubd.store.postgres_link import reachable
+        from hubbubd.store.postgres.database import reachable
 
         await reachable(settings.url.get_secret_value(), settings.schema_name, settings.password())
         return "the database can be used"

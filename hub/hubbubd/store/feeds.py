@@ -1,4 +1,4 @@
-"""What a watcher of the store has not read yet. Called by `grouped`."""
+"""What a watcher of the store has not read yet. Called by `group_commit`."""
 
 import asyncio
 from collections import deque
@@ -9,7 +9,7 @@ UNREAD_COMMITS = 256
 """Commits that one watcher may leave unread; it reads from a snapshot after that."""
 
 
-class Feed:
+class CommitBuffer:
     """A watcher's bounded buffer of live commits. On overflow it is emptied and `missed` tells the watcher to catch up.
 
     The watcher has seen all of the prefix up to `position`, or is catching up to it.

@@ -1,4 +1,4 @@
-"""Members of a fleet as the database has them: the port that `runtime` uses. `postgres_members.py` implements it."""
+"""Members of a fleet as the database has them: the port that `runtime` uses. `postgres/members.py` implements it."""
 
 from typing import Protocol
 

@@ -53,7 +53,7 @@ def tracer(environ: Mapping[str, str], now: Callable[[], float], *, content: boo
     exporter = wanted(environ, "traces")
     if exporter is None:
         return OFF
-    from hubbubd.telemetry.sdk import SdkTracer  # lazy: slow to import, and an optional extra
+    from hubbubd.telemetry.sdk.tracer import SdkTracer  # lazy: slow to import, and an optional extra
 
     return SdkTracer.open(exporter, now, content=content)
 
@@ -63,7 +63,7 @@ def meter(environ: Mapping[str, str], *, scraped: bool) -> Meter:
     exporter = wanted(environ, "metrics")
     if exporter is None and not scraped:
         return metering.OFF
-    from hubbubd.telemetry.sdk_metrics import SdkMeter
+    from hubbubd.telemetry.sdk.metrics import SdkMeter
 
     return SdkMeter.open(exporter, scraped=scraped)
 
@@ -73,7 +73,7 @@ def log_sink(environ: Mapping[str, str]) -> LogSink:
     exporter = wanted(environ, "logs")
     if exporter is None:
         return logs.OFF
-    from hubbubd.telemetry.sdk_logs import SdkLogSink
+    from hubbubd.telemetry.sdk.logs import SdkLogSink
 
     return SdkLogSink.open(exporter)
 

@@ -21,7 +21,7 @@ Value = str | int | float | bool
 Attributes = dict[str, Value]
 
 
-class Kind(StrEnum):
+class SpanKind(StrEnum):
     """OpenTelemetry's span kind."""
 
     INTERNAL = "internal"
@@ -55,14 +55,14 @@ class Span:
     """A span that has begun. `start` is in seconds since the epoch."""
 
     name: str
-    kind: Kind
+    kind: SpanKind
     trace: Trace
     start: Moment
     attributes: Attributes = field(default_factory=dict[str, Value])
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SpanEvent:
     """An event within a span; `at` is seconds since the epoch."""
 
     name: str
@@ -112,7 +112,7 @@ def of_params(params: Mapping[str, Any]) -> Trace | None:
 
 def passed_on(trace: Trace | None) -> Span | None:
     """Return a span that is propagated but never exported by the hub; its owner exports it."""
-    return trace and Span(name="", kind=Kind.CLIENT, trace=replace(trace, own=False), start=0.0)
+    return trace and Span(name="", kind=SpanKind.CLIENT, trace=replace(trace, own=False), start=0.0)
 
 
 def with_place(params: Mapping[str, Any] | None, trace: Trace) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 
-from hubbubd.telemetry.trace import Event, Kind, Span, Trace, Value
+from hubbubd.telemetry.trace import Span, SpanEvent, SpanKind, Trace, Value
 
 
 class Tracer:
@@ -16,7 +16,7 @@ class Tracer:
         """Return the time for spans, in seconds since the epoch."""
         return time.time()
 
-    def begin(self, parent: Trace | None, name: str = "", kind: Kind = Kind.INTERNAL) -> Trace | None:
+    def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace | None:
         """Return the place of a new span below `parent`, or at the root of a new trace."""
         return parent
 
@@ -27,7 +27,7 @@ class Tracer:
         *,
         attributes: Mapping[str, Value] | None = None,
         error: str | None = None,
-        events: Iterable[Event] = (),
+        events: Iterable[SpanEvent] = (),
         links: Iterable[Trace] = (),
     ) -> None:
         """Export a span that ended at `end`, in seconds since the epoch; `error` is its `error.type`, if it failed."""

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from hubbubd import payload
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.calls.progress import ProgressReporter
 from hubbubd.downstream.hosts.host import LOG_LEVEL, HostRequest

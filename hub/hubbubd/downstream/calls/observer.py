@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.runtime.hub import Hub
 
 

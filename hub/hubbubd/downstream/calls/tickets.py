@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from hubbubd import bounds, payload
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.errors import help_url

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
-from hubbubd.core.inbox import RequestKind
-from hubbubd.core.log_levels import LEVELS, reaches
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol.messages import Id, ResponseMessage
-from hubbubd.runtime.oversight import ConnectedHost, Introduction, OpenRequest
+from hubbubd.downstream.protocol.messages import Id
+from hubbubd.downstream.protocol.messages import ResponseMessage
+from hubbubd.runtime.oversight import ConnectedHost
+from hubbubd.runtime.oversight import OpenRequest
+from hubbubd.core.inbox.request_states import RequestKind
+from hubbubd.core.servers.log_levels import LEVELS
+from hubbubd.core.servers.log_levels import reaches
+from hubbubd.runtime.oversight import HostIdentity
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions with a handshake, the newest first."""
@@ -155,10 +159,10 @@ class McpHost:
         """Whether its revision has no handshake, and so no requests of the hub."""
         return self.revision in STATELESS_REVISIONS
 
-    def introduction(self, endpoint: str) -> Introduction:
+    def introduction(self, endpoint: str) -> HostIdentity:
         """Return what operators see of it: its own words are bounded."""
         name, version = (self.info.get(key) for key in ("name", "version"))
-        return Introduction(
+        return HostIdentity(
             principal=self.principal.name,
             name=name[:MAX_WORD] if isinstance(name, str) else "",
             version=version[:MAX_WORD] if isinstance(version, str) else "",

@@ -7,11 +7,13 @@ from functools import partial
 from typing import Final
 
 from hubbubd.core.access import Principal
-from hubbubd.core.catalog import SOURCES, Kind
-from hubbubd.core.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
+from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.views.view import EndpointView, ServerTarget
+from hubbubd.downstream.views.view import EndpointView
+from hubbubd.downstream.views.view import ServerTarget
+from hubbubd.core.servers.catalog import SOURCES
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.runtime.hub import Hub
 
 QUIET_S: Final = 0.25
@@ -37,8 +39,8 @@ class ListChanges:
         self._view = view
         self._who = who
         self._tell = tell
-        self._kinds = {method: [kind for kind in Kind if SOURCES[kind].change == method] for method in methods}
-        self._seen = dict[Kind, Sequence[bytes]]()
+        self._kinds = {method: [kind for kind in CatalogKind if SOURCES[kind].change == method] for method in methods}
+        self._seen = dict[CatalogKind, Sequence[bytes]]()
         self._looking = set[asyncio.Task[None]]()
         self._begin([kind for kinds in self._kinds.values() for kind in kinds], self._note)
         self._announced: set[str] = set()
@@ -55,7 +57,7 @@ class ListChanges:
         for task in self._looking:
             task.cancel()
 
-    def _changed(self, server: str, kind: Kind, announced: bool) -> None:
+    def _changed(self, server: str, kind: CatalogKind, announced: bool) -> None:
         method, transparent = SOURCES[kind].change, self._view.transparent
         if method not in self._kinds or (transparent and server not in self._view.servers(self._who())):
             return
@@ -70,7 +72,7 @@ class ListChanges:
             look = partial(self._begin, self._kinds[method], partial(self._look, method))
             self._timers[method] = loop.call_at(at, look)
 
-    def _begin(self, kinds: Collection[Kind], then: Callable[[], None]) -> None:
+    def _begin(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
         """Look at lists, now if they are settled, else once they are."""
         if all(map(self._view.is_settled, kinds)):
             then()
@@ -79,7 +81,7 @@ class ListChanges:
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
-    async def _settled(self, kinds: Collection[Kind], then: Callable[[], None]) -> None:
+    async def _settled(self, kinds: Collection[CatalogKind], then: Callable[[], None]) -> None:
         for kind in kinds:
             await self._view.settle(kind)
         then()
@@ -164,9 +166,9 @@ class WatchedResources:
                 self._tell(prefix + changed)
 
         try:
-            for kind in (Kind.RESOURCE, Kind.TEMPLATE):
+            for kind in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE):
                 await self._view.settle(kind)
-            target = self._view.target(Kind.RESOURCE, uri, self._who())
+            target = self._view.target(CatalogKind.RESOURCE, uri, self._who())
             prefix = uri.removesuffix(target.name)
             async with self._hub.subscriptions.following(target.server, target.name, tell) as failed:
                 begun.set_result(None)

@@ -6,13 +6,18 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.catalog import SOURCES, Kind
-from hubbubd.core.host_sessions import HostSession
-from hubbubd.core.log_levels import USUAL, reaches
-from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources, Who, nobody
+from hubbubd.downstream.notifications.changes import ListChanges
+from hubbubd.downstream.notifications.changes import WatchedResources
+from hubbubd.downstream.notifications.changes import Who
+from hubbubd.downstream.notifications.changes import nobody
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.views.view import EndpointView
+from hubbubd.core.hosts.host_sessions import HostSession
+from hubbubd.core.servers.catalog import SOURCES
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.log_levels import USUAL
+from hubbubd.core.servers.log_levels import reaches
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import Step
@@ -119,9 +124,9 @@ class SessionNotifications:
             self._hub.log_levels.want(server, self, level)
         self._leveled = shown
 
-    def _shown_anew(self, server: str, kind: Kind, announced: bool) -> None:
+    def _shown_anew(self, server: str, kind: CatalogKind, announced: bool) -> None:
         """Tell servers that came later the level, too; each kind is told of those, and one will do."""
-        if kind is Kind.TOOL and self.level is not None:
+        if kind is CatalogKind.TOOL and self.level is not None:
             self._want(self.level)
 
     def _changed(self, method: str) -> None:

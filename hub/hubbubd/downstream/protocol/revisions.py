@@ -10,11 +10,13 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS
+from hubbubd.downstream.hosts.host import STATELESS_REVISIONS
 from hubbubd.downstream.protocol import content_blocks
-from hubbubd.downstream.protocol.messages import Refusal, with_members
+from hubbubd.downstream.protocol.messages import Refusal
+from hubbubd.downstream.protocol.messages import with_members
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.errors import NotFound
 
 RESOURCE_NOT_FOUND: Final = -32002
@@ -64,8 +66,13 @@ RESULTS: Final[Mapping[str, tuple[RevisionMember, ...]]] = MappingProxyType(
 )
 """The members of results that not all revisions have, by method."""
 
-ENTRIES: Final[Mapping[Kind, tuple[RevisionMember, ...]]] = MappingProxyType(
-    {Kind.TOOL: TOOL, Kind.PROMPT: (_ICONS,), Kind.RESOURCE: (_ICONS,), Kind.TEMPLATE: (_ICONS,)}
+ENTRIES: Final[Mapping[CatalogKind, tuple[RevisionMember, ...]]] = MappingProxyType(
+    {
+        CatalogKind.TOOL: TOOL,
+        CatalogKind.PROMPT: (_ICONS,),
+        CatalogKind.RESOURCE: (_ICONS,),
+        CatalogKind.TEMPLATE: (_ICONS,),
+    }
 )
 """The same of the entries of lists."""
 
@@ -99,15 +106,15 @@ def result(method: str, raw: bytes, revision: str, origin: str | None) -> bytes:
     return payload.dumps(kept)
 
 
-def entry(kind: Kind, raw: bytes, revision: str) -> bytes:
+def entry(kind: CatalogKind, raw: bytes, revision: str) -> bytes:
     """Return an entry of a list as a revision has it. It is not parsed if nothing can have to change."""
     left_out = [member.name for member in ENTRIES[kind] if not member.known(revision)]
-    if kind is Kind.TOOL and revision < STATELESS and _may_have(raw, ["outputSchema"]):
+    if kind is CatalogKind.TOOL and revision < STATELESS and _may_have(raw, ["outputSchema"]):
         parsed = cast("dict[str, Any]", payload.loads(raw))
         schema: object = parsed.get("outputSchema", {"type": "object"})
         if not isinstance(schema, dict) or cast("dict[str, Any]", schema).get("type") != "object":
             left_out.append("outputSchema")  # any schema from 2026-07-28 on, before that one of an object
-    if kind is Kind.TOOL and revision == NEWEST_HANDSHAKE and _may_have(raw, ["taskSupport"]):
+    if kind is CatalogKind.TOOL and revision == NEWEST_HANDSHAKE and _may_have(raw, ["taskSupport"]):
         raw = _without_need_of_tasks(raw)
     return _without(raw, left_out)
 

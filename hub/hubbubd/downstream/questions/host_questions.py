@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from hubbubd import payload
-from hubbubd.core.asked_hosts import HOSTS, AskedHost
-from hubbubd.core.capabilities import KEY as CAPABILITIES
-from hubbubd.core.capabilities import serves
-from hubbubd.core.forms import Given
-from hubbubd.core.inbox import (
+from hubbubd.core.calls.capabilities import KEY as CAPABILITIES
+from hubbubd.core.calls.capabilities import serves
+from hubbubd.core.inbox.asked_hosts import HOSTS, AskedHost
+from hubbubd.core.inbox.forms import Given
+from hubbubd.core.inbox.request_states import (
     MAX_CLAIM_S,
     Origin,
     PendingRequest,
@@ -38,7 +38,7 @@ from hubbubd.downstream.views.question_policy import (
 from hubbubd.downstream.views.view import EndpointView
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.hub import Hub
-from hubbubd.runtime.inbox import Waiting
+from hubbubd.runtime.inbox import WaitingHost
 
 SILENT_S: Final = 1800.0
 """Seconds for which it is remembered that nobody is at a host: somebody may have come back."""
@@ -104,12 +104,12 @@ class HostQuestions:
         *,
         but: Callable[[PendingRequest], str] = lambda _: "",
         first: Callable[[], bool] = lambda: True,
-    ) -> Waiting:
+    ) -> WaitingHost:
         """Return the host that is `who` now as one that waits for a call; `for_s` as there.
 
         `but` returns a further reason for not asking it, and `first` whether it can be asked before all others now.
         """
-        return Waiting(
+        return WaitingHost(
             by=who().principal.name,
             host=who().name,
             why_not=lambda request: self.why_not(who(), request) or but(request),

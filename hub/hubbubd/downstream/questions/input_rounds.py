@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS
 from hubbubd.downstream.calls.hold import Hold
 from hubbubd.downstream.calls.observer import CallObserver

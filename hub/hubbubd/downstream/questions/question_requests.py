@@ -8,8 +8,8 @@ from typing import Any, Final
 import structlog
 
 from hubbubd import payload
-from hubbubd.core.forms import Refuse
-from hubbubd.core.inbox import Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.inbox.forms import Refuse
+from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind, RequestState
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.downstream.calls.hold import Hold
 from hubbubd.downstream.hosts.host import HostRequest

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final
 
 from hubbubd.core.access import Principal
-from hubbubd.core.host_sessions import record_id
+from hubbubd.core.hosts.host_sessions import record_id
 from hubbubd.core.jsonrpc import INVALID_REQUEST
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts.host import HostOutbox, HostRequest, McpHost, MessageSink, Presence

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol, cast
 
 from hubbubd import payload
 from hubbubd.core.access import Principal
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.inbox import MAX_CLAIM_S, PendingRequest, RequestState
+from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest, RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
 from hubbubd.core.tasks import EXTENSION, Task, TaskRole, TaskStatus
 from hubbubd.downstream.calls.observer import CallObserver

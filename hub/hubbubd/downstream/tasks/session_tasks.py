@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, cursor_of, on_the_wire, place_of
 from hubbubd.downstream.calls import call_results

@@ -12,8 +12,8 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.core.jsonrpc import INVALID_PARAMS, MISSING_CAPABILITY
 from hubbubd.core.tasks import EXTENSION, Task, TaskStatus, on_the_wire
 from hubbubd.downstream.calls import call_results

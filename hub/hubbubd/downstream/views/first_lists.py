@@ -5,9 +5,10 @@ from typing import Final
 import anyio
 
 from hubbubd.core.access import Principal
-from hubbubd.core.catalog import Freshness, Kind
-from hubbubd.core.connection import State
 from hubbubd.downstream.views.view import EndpointView
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.catalog import Freshness
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.hub import Hub
 
 LONGEST_S: Final = 2.0
@@ -22,9 +23,9 @@ class FirstLists:
     def __init__(self, hub: Hub, view: EndpointView) -> None:
         self._hub = hub
         self._view = view
-        self._since: dict[tuple[str, Kind], float] = {}
+        self._since: dict[tuple[str, CatalogKind], float] = {}
 
-    async def wait(self, kind: Kind, principal: Principal) -> None:
+    async def wait(self, kind: CatalogKind, principal: Principal) -> None:
         """Wait until no server of the view is about to list this kind for the first time, LONGEST_S at most.
 
         Nobody is waited for whose list is known, even if it is out of date, nor a server that could not be reached.
@@ -33,7 +34,7 @@ class FirstLists:
             return
         changed = anyio.Event()
 
-        def tell(_server: str, _kind: Kind, _announced: bool) -> None:
+        def tell(_server: str, _kind: CatalogKind, _announced: bool) -> None:
             changed.set()
 
         stop = self._hub.catalog.listen(tell)
@@ -45,7 +46,7 @@ class FirstLists:
         finally:
             stop()
 
-    def _rest_s(self, kind: Kind, principal: Principal) -> float:
+    def _rest_s(self, kind: CatalogKind, principal: Principal) -> float:
         """Return for how many seconds there is still something to wait for; 0 if there is nothing."""
         now, rest_s = self._hub.clock.steady(), 0.0
         for server in self._view.servers(principal):
@@ -55,14 +56,14 @@ class FirstLists:
                 self._since.pop((server, kind), None)
         return rest_s
 
-    def _is_coming(self, server: str, kind: Kind) -> bool:
+    def _is_coming(self, server: str, kind: CatalogKind) -> bool:
         known = self._hub.catalog.record(server, kind)
         if known is not None and known.freshness is not Freshness.UNKNOWN:
             return False
         record = self._hub.servers.find(server)
         if record is None:
             return False
-        if record.connection.state is State.CONNECTED:
+        if record.connection.state is ConnectionState.CONNECTED:
             return known is not None  # without a record it does not have this kind
         tried_first = record.capabilities is None and record.connection.attempt == 0
-        return record.connection.state is State.CONNECTING and tried_first
+        return record.connection.state is ConnectionState.CONNECTING and tried_first

@@ -15,11 +15,11 @@ from weakref import WeakValueDictionary
 
 from hubbubd import payload
 from hubbubd.bounds import LONGEST_URI
-from hubbubd.core.catalog import Kind
-from hubbubd.core.flat_schemas import flattened, may_recur
-from hubbubd.core.host_names import NameRule, Origin, described
-from hubbubd.core.host_uris import added, rewritten
-from hubbubd.core.tool_search import Index, indexing
+from hubbubd.core.hosts.flat_schemas import flattened, may_recur
+from hubbubd.core.hosts.host_names import NameRule, Origin, described
+from hubbubd.core.hosts.host_uris import added, rewritten
+from hubbubd.core.hosts.tool_search import Index, indexing
+from hubbubd.core.servers.catalog import CatalogKind
 
 Steps = Generator[None, None, None]
 Source = tuple[bytes, ...]
@@ -29,13 +29,13 @@ MATCHED_CHARS: Final = 128 * 1024
 """Characters of templates that an original URI is compared with; the others are reached by their shown URI."""
 
 MEMBERS: Final = {
-    Kind.TOOL: "tools",
-    Kind.PROMPT: "prompts",
-    Kind.RESOURCE: "resources",
-    Kind.TEMPLATE: "resourceTemplates",
+    CatalogKind.TOOL: "tools",
+    CatalogKind.PROMPT: "prompts",
+    CatalogKind.RESOURCE: "resources",
+    CatalogKind.TEMPLATE: "resourceTemplates",
 }
-NAMED: Final = (Kind.TOOL, Kind.PROMPT)
-URI: Final = {Kind.RESOURCE: "uri", Kind.TEMPLATE: "uriTemplate"}
+NAMED: Final = (CatalogKind.TOOL, CatalogKind.PROMPT)
+URI: Final = {CatalogKind.RESOURCE: "uri", CatalogKind.TEMPLATE: "uriTemplate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ListEntry:
 class ListRendering:
     """How a profile shows lists of a kind. Those with an equal one share what is made."""
 
-    kind: Kind
+    kind: CatalogKind
     rule: NameRule | None = None
     """How names are made; None for URIs."""
 
@@ -111,7 +111,7 @@ class ListGroups:
             names = (yield from way.rule.naming(origins)).shown
         for server in sources:
             yield from _show(way, group, server, names, before)
-        if way.kind is Kind.TEMPLATE:
+        if way.kind is CatalogKind.TEMPLATE:
             group.templates = _matched(group.by_name)
         self._groups[key] = group
         return group

@@ -16,26 +16,32 @@ from typing import Any, Final
 from hubbubd import __version__, payload
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.catalog import Kind, list_id
-from hubbubd.core.headings import without_headings
-from hubbubd.core.host_names import NameRule
-from hubbubd.core.host_uris import added, may_have_uris, owners, rewritten, stripped
-from hubbubd.core.tool_search import Index, searching
-from hubbubd.downstream.views.list_groups import (
-    MATCHED_CHARS,
-    NAMED,
-    URI,
-    ChainedLists,
-    ListEntry,
-    ListGroup,
-    ListGroups,
-    ListRendering,
-    Source,
-    indexed,
-)
+from hubbubd.downstream.views.list_groups import MATCHED_CHARS
+from hubbubd.downstream.views.list_groups import NAMED
+from hubbubd.downstream.views.list_groups import URI
+from hubbubd.downstream.views.list_groups import ChainedLists
+from hubbubd.downstream.views.list_groups import ListEntry
+from hubbubd.downstream.views.list_groups import ListGroup
+from hubbubd.downstream.views.list_groups import ListGroups
+from hubbubd.downstream.views.list_groups import ListRendering
+from hubbubd.downstream.views.list_groups import Source
+from hubbubd.downstream.views.list_groups import indexed
 from hubbubd.downstream.views.own_tools import listed
-from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
-from hubbubd.downstream.views.view import EndpointIntroduction, ServerTarget
+from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy
+from hubbubd.downstream.views.question_policy import QuestionPolicy
+from hubbubd.downstream.views.view import EndpointIntroduction
+from hubbubd.downstream.views.view import ServerTarget
+from hubbubd.core.hosts.headings import without_headings
+from hubbubd.core.hosts.host_names import NameRule
+from hubbubd.core.hosts.host_uris import added
+from hubbubd.core.hosts.host_uris import may_have_uris
+from hubbubd.core.hosts.host_uris import owners
+from hubbubd.core.hosts.host_uris import rewritten
+from hubbubd.core.hosts.host_uris import stripped
+from hubbubd.core.hosts.tool_search import Index
+from hubbubd.core.hosts.tool_search import searching
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.catalog import list_id
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import at_once, in_turns
@@ -115,8 +121,8 @@ class ProfileView:
         self._policy = ConfiguredQuestionPolicy(settings, named=True)
         self._lists = lists or ListGroups()
         self._chosen: tuple[int, ProfileSettings | None, tuple[str, ...]] = (-1, None, ())
-        self._made: dict[Kind, _KindTable] = {}
-        self._making: dict[Kind, asyncio.Task[None]] = {}
+        self._made: dict[CatalogKind, _KindTable] = {}
+        self._making: dict[CatalogKind, asyncio.Task[None]] = {}
 
     @property
     def policy(self) -> QuestionPolicy:
@@ -145,7 +151,7 @@ class ProfileView:
         told = {record.name: record.instructions for record in records if record.instructions}
         return EndpointIntroduction(info, capabilities, _instructions(settings.instructions, told) or None)
 
-    async def settle(self, kind: Kind) -> None:
+    async def settle(self, kind: CatalogKind) -> None:
         """As `View.settle`. One task makes it for all who wait, and goes on when they do not."""
         for _ in range(ROUNDS):
             if self.is_settled(kind):
@@ -155,17 +161,17 @@ class ProfileView:
                 task.add_done_callback(lambda _: self._making.pop(kind))
             await asyncio.shield(self._making[kind])
 
-    def is_settled(self, kind: Kind) -> bool:
+    def is_settled(self, kind: CatalogKind) -> bool:
         """As `View.is_settled`."""
         return self._current(kind) is not None or self._is_little(kind)
 
-    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
+    def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
         """As `View.entries`."""
         table = self._table(kind)
-        own = listed(table.settings) if kind is Kind.TOOL else ()
+        own = listed(table.settings) if kind is CatalogKind.TOOL else ()
         return ChainedLists([own, *(table.listed.get(server, ()) for server in self.servers(principal))])
 
-    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+    def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """As `View.entry`."""
         found = self._table(kind).find(named)
         return found.shown if found is not None and principal.may(Permission.CALL, found.server) else None
@@ -177,8 +183,8 @@ class ProfileView:
 
     async def search(self, query: str, most: int, principal: Principal) -> list[bytes]:
         """As `View.search`."""
-        await self.settle(Kind.TOOL)
-        return await in_turns(self._searching(query, most, self._table(Kind.TOOL), self.servers(principal)))
+        await self.settle(CatalogKind.TOOL)
+        return await in_turns(self._searching(query, most, self._table(CatalogKind.TOOL), self.servers(principal)))
 
     def _searching(
         self, query: str, most: int, table: _KindTable, seen: list[str]
@@ -190,7 +196,7 @@ class ProfileView:
         found = yield from searching(indexes, query, most)
         return [entry.shown for name in found if (entry := table.find(name)) is not None]
 
-    def target(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
+    def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
         """As `View.target`. Raises InvalidArgument for a URI that several servers have."""
         return self._resource(named, principal) if kind in URI else self._by_name(kind, named, principal)
 
@@ -198,17 +204,17 @@ class ProfileView:
         """As `View.shown`: URIs say which server they are of."""
         return payload.dumps(rewritten(payload.loads(result), server)) if may_have_uris(result) else result
 
-    def _by_name(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
+    def _by_name(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
         found = self._table(kind).find(named)
         if found is None or not principal.may(Permission.CALL, found.server):
-            raise NotFound("tool", named) if kind is Kind.TOOL else NotFound("prompt", named)
+            raise NotFound("tool", named) if kind is CatalogKind.TOOL else NotFound("prompt", named)
         return ServerTarget(found.server, found.own)
 
     def _resource(self, uri: str, principal: Principal) -> ServerTarget:
         seen = self.servers(principal)
         if (found := stripped(uri)) is not None and found[0] in seen and self._settings().resources:
             return ServerTarget(*found)
-        resources, templates = (self._table(each).groups for each in (Kind.RESOURCE, Kind.TEMPLATE))
+        resources, templates = (self._table(each).groups for each in (CatalogKind.RESOURCE, CatalogKind.TEMPLATE))
         uris = {server: resources[server].by_name for server in seen if server in resources}
         room = MATCHED_CHARS // max(sum(bool(each.templates) for each in templates.values()), 1)
         fitting = {server: _within(room, templates[server].templates) for server in seen if server in templates}
@@ -229,18 +235,18 @@ class ProfileView:
             self._chosen = self._hub.catalog.version, settings, servers
         return servers
 
-    def _sources(self, kind: Kind, settings: ProfileSettings) -> dict[str, Source]:
-        hidden = (kind is Kind.PROMPT and not settings.prompts) or (kind in URI and not settings.resources)
+    def _sources(self, kind: CatalogKind, settings: ProfileSettings) -> dict[str, Source]:
+        hidden = (kind is CatalogKind.PROMPT and not settings.prompts) or (kind in URI and not settings.resources)
         servers = () if hidden else self._servers(settings)
         return {server: self._hub.catalog.entries(list_id(server, kind)) for server in servers}
 
-    def _current(self, kind: Kind) -> _KindTable | None:
+    def _current(self, kind: CatalogKind) -> _KindTable | None:
         table = self._made.get(kind)
         if table is None or table.version != self._hub.catalog.version or table.settings != self._settings():
             return None
         return table
 
-    def _is_little(self, kind: Kind) -> bool:
+    def _is_little(self, kind: CatalogKind) -> bool:
         """Return whether what is not made yet is little."""
         settings = self._settings()
         way = _way(kind, settings)
@@ -255,22 +261,22 @@ class ProfileView:
             return False
         return sum(len(entry) for source in unmade for entry in source) <= AT_ONCE_BYTES
 
-    def _like(self, kind: Kind, settings: ProfileSettings) -> _KindTable | None:
+    def _like(self, kind: CatalogKind, settings: ProfileSettings) -> _KindTable | None:
         """Return the last table if it was made with these settings."""
         before = self._made.get(kind)
         return before if before is not None and before.settings == settings else None
 
-    def _table(self, kind: Kind) -> _KindTable:
+    def _table(self, kind: CatalogKind) -> _KindTable:
         """Return the table as it is now; a somewhat older one while much has to be made."""
         current = self._current(kind)
         if current is None and (kind not in self._made or self._is_little(kind)):
             current = self._made[kind] = at_once(self._tabling(kind))
         return current or self._made[kind]
 
-    async def _make_ready(self, kind: Kind) -> None:
+    async def _make_ready(self, kind: CatalogKind) -> None:
         self._made[kind] = await in_turns(self._tabling(kind))
 
-    def _tabling(self, kind: Kind) -> Generator[None, None, _KindTable]:
+    def _tabling(self, kind: CatalogKind) -> Generator[None, None, _KindTable]:
         settings, version = self._settings(), self._hub.catalog.version
         sources, way = self._sources(kind, settings), _way(kind, settings)
         groups: dict[str, ListGroup] = {}
@@ -299,7 +305,7 @@ class ProfileView:
             settings=settings,
             groups=groups,
             distinct=tuple(distinct),
-            chosen=kind is Kind.TOOL and _filters(settings),
+            chosen=kind is CatalogKind.TOOL and _filters(settings),
             entries=entries,
             listed=shown,
             indexes=indexes,
@@ -310,16 +316,16 @@ def _filters(settings: ProfileSettings) -> bool:
     return (settings.allow_tools, settings.deny_tools) != (("*",), ())
 
 
-def _chooses(kind: Kind, settings: ProfileSettings) -> bool:
+def _chooses(kind: CatalogKind, settings: ProfileSettings) -> bool:
     """Return whether each entry is compared with patterns, which is as much work as to make it."""
-    return kind is Kind.TOOL and (_filters(settings) or settings.tools == "search")
+    return kind is CatalogKind.TOOL and (_filters(settings) or settings.tools == "search")
 
 
-def _way(kind: Kind, settings: ProfileSettings) -> ListRendering:
+def _way(kind: CatalogKind, settings: ProfileSettings) -> ListRendering:
     if kind not in NAMED:
         return ListRendering(kind=kind)
     rule = NameRule(alias=settings.alias, prefixed=settings.prefix == "always", longest=settings.max_tool_name)
-    return ListRendering(kind=kind, rule=rule, flat=kind is Kind.TOOL and settings.flatten_schemas)
+    return ListRendering(kind=kind, rule=rule, flat=kind is CatalogKind.TOOL and settings.flatten_schemas)
 
 
 def _grouped(way: ListRendering, sources: dict[str, Source]) -> list[dict[str, Source]]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, cast
 
 from hubbubd.config.sections.mcp import Asked, ProfileSettings
-from hubbubd.core.capabilities import serves
-from hubbubd.core.forms import Given, Refuse, Result, Unchecked
-from hubbubd.core.inbox import RequestKind
+from hubbubd.core.calls.capabilities import serves
+from hubbubd.core.inbox.forms import Given, Refuse, Result, Unchecked
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.core.jsonrpc import INTERNAL_ERROR
 from hubbubd.core.tasks import EXTENSION
 

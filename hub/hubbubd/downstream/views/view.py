@@ -10,8 +10,11 @@ from typing import Any, Protocol
 from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Permission, Principal
-from hubbubd.core.catalog import SOURCES, Kind, list_id
-from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
+from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy
+from hubbubd.downstream.views.question_policy import QuestionPolicy
+from hubbubd.core.servers.catalog import SOURCES
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.core.servers.catalog import list_id
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import in_turns
@@ -63,23 +66,23 @@ class EndpointView(Protocol):
         """Return what the endpoint says of itself."""
         ...
 
-    async def settle(self, kind: Kind) -> None:
+    async def settle(self, kind: CatalogKind) -> None:
         """Make what is shown of a kind ready, in turns: what is asked next costs little."""
         ...
 
-    def is_settled(self, kind: Kind) -> bool:
+    def is_settled(self, kind: CatalogKind) -> bool:
         """Return whether it is ready, or little work."""
         ...
 
-    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
+    def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
         """Return all entries of a kind, in order: MCP objects as JSON. What is not settled may be older."""
         ...
 
-    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+    def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """Return the entry of a tool or prompt by its name; None if there is none."""
         ...
 
-    def target(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
+    def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
         """Return where a tool, prompt or resource is. Raises NotFound."""
         ...
 
@@ -107,7 +110,7 @@ class ServerView:
         self._hub = hub
         self._server = server
         self._policy = ConfiguredQuestionPolicy(lambda: hub.configuration.settings.profiles[DEFAULT], named=False)
-        self._places: dict[Kind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
+        self._places: dict[CatalogKind, tuple[tuple[bytes, ...], dict[str, int]]] = {}
         """Of each kind the list, and where each name is in it."""
 
     @property
@@ -132,32 +135,32 @@ class ServerView:
 
     def _expected(self) -> dict[str, Any]:
         """Return what a server can probably do that has not been connected yet: what it listed last, or any list."""
-        known = [kind for kind in Kind if self._hub.catalog.record(self._server, kind) is not None]
-        return {SOURCES[kind].capability: {"listChanged": True} for kind in known or Kind}
+        known = [kind for kind in CatalogKind if self._hub.catalog.record(self._server, kind) is not None]
+        return {SOURCES[kind].capability: {"listChanged": True} for kind in known or CatalogKind}
 
-    async def settle(self, kind: Kind) -> None:
+    async def settle(self, kind: CatalogKind) -> None:
         """As `EndpointView.settle`: finds the entries by their names."""
         source = self._source(kind)
         if self._places.get(kind, ((), {}))[0] is not source:
             self._places[kind] = source, await in_turns(_placed(source))
 
-    def is_settled(self, kind: Kind) -> bool:
+    def is_settled(self, kind: CatalogKind) -> bool:
         """As `EndpointView.is_settled`: lists are passed on as they are."""
         return True
 
-    def entry(self, kind: Kind, named: str, principal: Principal) -> bytes | None:
+    def entry(self, kind: CatalogKind, named: str, principal: Principal) -> bytes | None:
         """As `EndpointView.entry`, for what is settled."""
         source, places = self._places.get(kind, ((), {}))
         return source[places[named]] if named in places and self.servers(principal) else None
 
-    def _source(self, kind: Kind) -> tuple[bytes, ...]:
+    def _source(self, kind: CatalogKind) -> tuple[bytes, ...]:
         return self._hub.catalog.entries(list_id(self._server, kind))
 
-    def entries(self, kind: Kind, principal: Principal) -> Sequence[bytes]:
+    def entries(self, kind: CatalogKind, principal: Principal) -> Sequence[bytes]:
         """As `EndpointView.entries`."""
         return self._source(kind) if self.servers(principal) else ()
 
-    def target(self, kind: Kind, named: str, principal: Principal) -> ServerTarget:
+    def target(self, kind: CatalogKind, named: str, principal: Principal) -> ServerTarget:
         """As `EndpointView.target`: whatever it names, the server knows best whether there is such a thing."""
         if not self.servers(principal):
             raise NotFound("server", self._server)
@@ -184,6 +187,6 @@ def _placed(source: tuple[bytes, ...]) -> Generator[None, None, dict[str, int]]:
     return places
 
 
-def member_of(kind: Kind) -> str:
+def member_of(kind: CatalogKind) -> str:
     """Return the member of a result that has a list of this kind."""
     return SOURCES[kind].member

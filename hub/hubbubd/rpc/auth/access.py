@@ -5,8 +5,8 @@ PERMISSION_DENIED. Servers and principals of records never change, so one check 
 """
 
 from hubbubd.core.access import Permission, Scope, scope, servers_scope
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.tasks import Task
 from hubbubd.errors import NotFound, PermissionDenied
 from hubbubd.rpc.auth.permissions import denied

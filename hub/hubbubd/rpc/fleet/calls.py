@@ -12,7 +12,7 @@ from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import event_pb2
 from hubbubd import bounds
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls.call_states import Call, CallState
 from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, UpstreamError
 from hubbubd.rpc import status

@@ -25,12 +25,12 @@ from hubbub_http import connection_class
 from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Principal
-from hubbubd.core.catalog import Kind
 from hubbubd.core.jsonrpc import (
     HEADER_MISMATCH,
     HUB_FAILED,
     INVALID_REQUEST,
 )
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream import (
     HANDSHAKE_REVISIONS,
     STATELESS_REVISIONS,
@@ -398,8 +398,8 @@ class McpApplication:
         host, name, peer = introductions.of_request(message, caller, VIA), endpoint.view.name, request.peer
         self._processes.recognise(host, name, peer)
         if message.method == "tools/call":
-            await endpoint.view.settle(Kind.TOOL)
-            tool = endpoint.view.entry(Kind.TOOL, str(message.params.get("name")), caller)
+            await endpoint.view.settle(CatalogKind.TOOL)
+            tool = endpoint.view.entry(CatalogKind.TOOL, str(message.params.get("name")), caller)
             check_arguments(tool, message.params.get("arguments"), request.headers)
         outlet = HostOutbox()
         exchange = HostRequest(

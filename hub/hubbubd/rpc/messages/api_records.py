@@ -13,16 +13,23 @@ from hubbubd import bounds, payload
 from hubbubd.config.servers.server import TransportName
 from hubbubd.core.access import Grant, Principal, Role, Scope
 from hubbubd.core.audit import AuditEntry, AuditKind
-from hubbubd.core.calls import Call, CallState
-from hubbubd.core.catalog import CatalogList, Freshness, Kind
-from hubbubd.core.connection import State
-from hubbubd.core.inbox import CauseSource, Delivery, PendingRequest, RequestEventType, RequestKind, RequestState
-from hubbubd.core.server import QueueCounts, ServerRecord
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.inbox.request_states import (
+    CauseSource,
+    Delivery,
+    PendingRequest,
+    RequestEventType,
+    RequestKind,
+    RequestState,
+)
+from hubbubd.core.servers.catalog import CatalogKind, CatalogList, Freshness
+from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.core.servers.server_record import QueueCounts, ServerRecord
 from hubbubd.core.tasks import Task, TaskRole, TaskStatus
 from hubbubd.errors import Category, Fault
 from hubbubd.rpc.messages.fallback import shown
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
-from hubbubd.runtime.diagnostics import Finding, Severity
+from hubbubd.runtime.diagnostics.checks import Finding, Severity
 from hubbubd.runtime.oversight import Token
 from hubbubd.runtime.servers import ResourceUpdate, ServerEvent, ServerEventKind
 from hubbubd.store import StoreStats
@@ -42,7 +49,7 @@ TRANSPORTS: Mapping[TransportName, Any] = MappingProxyType(
         "sse": server_pb2.TRANSPORT_SSE,
     }
 )
-SERVER_STATES = _numbers(State, server_pb2.ServerState.Value, "SERVER_STATE")
+SERVER_STATES = _numbers(ConnectionState, server_pb2.ServerState.Value, "SERVER_STATE")
 REQUEST_KINDS = _numbers(RequestKind, inbox_pb2.PendingRequestKind.Value, "PENDING_REQUEST_KIND")
 REQUEST_STATES = _numbers(RequestState, inbox_pb2.PendingRequestState.Value, "PENDING_REQUEST_STATE")
 DELIVERIES = _numbers(Delivery, inbox_pb2.DeliveryState.Value, "DELIVERY_STATE")
@@ -53,7 +60,7 @@ EVENT_KINDS = _numbers(ServerEventKind, event_pb2.EventKind.Value, "EVENT_KIND")
 TASK_ROLES = _numbers(TaskRole, task_pb2.TaskRole.Value, "TASK_ROLE")
 TASK_STATUSES = _numbers(TaskStatus, task_pb2.TaskStatus.Value, "TASK_STATUS")
 
-CATALOG_KINDS = _numbers(Kind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
+CATALOG_KINDS = _numbers(CatalogKind, catalog_pb2.CatalogKind.Value, "CATALOG_KIND")
 AUDIT_KINDS = _numbers(AuditKind, admin_pb2.AuditKind.Value, "AUDIT_KIND")
 PEERS: Mapping[str, Any] = MappingProxyType(
     {

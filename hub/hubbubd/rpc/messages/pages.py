@@ -11,7 +11,7 @@ from hubbub.v1 import common_pb2
 from hubbubd import bounds, payload
 from hubbubd.core.access import Scope
 from hubbubd.errors import InvalidArgument
-from hubbubd.runtime.records import Place
+from hubbubd.runtime.records import AgePosition
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -46,8 +46,8 @@ def by_name(record: Any) -> Position:
     return (0.0, record.name)
 
 
-def place(after: Position | None) -> Place | None:
-    """Convert a position among the newest to the runtime's `Place`."""
+def place(after: Position | None) -> AgePosition | None:
+    """Convert a position among the newest to the runtime's `AgePosition`."""
     return None if after is None else (-after[0], after[1])
 
 

@@ -12,10 +12,10 @@ from google.protobuf.duration_pb2 import Duration
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, event_pb2, inbox_pb2, mcp_pb2, server_pb2, task_pb2
 from hubbubd import bounds, payload
 from hubbubd.config.sections.mcp import LONGEST_HOLD_S
-from hubbubd.core import forms
 from hubbubd.core.access import ANY, Grant, Scope
 from hubbubd.core.audit import AuditFilter
 from hubbubd.core.filters import CallFilter, CatalogFilter, RequestFilter, ServerFilter, TaskFilter
+from hubbubd.core.inbox import forms
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.auth import gate as auth
 from hubbubd.rpc.context import LOCAL

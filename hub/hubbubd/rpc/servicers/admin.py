@@ -20,11 +20,13 @@ from hubbubd import __version__
 from hubbubd.config.servers.server import REVISIONS
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
-from hubbubd.core.inbox import RequestState
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc.context import principal
-from hubbubd.rpc.messages import api_records, pages, requests
-from hubbubd.runtime import diagnostics
+from hubbubd.rpc.messages import api_records
+from hubbubd.rpc.messages import pages
+from hubbubd.rpc.messages import requests
+from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration
 from hubbubd.store import NoRoom
@@ -88,7 +90,7 @@ class AdminService:
 
     async def check_hub(self, _request: pb.CheckHubRequest) -> pb.CheckHubResponse:
         """Run the diagnostics of a live hub."""
-        found = await diagnostics.while_running(self._hub, os.environ)
+        found = await checks.while_running(self._hub, os.environ)
         return pb.CheckHubResponse(findings=map(api_records.finding, found))
 
     async def get_store_stats(self, _request: pb.GetStoreStatsRequest) -> pb.GetStoreStatsResponse:

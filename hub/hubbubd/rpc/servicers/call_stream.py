@@ -20,8 +20,8 @@ import anyio
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import Principal
-from hubbubd.core.call_faults import cancelled
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.tally import Tally
 from hubbubd.errors import Category, Fault, InvalidArgument, ResourceExhausted, Unavailable, UpstreamError
 from hubbubd.rpc import status
@@ -30,7 +30,7 @@ from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.messages import api_records, requests
 from hubbubd.rpc.methods import Unary, Write
 from hubbubd.runtime.calls import Calls, LogEvent, ProgressEvent
-from hubbubd.runtime.inbox import Assigned, Over, Work, Worker
+from hubbubd.runtime.inbox import Assigned, AssignmentOver, Work, Worker
 from hubbubd.telemetry.trace import CURRENT_TRACE, parsed
 
 MAX_CALLS = 1000
@@ -283,7 +283,7 @@ class _CallStream:
         work, chosen = self._streams.work, requests.answered(start, access.answering())
         told: set[str] = set()
 
-        def hear(step: Assigned | Over) -> None:
+        def hear(step: Assigned | AssignmentOver) -> None:
             match step:
                 case Assigned(request):
                     said = _step(id=start.id, assigned=api_records.request(request, with_claim_id=True))
@@ -291,14 +291,14 @@ class _CallStream:
                         told.add(request.id)
                     else:
                         work.skip(worker, request.id)
-                case Over(id=id_, state=state) if id_ in told:
+                case AssignmentOver(id=id_, state=state) if id_ in told:
                     told.discard(id_)
                     if not self._untold(start.id, id_):
                         over = inbox_pb2.WorkResponse.Revoked(id=id_, state=api_records.REQUEST_STATES[state])
                         # Whoever has answered it hears so in a moment: one message has both.
                         at_once = not self._being_answered[id_]
                         self._tell(start.id, ("revoked", id_), _step(id=start.id, revoked=over), limit, at_once)
-                case Over():
+                case AssignmentOver():
                     pass
 
         with (

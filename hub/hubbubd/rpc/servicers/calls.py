@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 from hubbub.v1 import call_pb2 as pb
 from hubbub.v1 import inbox_pb2
 from hubbubd.core.access import Permission
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.errors import UpstreamError
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.auth.permissions import permission_to_send

@@ -10,13 +10,13 @@ import anyio
 from hubbub.v1 import common_pb2
 from hubbub.v1 import inbox_pb2 as pb
 from hubbubd.core.access import Permission
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.auth import access
 from hubbubd.rpc.context import current, principal
 from hubbubd.rpc.messages import api_records, pages, requests, watch
 from hubbubd.rpc.methods import Write
-from hubbubd.runtime.inbox import Assigned, Inbox, Over, Step, Work, Worker
+from hubbubd.runtime.inbox import Assigned, AssignmentOver, Inbox, Step, Work, Worker
 
 
 class InboxService:
@@ -122,7 +122,7 @@ def _work_response(step: Step) -> pb.WorkResponse:
     match step:
         case Assigned(request):
             return pb.WorkResponse(assigned=api_records.request(request, with_claim_id=True))
-        case Over(id=request_id, state=state):
+        case AssignmentOver(id=request_id, state=state):
             return pb.WorkResponse(
                 revoked=pb.WorkResponse.Revoked(id=request_id, state=api_records.REQUEST_STATES[state])
             )

@@ -9,8 +9,8 @@ from hubbubd.rpc.messages import api_records, requests
 from hubbubd.runtime.hub import Hub
 
 if TYPE_CHECKING:
-    from hubbubd.runtime.fleet import Fleet
-    from hubbubd.runtime.fleet_operations import Operations
+    from hubbubd.runtime.fleet.member import FleetOwnership
+    from hubbubd.runtime.fleet.operations import FleetOperations
 
 _STATES = {standing: pb.MemberState.Value(f"MEMBER_STATE_{standing.name}") for standing in Standing}
 
@@ -67,13 +67,13 @@ class FleetAdminService:
     async def finish_upgrade(self, _request: pb.FinishUpgradeRequest) -> pb.FinishUpgradeResponse:
         return pb.FinishUpgradeResponse(schema=await self._operations().finish_upgrade())
 
-    def _operations(self) -> "Operations":
+    def _operations(self) -> "FleetOperations":
         fleet = self._fleet()
-        from hubbubd.runtime.fleet_operations import Operations  # lazy: few hubs are members of a fleet
+        from hubbubd.runtime.fleet.operations import FleetOperations  # lazy: few hubs are members of a fleet
 
-        return Operations(fleet)
+        return FleetOperations(fleet)
 
-    def _fleet(self) -> "Fleet":
+    def _fleet(self) -> "FleetOwnership":
         if self._hub.fleet is None:
             raise FailedPrecondition(
                 "this hub is no member of a fleet: it has no [fleet] in its configuration (docs/configuration.md)",

@@ -8,7 +8,7 @@ from pathlib import Path
 from hubbub.v1 import common_pb2
 from hubbub.v1 import server_pb2 as pb
 from hubbubd.core.access import Permission
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import PermissionDenied
 from hubbubd.rpc import specs
 from hubbubd.rpc.auth import access

@@ -1,19 +1,19 @@
 """Calls: queues, exchanges with servers, multi-round requests, client tasks, resumption after a restart, spans."""
 
-from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
-from hubbubd.runtime.calls.call_spans import SpanRecorder, served
 from hubbubd.runtime.calls.causes import Causes
-from hubbubd.runtime.calls.client_tasks import ClientTasks
-from hubbubd.runtime.calls.elsewhere import Elsewhere
 from hubbubd.runtime.calls.exchange import CallExchange
-from hubbubd.runtime.calls.live import Live, LiveCalls
-from hubbubd.runtime.calls.multi_round import Rounds, kind_of
-from hubbubd.runtime.calls.orphans import Orphans
+from hubbubd.runtime.calls.progress import Live, LiveCalls
+from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
 from hubbubd.runtime.calls.registry import Calls
+from hubbubd.runtime.calls.remote import RemoteCalls
 from hubbubd.runtime.calls.resumption import Resumption
+from hubbubd.runtime.calls.rounds.multi_round import MultiRound, kind_of
+from hubbubd.runtime.calls.rounds.url_elicitation import Consents
+from hubbubd.runtime.calls.spans import SpanRecorder, served
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent, ProgressEvent
-from hubbubd.runtime.calls.task_support import TaskSupport
-from hubbubd.runtime.calls.url_elicitation import Consents
+from hubbubd.runtime.calls.tasks.client_tasks import ClientTasks
+from hubbubd.runtime.calls.tasks.orphans import Orphans
+from hubbubd.runtime.calls.tasks.support import TaskSupport
 
 __all__ = [
     "ActiveCall",
@@ -23,15 +23,15 @@ __all__ = [
     "Causes",
     "ClientTasks",
     "Consents",
-    "Elsewhere",
     "End",
     "Live",
     "LiveCalls",
     "LogEvent",
+    "MultiRound",
     "Orphans",
     "ProgressEvent",
+    "RemoteCalls",
     "Resumption",
-    "Rounds",
     "ServerQueue",
     "SpanRecorder",
     "TaskSupport",

@@ -1,4 +1,4 @@
-"""Ends the pending requests that an ended call caused, or marks those it may have caused (`core.inbox.call_over`).
+"""Ends the pending requests that an ended call caused, or marks those it may have caused (`request_states.call_over`).
 
 Driven by the records, whatever ended the call: each call recorded as ended updates its requests, and each request that
 comes too late finds its call ended. The exchange asks for the `changes` beforehand, to commit them together with the
@@ -8,13 +8,13 @@ end; anything else follows here.
 from collections.abc import Iterable
 from typing import Any
 
-from hubbubd.core import calls as core_calls
-from hubbubd.core import inbox as core
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.calls import call_states as core_calls
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox import Inbox
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.ownership import Takeover
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.timing.clock import Clock
 
@@ -44,7 +44,7 @@ class Causes:
         requests.act(self._settle_new)
         calls.act(self._follow_call)
 
-    async def take(self, taking: Taking) -> None:
+    async def take(self, taking: Takeover) -> None:
         """Index the stored requests of these servers; those whose calls have ended are updated on return."""
         own = [request for request in self._requests if taking.owns(request.server)]
         for request in own:

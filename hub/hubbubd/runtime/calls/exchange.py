@@ -9,25 +9,25 @@ from typing import Any
 import structlog
 
 from hubbubd import payload
-from hubbubd.core import calls as core
-from hubbubd.core.call_faults import of_hub, of_server, reused
-from hubbubd.core.calls import Call
+from hubbubd.core.calls import call_states as core
+from hubbubd.core.calls.call_faults import of_hub, of_server, reused
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.tool_policy import denied, shown
 from hubbubd.core.tasks import created
-from hubbubd.core.tool_policy import denied, shown
 from hubbubd.errors import Category, Fault, FaultCode, HubError, PeerError, UnknownOutcome, UpstreamError
 from hubbubd.redaction import REDACTION
-from hubbubd.runtime.calls.call_queue import ActiveCall, ServerQueue
-from hubbubd.runtime.calls.call_spans import SpanRecorder
 from hubbubd.runtime.calls.causes import Causes
-from hubbubd.runtime.calls.client_tasks import ClientTasks
-from hubbubd.runtime.calls.live import LiveCalls
-from hubbubd.runtime.calls.multi_round import Rounds
-from hubbubd.runtime.calls.orphans import Orphans
+from hubbubd.runtime.calls.progress import LiveCalls
+from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
 from hubbubd.runtime.calls.resumption import Resumption, require_rounds, require_state
+from hubbubd.runtime.calls.rounds.multi_round import MultiRound
+from hubbubd.runtime.calls.rounds.url_elicitation import Consents
+from hubbubd.runtime.calls.spans import SpanRecorder
 from hubbubd.runtime.calls.spec import ProgressEvent
-from hubbubd.runtime.calls.task_support import TaskSupport, with_task
-from hubbubd.runtime.calls.url_elicitation import Consents
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.calls.tasks.client_tasks import ClientTasks
+from hubbubd.runtime.calls.tasks.orphans import Orphans
+from hubbubd.runtime.calls.tasks.support import TaskSupport, with_task
+from hubbubd.runtime.ownership import Takeover
 from hubbubd.runtime.records import Change, Ledger, Table
 from hubbubd.telemetry.trace import CURRENT_TRACE
 from hubbubd.timing.clock import Clock
@@ -46,7 +46,7 @@ class CallExchange:
         table: Table[Call],
         live: LiveCalls,
         clock: Clock,
-        rounds: Rounds,
+        rounds: MultiRound,
         consents: Consents,
         client_tasks: ClientTasks,
         resumption: Resumption,
@@ -68,7 +68,7 @@ class CallExchange:
         self._causes = causes
         self._spans = spans
 
-    async def take(self, taking: Taking, under_way: Sequence[Call]) -> None:
+    async def take(self, taking: Takeover, under_way: Sequence[Call]) -> None:
         """End what belonged to calls of these servers that were not resumed; those under way were."""
         await self._rounds.take(taking, under_way)
         await self._client_tasks.take(taking)

@@ -13,25 +13,25 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core import calls as core
-from hubbubd.core.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
-from hubbubd.core.calls import Call, CallState
+from hubbubd.core.calls import call_states as core
+from hubbubd.core.calls.call_faults import SHUTTING_DOWN, cancelled, not_connected, reused
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.calls.tool_policy import denied
 from hubbubd.core.filters import CallFilter
-from hubbubd.core.server import QueueCounts
-from hubbubd.core.tool_policy import denied
+from hubbubd.core.servers.server_record import QueueCounts
 from hubbubd.errors import FailedPrecondition, Fault, HubError, Unavailable
 from hubbubd.runtime.background import Background
-from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
-from hubbubd.runtime.calls.call_spans import SpanRecorder
-from hubbubd.runtime.calls.elsewhere import Elsewhere
 from hubbubd.runtime.calls.exchange import CallExchange
-from hubbubd.runtime.calls.live import LiveCalls
+from hubbubd.runtime.calls.progress import LiveCalls
+from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
+from hubbubd.runtime.calls.remote import RemoteCalls
 from hubbubd.runtime.calls.resumption import Resumption, broken_off, in_order
+from hubbubd.runtime.calls.spans import SpanRecorder
 from hubbubd.runtime.calls.spec import CallSpec, LogEvent
-from hubbubd.runtime.calls.task_support import TaskSupport
+from hubbubd.runtime.calls.tasks.support import TaskSupport
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import NOT_BEGUN, Taking, moved
-from hubbubd.runtime.records import Ledger, Place, Table, Watch
+from hubbubd.runtime.ownership import NOT_BEGUN, Takeover, moved
+from hubbubd.runtime.records import AgePosition, Ledger, Table, Watch
 from hubbubd.timing.clock import Clock
 
 CHANGE_S, LOOK_S = 2.0, 0.02
@@ -81,7 +81,7 @@ class Calls:
         self._queues: dict[str, ServerQueue] = {}
         self._leaving: set[str] = set()
         self._heard_out: set[asyncio.Event] = set()
-        self.elsewhere: Elsewhere | None = None
+        self.elsewhere: RemoteCalls | None = None
         """Makes calls of servers that other members of a fleet have; None for a hub that has all."""
         self.closing = anyio.Event()
         """Set once new calls are refused, at shutdown; those at other members of a fleet go on."""
@@ -110,7 +110,7 @@ class Calls:
         queue.stop_all(fault, end)
         await queue.wait_idle()
 
-    async def take(self, taking: Taking) -> None:
+    async def take(self, taking: Takeover) -> None:
         """End the unfinished calls of these servers that were not resumed when their queues were opened."""
         left = [call for call in self._table if taking.owns(call.server) and not call.state.ended]
         for call in left:
@@ -145,7 +145,9 @@ class Calls:
         """Return the calls that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
-    def newest(self, chosen: CallFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Call]:
+    def newest(
+        self, chosen: CallFilter, after: AgePosition | None = None, oldest_first: bool = False
+    ) -> Iterator[Call]:
         """Yield the calls that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 

@@ -8,16 +8,16 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core import calls as core
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import PendingRequest
+from hubbubd.core.calls import call_states as core
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import PendingRequest
 from hubbubd.core.jsonrpc import INVALID_PARAMS, INVALID_REQUEST
 from hubbubd.errors import Category, Fault, PeerError, UpstreamError
-from hubbubd.runtime.calls.call_queue import ActiveCall, End, ServerQueue
-from hubbubd.runtime.calls.client_tasks import ClientTasks
-from hubbubd.runtime.calls.multi_round import Rounds
-from hubbubd.runtime.calls.url_elicitation import Consents
-from hubbubd.runtime.ownership import Taking
+from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
+from hubbubd.runtime.calls.rounds.multi_round import MultiRound
+from hubbubd.runtime.calls.rounds.url_elicitation import Consents
+from hubbubd.runtime.calls.tasks.client_tasks import ClientTasks
+from hubbubd.runtime.ownership import Takeover
 from hubbubd.upstream.ports import Era, Hello
 
 log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ SendAgain = Callable[[dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]
 class Resumption:
     """Decides about the calls that a process leaves unfinished."""
 
-    def __init__(self, rounds: Rounds, consents: Consents, client_tasks: ClientTasks) -> None:
+    def __init__(self, rounds: MultiRound, consents: Consents, client_tasks: ClientTasks) -> None:
         self._rounds = rounds
         self._consents = consents
         self._client_tasks = client_tasks
@@ -93,7 +93,7 @@ def in_order(left: list[Call]) -> list[Call]:
     return [*reversed(sent), *(call for call in by_age if core.never_sent(call))]
 
 
-def broken_off(taking: Taking, why: str | None) -> Fault:
+def broken_off(taking: Takeover, why: str | None) -> Fault:
     """Return the fault of a call that could not be resumed by who has its server now."""
     message = f"{taking.happened}, and the call could not go on: {why}"
     return Fault(code=taking.code, category=Category.CONNECTION, message=message, retryable=True)

@@ -2,22 +2,22 @@
 
 from hubbubd.runtime.inbox.authorization import Authorizations, question
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.inbox.reserved import Waiting
+from hubbubd.runtime.inbox.reservations import WaitingHost
 from hubbubd.runtime.inbox.tasks import Notify, ReceiverTasks, Tasks
 from hubbubd.runtime.inbox.work import MAX_CAPACITY, Work
-from hubbubd.runtime.inbox.workers import Assigned, Over, Step, Worker
+from hubbubd.runtime.inbox.workers import Assigned, AssignmentOver, Step, Worker
 
 __all__ = [
     "MAX_CAPACITY",
     "Assigned",
+    "AssignmentOver",
     "Authorizations",
     "Inbox",
     "Notify",
-    "Over",
     "ReceiverTasks",
     "Step",
     "Tasks",
-    "Waiting",
+    "WaitingHost",
     "Work",
     "Worker",
     "question",

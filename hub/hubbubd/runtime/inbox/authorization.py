@@ -13,8 +13,8 @@ import structlog
 from anyio.abc import Listener, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from hubbubd.core import forms
-from hubbubd.core.inbox import Origin, PendingRequest, RequestState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, InvalidArgument
 from hubbubd.runtime.inbox.inbox import Inbox
 

@@ -7,9 +7,9 @@ computer included.
 from collections.abc import Awaitable, Callable
 
 from hubbubd import bounds
-from hubbubd.core import forms
-from hubbubd.core import inbox as core
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.frozen import replaced
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.ownership import Ownership

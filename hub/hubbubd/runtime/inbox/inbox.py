@@ -1,6 +1,6 @@
 """The inbox: the pending requests of all servers, each answered exactly once.
 
-Every change is a transaction with optimistic concurrency (`Ledger.transact`) over the functions of `core/inbox.py`. The
+Every change is a transaction with optimistic concurrency (`Ledger.transact`) over the functions of `core/inbox/`. The
 `Settler` of an origin adds what else the settlement of a request changes, in the same commit.
 """
 
@@ -14,21 +14,21 @@ from typing import Any
 import anyio
 
 from hubbubd import payload
-from hubbubd.core import forms
-from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Answer, Origin, PendingRequest, RequestEventType, RequestState
+from hubbubd.core.inbox import forms
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.request_states import Answer, Origin, PendingRequest, RequestEventType, RequestState
 from hubbubd.core.tally import Tally
 from hubbubd.errors import HubError, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.deadlines import Deadlines
-from hubbubd.runtime.inbox.opening import put
+from hubbubd.runtime.inbox.new_requests import put
 from hubbubd.runtime.inbox.refusals import certainly, is_final
-from hubbubd.runtime.inbox.reserved import Reserved
-from hubbubd.runtime.inbox.shown import ShownTo
+from hubbubd.runtime.inbox.reservations import Reservations
+from hubbubd.runtime.inbox.viewers import Viewers
 from hubbubd.runtime.oversight import Quota
-from hubbubd.runtime.ownership import Ownership, Taking
-from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
+from hubbubd.runtime.ownership import Ownership, Takeover
+from hubbubd.runtime.records import AgePosition, Change, Ledger, Table, Watch
 from hubbubd.telemetry.trace import CURRENT_RPC
 from hubbubd.timing.clock import Clock
 
@@ -50,7 +50,7 @@ class Inbox:
         *,
         ledger: Ledger,
         table: Table[PendingRequest],
-        shown: Table[core.Shown],
+        shown: Table[core.RequestViews],
         clock: Clock,
         alarms: Alarms,
         timeout_message: Callable[[str], str],
@@ -75,8 +75,8 @@ class Inbox:
         self._about_to_open: set[str] = set()
         self._opening = Tally()
         self._opening_bytes = Tally()
-        self._shown = ShownTo(ledger, shown, clock)
-        self.reserved = Reserved(clock)
+        self._shown = Viewers(ledger, shown, clock)
+        self.reserved = Reservations(clock)
         self.as_its_calls_left_it: Callable[[PendingRequest], PendingRequest] = lambda request: request
         self.as_workers_take_them: Opening = nullcontext
         table.follow(self._follow)
@@ -95,7 +95,7 @@ class Inbox:
         self._shown.recover({request.id for request in self._table if request.state is RequestState.OPEN})
         self._table.each(lambda request: self._follow(None, request))
 
-    async def take(self, taking: Taking) -> None:
+    async def take(self, taking: Takeover) -> None:
         """Act on the requests of these servers from now on; withdraw those whose connections are gone, durably.
 
         Raises Unavailable.
@@ -104,7 +104,7 @@ class Inbox:
         why = f"{taking.happened}, and the connection it came on is gone"
         await self.abandon_all({Origin.PLAIN, Origin.AUTHORIZATION}, why, taking.requests)
 
-    def _take_up(self, request: PendingRequest, taking: Taking) -> None:
+    def _take_up(self, request: PendingRequest, taking: Takeover) -> None:
         if taking.owns(request.server):
             self.deadlines.arm(None, request)
             if taking.alone:
@@ -138,7 +138,7 @@ class Inbox:
         return list(self._table.newest(chosen.matches))
 
     def newest(
-        self, chosen: RequestFilter, after: Place | None = None, oldest_first: bool = False
+        self, chosen: RequestFilter, after: AgePosition | None = None, oldest_first: bool = False
     ) -> Iterator[PendingRequest]:
         """Yield the requests that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
@@ -172,7 +172,7 @@ class Inbox:
         take_over: bool = False,
         worker: bool = False,
     ) -> PendingRequest:
-        """Lease a request for `ttl_s` seconds, under a given or a new id. `core.inbox.claim` has the rules.
+        """Lease a request for `ttl_s` seconds, under a given or a new id. `request_states.claim` has the rules.
 
         Raises NotFound, FailedPrecondition, and ResourceExhausted (TOO_MANY_CLAIMS).
         """

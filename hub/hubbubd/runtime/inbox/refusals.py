@@ -5,7 +5,7 @@ Who sends an answer again may ask another member, while the first attempt waits 
 
 from collections.abc import Awaitable, Callable
 
-from hubbubd.core.inbox import PendingRequest, RequestState
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.errors import Aborted, FailedPrecondition
 from hubbubd.runtime.records import COMMIT_HOOK, Ledger, Table
 

@@ -15,14 +15,14 @@ from hubbubd import payload
 from hubbubd.config import ServerConfig
 from hubbubd.core import tasks as core
 from hubbubd.core.filters import TaskFilter
-from hubbubd.core.inbox import CauseSource, Origin, PendingRequest
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest
 from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, REQUEST_CANCELLED
 from hubbubd.core.tasks import RELATED_TASK, Task, TaskRole, TaskStatus
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.ownership import Ownership, Taking
-from hubbubd.runtime.records import Change, Ledger, Place, Table, Watch
+from hubbubd.runtime.ownership import Ownership, Takeover
+from hubbubd.runtime.records import AgePosition, Change, Ledger, Table, Watch
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import InboundReply, ReplyError
 
@@ -67,7 +67,7 @@ class Tasks:
         table.act(self._act)
         clock.follow(self.postpone)
 
-    def take(self, taking: Taking) -> None:
+    def take(self, taking: Takeover) -> None:
         """Act on the tasks of these servers from now on."""
         self._table.each(lambda task: self._act(None, task) if taking.owns(task.server) else None)
 
@@ -91,7 +91,9 @@ class Tasks:
         """Return the tasks that match, newest first."""
         return list(self._table.newest(chosen.matches))
 
-    def newest(self, chosen: TaskFilter, after: Place | None = None, oldest_first: bool = False) -> Iterator[Task]:
+    def newest(
+        self, chosen: TaskFilter, after: AgePosition | None = None, oldest_first: bool = False
+    ) -> Iterator[Task]:
         """Yield the tasks that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)
 

@@ -14,14 +14,14 @@ from contextlib import contextmanager, suppress
 
 import anyio
 
-from hubbubd.core import inbox as core
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import MAX_CLAIM_S, Claim, PendingRequest, RequestState
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.request_states import MAX_CLAIM_S, Claim, PendingRequest, RequestState
 from hubbubd.errors import FailedPrecondition, HubError, NotFound
 from hubbubd.runtime.alarms import Alarms, Due
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.inbox.inbox import Inbox
-from hubbubd.runtime.inbox.workers import Assigned, Over, Step, Worker, Workers
+from hubbubd.runtime.inbox.workers import Assigned, AssignmentOver, Step, Worker, Workers
 from hubbubd.runtime.records import BOOKMARK_S, Table, WatcherLimit
 from hubbubd.timing.clock import Clock
 
@@ -109,7 +109,7 @@ class Work:
         capacity: int,
         standing: Callable[[], bool] = lambda: True,
         *,
-        hear: Callable[[Assigned | Over], None] | None = None,
+        hear: Callable[[Assigned | AssignmentOver], None] | None = None,
     ) -> Generator[Worker]:
         """Yield a worker for the block; it gets nothing once its credential is no longer valid.
 
@@ -283,7 +283,7 @@ class Work:
         self._forget(request.id)
         if worker in self._workers:
             if announced:
-                worker.tell(Over(request.id, request.state))
+                worker.tell(AssignmentOver(request.id, request.state))
             self._hand_out(worker)
 
     def _leave(self, worker: Worker) -> None:

@@ -9,8 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain, count
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.core.inbox import Claim, PendingRequest, RequestState
-from hubbubd.runtime.records import Pulse
+from hubbubd.core.inbox.request_states import Claim, PendingRequest, RequestState
+from hubbubd.runtime.records import VersionedCondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class AssignmentOver:
     """The request is no longer assigned to this worker."""
 
     id: str
     state: RequestState
 
 
-Step = Assigned | Over | None
+Step = Assigned | AssignmentOver | None
 """A step of a worker's stream; None is a keep-alive."""
 
 
@@ -45,12 +45,12 @@ class Worker:
     capacity: int
     standing: Callable[[], bool] = lambda: True
     _: KW_ONLY
-    hear: Callable[[Assigned | Over], None] | None = None
+    hear: Callable[[Assigned | AssignmentOver], None] | None = None
     held: dict[str, Claim | None] = field(default_factory=dict[str, Claim | None])
     candidates: OrderedDict[str, None] = field(default_factory=OrderedDict[str, None])
     skipped: set[str] = field(default_factory=set[str])
-    unheard: deque[Assigned | Over] = field(default_factory=deque[Assigned | Over])
-    pulse: Pulse = field(default_factory=Pulse)
+    unheard: deque[Assigned | AssignmentOver] = field(default_factory=deque[Assigned | AssignmentOver])
+    pulse: VersionedCondition = field(default_factory=VersionedCondition)
     turn: int = 0
     """Number of its last assignment, or of its joining, counted over all workers: the lowest has waited longest."""
 
@@ -63,7 +63,7 @@ class Worker:
         """Return whether a free request could be assigned to it."""
         return request.id not in self.skipped and self.filter.matches(request)
 
-    def tell(self, step: Assigned | Over) -> None:
+    def tell(self, step: Assigned | AssignmentOver) -> None:
         """Tell a step at once, or put it into the stream's buffer."""
         if self.hear is not None:
             self.hear(step)

@@ -3,7 +3,7 @@
 from hubbubd.runtime.oversight.ages import Ages, Upkeep
 from hubbubd.runtime.oversight.audit import Attempt, Audit
 from hubbubd.runtime.oversight.host_sessions import HostSessions
-from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, Introduction, OpenRequest
+from hubbubd.runtime.oversight.hosts import ConnectedHost, ConnectedHosts, HostFilter, HostIdentity, OpenRequest
 from hubbubd.runtime.oversight.quotas import Quota, Quotas
 from hubbubd.runtime.oversight.retention import Retention
 from hubbubd.runtime.oversight.tokens import Minted, Token, Tokens
@@ -15,8 +15,8 @@ __all__ = [
     "ConnectedHost",
     "ConnectedHosts",
     "HostFilter",
+    "HostIdentity",
     "HostSessions",
-    "Introduction",
     "Minted",
     "OpenRequest",
     "Quota",

@@ -14,7 +14,7 @@ import structlog
 from hubbubd import bounds
 from hubbubd.bounds import Moment, Whole
 from hubbubd.core import eras as core
-from hubbubd.core.eras import LEAP_S, Era
+from hubbubd.core.eras import LEAP_S, ClockEra
 from hubbubd.runtime.ownership import UPKEEP, Ownership
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.timing.clock import Clock
@@ -37,7 +37,7 @@ class Upkeep:
     """
 
     milestones: tuple[tuple[Whole, Moment], ...] = ()
-    eras: tuple[Era, ...] = ()
+    eras: tuple[ClockEra, ...] = ()
 
 
 class Ages:
@@ -87,7 +87,7 @@ class Ages:
         known, moved_s = self._known.eras, 0.0
         if not known:
             last = newest() or self._watched_from
-            self._put(lambda eras: eras or (Era(last=last),))
+            self._put(lambda eras: eras or (ClockEra(last=last),))
             known = self._known.eras
         if abs(set_s) >= LEAP_S:
             self._leap("the clock was set", until=now - set_s, by_s=set_s)
@@ -167,13 +167,13 @@ class Ages:
                 log.warning("a time service says that the clock is right; nothing is doubted any more")
 
     def _note_time(self, now: float) -> None:
-        def noted(eras: tuple[Era, ...]) -> tuple[Era, ...]:
-            *past, present = eras or (Era(),)
+        def noted(eras: tuple[ClockEra, ...]) -> tuple[ClockEra, ...]:
+            *past, present = eras or (ClockEra(),)
             return (*past, replace(present, last=now))
 
         self._put(noted)
 
-    def _put(self, step: Callable[[tuple[Era, ...]], tuple[Era, ...]]) -> None:
+    def _put(self, step: Callable[[tuple[ClockEra, ...]], tuple[ClockEra, ...]]) -> None:
         """Make a step of the eras, write-behind; again if another member's are there by then, which a person trusts."""
 
         def further(there: Upkeep | None) -> Upkeep:
@@ -196,5 +196,5 @@ class Ages:
         return bounds.moment(self._clock.now()) or 0.0
 
 
-def _dates(eras: tuple[Era, ...]) -> list[tuple[float, float]]:
+def _dates(eras: tuple[ClockEra, ...]) -> list[tuple[float, float]]:
     return [(era.first, era.shift_s) for era in eras]

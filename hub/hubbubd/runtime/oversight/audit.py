@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hubbubd.config import HubSettings
-from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, Kept
+from hubbubd.core.audit import HUB, OK, AuditEntry, AuditFilter, AuditKind, FairRetention
 from hubbubd.errors import HubError
 from hubbubd.frozen import carried_over
-from hubbubd.runtime.records import COMMIT_HOOK, Change, Ledger, Place, Table, gone
+from hubbubd.runtime.records import COMMIT_HOOK, AgePosition, Change, Ledger, Table, gone
 from hubbubd.timing.clock import Clock
 
 MINUTE_S = 60.0
@@ -79,7 +79,7 @@ class Audit:
         self._clock = clock
         self._age_s = settings.audit_history_age_s
         self._count = settings.audit_history_count
-        self._kept = {kind: Kept(self._count) for kind in AuditKind}
+        self._kept = {kind: FairRetention(self._count) for kind in AuditKind}
         self._true: Callable[[float], float] = float
         self._minute = clock.steady()
         self._counted: dict[tuple[str, ...], str] = {}
@@ -94,7 +94,7 @@ class Audit:
     def load(self, true: Callable[[float], float]) -> None:
         """Load the entries; `true` corrects a timestamp for later steps of the clock."""
         self._true = true
-        self._kept = {kind: Kept(self._count) for kind in AuditKind}
+        self._kept = {kind: FairRetention(self._count) for kind in AuditKind}
         for entry in sorted(self._table, key=lambda entry: true(entry.created_at)):
             self._see(entry)
 
@@ -175,7 +175,7 @@ class Audit:
         return [entry for entry in self._table if chosen.matches(entry)]
 
     def newest(
-        self, chosen: AuditFilter, after: Place | None = None, oldest_first: bool = False
+        self, chosen: AuditFilter, after: AgePosition | None = None, oldest_first: bool = False
     ) -> Iterator[AuditEntry]:
         """Yield the entries that match and come after a place, newest or oldest first."""
         return self._table.newest(chosen.matches, after, oldest_first)

@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 import structlog
 
-from hubbubd.core.host_sessions import HostSession, gone_unless_used, used
+from hubbubd.core.hosts.host_sessions import HostSession, gone_unless_used, used
 from hubbubd.errors import HubError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight.tokens import Tokens

@@ -28,7 +28,7 @@ MAX_QUIET: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Introduction:
+class HostIdentity:
     """What is known of a host. All but `principal` and `endpoint` is what it says of itself."""
 
     principal: str
@@ -57,7 +57,7 @@ class ConnectedHost:
     """A host. Times are seconds since the epoch."""
 
     id: str
-    about: Introduction
+    about: HostIdentity
     created_at: float
     last_used_at: float
     has_session: bool
@@ -106,7 +106,7 @@ class ConnectedHosts:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._with_session: dict[str, ConnectedHost] = {}
-        self._without = OrderedDict[Introduction, ConnectedHost]()
+        self._without = OrderedDict[HostIdentity, ConnectedHost]()
         """The one that was quiet for the longest time is first."""
 
     def all(self) -> list[ConnectedHost]:
@@ -117,7 +117,7 @@ class ConnectedHosts:
         ]
         return [*self._with_session.values(), *active]
 
-    def join(self, about: Introduction) -> ConnectedHost:
+    def join(self, about: HostIdentity) -> ConnectedHost:
         """Note a host whose session has begun."""
         host = self._new(about, has_session=True)
         self._with_session[host.id] = host
@@ -127,7 +127,7 @@ class ConnectedHosts:
         """Note that its session has ended."""
         self._with_session.pop(host.id, None)
 
-    def seen(self, about: Introduction) -> ConnectedHost:
+    def seen(self, about: HostIdentity) -> ConnectedHost:
         """Return the host without a session that says this of itself."""
         host = self._without.get(about) or self._new(about, has_session=False)
         self._without[about] = host
@@ -149,6 +149,6 @@ class ConnectedHosts:
             del host.requests[request]
             host.last_used_at = self._now()
 
-    def _new(self, about: Introduction, *, has_session: bool) -> ConnectedHost:
+    def _new(self, about: HostIdentity, *, has_session: bool) -> ConnectedHost:
         now, id_ = self._now(), f"host_{secrets.token_hex(8)}"
         return ConnectedHost(id=id_, about=about, created_at=now, last_used_at=now, has_session=has_session)

@@ -16,14 +16,20 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import HubSettings, ServerConfig
-from hubbubd.core.calls import Call
-from hubbubd.core.inbox import Delivery, PendingRequest, RequestState
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.errors import Unavailable
 from hubbubd.runtime.oversight.ages import Ages
 from hubbubd.runtime.oversight.audit import Audit
-from hubbubd.runtime.oversight.retention_lists import GRACE_S, HISTORY_BYTES, TOTAL_HISTORY_BYTES, Limits, RetentionList
+from hubbubd.runtime.oversight.retention_lists import (
+    GRACE_S,
+    HISTORY_BYTES,
+    TOTAL_HISTORY_BYTES,
+    RetentionLimits,
+    RetentionList,
+)
 from hubbubd.runtime.ownership import UPKEEP, Ownership
 from hubbubd.runtime.records import Ledger, Table, gone
 from hubbubd.store import StoreStats, StoreUnavailable
@@ -166,16 +172,16 @@ class Retention:
     ) -> RetentionList[T]:
         """Return the retention list of a table, with the limits of the hub and of each server."""
 
-        def total(size: int = TOTAL_HISTORY_BYTES) -> Limits:
+        def total(size: int = TOTAL_HISTORY_BYTES) -> RetentionLimits:
             count, age_s = limits(self._settings)
-            return Limits(count, math.inf if age_s is None else age_s, size)
+            return RetentionLimits(count, math.inf if age_s is None else age_s, size)
 
-        def own(server: str) -> Limits:
+        def own(server: str) -> RetentionLimits:
             record = self._servers.record(server)
             if record is None:
                 return total(HISTORY_BYTES)
             count, age_s = limits(record.config)
-            return Limits(count, total().age_s if age_s is None else age_s, HISTORY_BYTES)
+            return RetentionLimits(count, total().age_s if age_s is None else age_s, HISTORY_BYTES)
 
         def truly_ended_at(record: T) -> float | None:
             at = ended_at(record)

@@ -20,7 +20,7 @@ TOTAL_HISTORY_BYTES: Final = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RetentionLimits:
     """Retention limits of ended records: number, age in seconds, bytes."""
 
     count: int
@@ -36,7 +36,7 @@ class _Ended(NamedTuple):
     size: int
 
 
-class _Row:
+class _AgeQueue:
     """Ended records, oldest first, with their total size."""
 
     def __init__(self) -> None:
@@ -52,11 +52,11 @@ class _Row:
             self._size -= ended.size
         return ended
 
-    def over(self, limits: Limits) -> bool:
+    def over(self, limits: RetentionLimits) -> bool:
         """Return whether a limit is exceeded. A single record is never too large."""
         return len(self.ended) > limits.count or (self._size > limits.size and len(self.ended) > 1)
 
-    def oldest_goes(self, limits: Limits, now: float) -> bool:
+    def oldest_goes(self, limits: RetentionLimits, now: float) -> bool:
         """Return whether the oldest record is to be deleted now."""
         if not self.ended:
             return False
@@ -73,8 +73,8 @@ class RetentionList(Generic[T]):
         table: Table[T],
         ended_at: Callable[[T], float | None],
         size_of: Callable[[T], int],
-        total: Callable[[], Limits],
-        own: Callable[[str], Limits],
+        total: Callable[[], RetentionLimits],
+        own: Callable[[str], RetentionLimits],
         now: Callable[[], float],
     ) -> None:
         self.table = table
@@ -83,14 +83,14 @@ class RetentionList(Generic[T]):
         self._size_of = size_of
         self._total = total
         self._own = own
-        self._all = _Row()
-        self._by_server: dict[str, _Row] = {}
+        self._all = _AgeQueue()
+        self._by_server: dict[str, _AgeQueue] = {}
         self._going: set[str] = set()
         """Those taken whose deletion is not durable yet: another change of them does not bring them back."""
 
     def load(self) -> None:
         """Load the ended records from the table; may be repeated."""
-        self._all = _Row()
+        self._all = _AgeQueue()
         self._by_server.clear()
         ended = ((self._ended_at(record), record) for record in self.table)
         for _, record in sorted((e for e in ended if e[0] is not None), key=lambda e: cast("float", e[0])):
@@ -105,7 +105,7 @@ class RetentionList(Generic[T]):
         own = self._add(record)
         return own is not None and (own.over(self._own(cast("Any", record).server)) or self._all.over(self._total()))
 
-    def _add(self, record: T) -> _Row | None:
+    def _add(self, record: T) -> _AgeQueue | None:
         """Add a record if it has ended and is not here yet; return those of its server then."""
         known = cast("Any", record)
         at = self._ended_at(record)
@@ -113,7 +113,7 @@ class RetentionList(Generic[T]):
             return None
         # Clamped: a timestamp from a clock that was ahead must not shield the records behind it.
         ended = _Ended(known.server, min(at, self._now()), self._size_of(record))
-        own = self._by_server.setdefault(known.server, _Row())
+        own = self._by_server.setdefault(known.server, _AgeQueue())
         for row in (own, self._all):
             row.add(known.id, ended)
         return own

@@ -1,27 +1,27 @@
 """Records: tables in memory over the store, commits and write-behind, watches, and the store's health."""
 
+from hubbubd.runtime.records.age_index import AgePosition
 from hubbubd.runtime.records.broadcast import EventKind, Watch, WatcherLimit, WatchEvent
+from hubbubd.runtime.records.condition import BOOKMARK_S, VersionedCondition
 from hubbubd.runtime.records.health import Health
 from hubbubd.runtime.records.ledger import COMMIT_HOOK, Ledger
-from hubbubd.runtime.records.mending import Mending
-from hubbubd.runtime.records.order import Place
-from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse
-from hubbubd.runtime.records.steps import Step, gone
+from hubbubd.runtime.records.repair import RepairRule
 from hubbubd.runtime.records.table import Change, Stored, Table
+from hubbubd.runtime.records.write_behind import Step, gone
 
 __all__ = [
     "BOOKMARK_S",
     "COMMIT_HOOK",
+    "AgePosition",
     "Change",
     "EventKind",
     "Health",
     "Ledger",
-    "Mending",
-    "Place",
-    "Pulse",
+    "RepairRule",
     "Step",
     "Stored",
     "Table",
+    "VersionedCondition",
     "Watch",
     "WatchEvent",
     "WatcherLimit",

@@ -27,7 +27,7 @@ from hubbubd import bounds
 from hubbubd.core.access import EVERYTHING
 from hubbubd.core.filters import Filter
 from hubbubd.errors import ResourceExhausted
-from hubbubd.runtime.records.pulse import BOOKMARK_S, Pulse, StoreProgress
+from hubbubd.runtime.records.condition import BOOKMARK_S, StoreProgress, VersionedCondition
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -78,7 +78,7 @@ class WatchEvent(Generic[T]):
     encoded: object = None
 
 
-class Rows(Protocol[T_co]):
+class FeedSource(Protocol[T_co]):
     """What a feed reads of its table."""
 
     def since(self, revision: int) -> Iterable[tuple[int, str, T_co | None]]:
@@ -129,7 +129,7 @@ class _Group(Generic[T]):
 
     def __init__(self, store_id: str, chosen: Filter[T]) -> None:
         self.filter = chosen
-        self.watchers: set[_Watcher[T]] = set()
+        self.watchers: set[_FeedWatcher[T]] = set()
         self._store_id = store_id
         self._digest = hashlib.sha256(repr(_stable(chosen)).encode()).hexdigest()[:12]
 
@@ -168,7 +168,7 @@ def _stable(chosen: object) -> object:
     }
 
 
-class _Watcher(Generic[T]):
+class _FeedWatcher(Generic[T]):
     """What one watcher has yet to read: what it missed, then, once that is whole, what its bounded buffers hold.
 
     In the buffers each event has its place in the order of occurrence. `last` is the token of the last event taken.
@@ -180,7 +180,7 @@ class _Watcher(Generic[T]):
         self.caught_up = False
         self.changes: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
         self.live: OrderedDict[object, tuple[int, WatchEvent[T]]] = OrderedDict()
-        self.pulse = Pulse()
+        self.pulse = VersionedCondition()
         self.overrun = False
         self._places = count()
 
@@ -233,7 +233,7 @@ class Watch(Generic[T]):
     TOO_MANY_WATCHERS) and Unavailable (SHUTTING_DOWN), the first and the last with metadata `resume_token`.
     """
 
-    def __init__(self, watcher: _Watcher[T], events: AsyncGenerator[WatchEvent[T]]) -> None:
+    def __init__(self, watcher: _FeedWatcher[T], events: AsyncGenerator[WatchEvent[T]]) -> None:
         self._watcher = watcher
         self._events = events
 
@@ -275,10 +275,12 @@ class WatcherLimit:
         self.count -= 1
 
 
-class Feed(Generic[T]):
+class TableFeed(Generic[T]):
     """The watches of one table."""
 
-    def __init__(self, store_id: str, rows: Rows[T], door: WatcherLimit, progress: StoreProgress, oldest: int) -> None:
+    def __init__(
+        self, store_id: str, rows: FeedSource[T], door: WatcherLimit, progress: StoreProgress, oldest: int
+    ) -> None:
         self._store_id = store_id
         self._rows = rows
         self._door = door
@@ -348,10 +350,10 @@ class Feed(Generic[T]):
 
     def watch(self, chosen: Filter[T], token: str = "") -> Watch[T]:
         """Return a new watch; `token` resumes an earlier one."""
-        watcher = _Watcher[T](token)
+        watcher = _FeedWatcher[T](token)
         return Watch(watcher, self._events(watcher, chosen, token))
 
-    async def _events(self, watcher: _Watcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
+    async def _events(self, watcher: _FeedWatcher[T], chosen: Filter[T], token: str) -> AsyncGenerator[WatchEvent[T]]:
         with self._joined(watcher, chosen) as group:
             if await self._caught_up(token):
                 watcher.pulse.require_open(resume_token=token)
@@ -378,7 +380,7 @@ class Feed(Generic[T]):
                     yield WatchEvent[T](EventKind.BOOKMARK, watcher.last)
 
     @contextmanager
-    def _joined(self, watcher: _Watcher[T], chosen: Filter[T]) -> Generator[_Group[T]]:
+    def _joined(self, watcher: _FeedWatcher[T], chosen: Filter[T]) -> Generator[_Group[T]]:
         """Count a watcher and buffer its events during the block. Raises ResourceExhausted (TOO_MANY_WATCHERS)."""
         self._door.enter()
         group = self._groups.get(chosen)

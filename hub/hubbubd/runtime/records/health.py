@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 import anyio
 import structlog
 
-from hubbubd.runtime.records.pulse import Pulse
+from hubbubd.runtime.records.condition import VersionedCondition
 from hubbubd.store import Store, StoreUnavailable
 
 RETRY_S = 1.0
@@ -25,7 +25,7 @@ class Health:
         self._store = store
         self._well = True
         self.problem = ""
-        self._pulse = Pulse()
+        self._pulse = VersionedCondition()
         self._ready: Callable[[], bool] = lambda: True
         self._told = True
         self.looks_every_s = math.inf

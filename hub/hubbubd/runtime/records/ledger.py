@@ -22,9 +22,9 @@ import structlog
 
 from hubbubd.errors import Aborted, Unavailable, UnknownOutcome
 from hubbubd.runtime.records.health import RETRY_S, Health
-from hubbubd.runtime.records.steps import Step
 from hubbubd.runtime.records.table import ABSENT, Change, Stored, Table
-from hubbubd.store import Commit, Conflict, Guard, OutcomeUnknown, Store, StoreUnavailable, Write
+from hubbubd.runtime.records.write_behind import Step
+from hubbubd.store import Commit, OutcomeUnknown, Precondition, Store, StoreUnavailable, Write, WriteConflict
 from hubbubd.telemetry import metrics
 from hubbubd.telemetry.meter import OFF, Meter
 
@@ -113,16 +113,16 @@ class Ledger:
         Commits under way have ended by then. Raises Unavailable.
         """
         known = table.change(record_id, None)
-        return await self._holds(Guard(known.key, known.expected))
+        return await self._holds(Precondition(known.key, known.expected))
 
     async def catch_up(self) -> None:
         """Hear of all that others have committed until now. Raises Unavailable."""
-        await self._holds(Guard("", ABSENT))
+        await self._holds(Precondition("", ABSENT))
 
-    async def _holds(self, guard: Guard) -> bool:
+    async def _holds(self, guard: Precondition) -> bool:
         try:
             await self.store.commit((), [guard])
-        except Conflict:
+        except WriteConflict:
             return False
         except ValueError:  # no store has such a key
             return True
@@ -157,7 +157,7 @@ class Ledger:
 
     async def _durable(self, changes: Sequence[Change[Any]]) -> None:
         writes = [self._write(change) for change in changes]
-        guards = [Guard(write.key, change.expected) for write, change in zip(writes, changes, strict=True)]
+        guards = [Precondition(write.key, change.expected) for write, change in zip(writes, changes, strict=True)]
         begun = time.perf_counter()
         self._writing += 1
         try:
@@ -192,7 +192,7 @@ class Ledger:
             outcome, changes = plan()
             try:
                 await self.commit(changes)
-            except Conflict:
+            except WriteConflict:
                 continue
             return outcome
         raise Aborted("this record keeps changing; try again", reason="CONTENDED")
@@ -252,7 +252,7 @@ class Ledger:
                 return True
             try:
                 await self._carry(changes)
-            except Conflict:
+            except WriteConflict:
                 continue
             except ValueError:
                 if len(waiting) > 1:

@@ -16,13 +16,13 @@ import structlog
 from pydantic import TypeAdapter
 
 from hubbubd.errors import NotFound
-from hubbubd.runtime.records import mending
-from hubbubd.runtime.records.broadcast import NOTHING, Feed, WatcherLimit
-from hubbubd.runtime.records.mending import Mending
-from hubbubd.runtime.records.order import ByAge, Place
-from hubbubd.runtime.records.pulse import StoreProgress
-from hubbubd.runtime.records.steps import FEW, Step, Waiting
-from hubbubd.store import Commit, Entry, Snapshot, Store
+from hubbubd.runtime.records import repair
+from hubbubd.runtime.records.age_index import AgeIndex, AgePosition
+from hubbubd.runtime.records.broadcast import NOTHING, TableFeed, WatcherLimit
+from hubbubd.runtime.records.condition import StoreProgress
+from hubbubd.runtime.records.repair import RepairRule
+from hubbubd.runtime.records.write_behind import FEW, PendingSteps, Step
+from hubbubd.store import Commit, KeyValue, Snapshot, Store
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def _adapter(record_type: type[T]) -> TypeAdapter[T]:
     return TypeAdapter(record_type)
 
 
-class _Row(NamedTuple, Generic[T]):
+class _TableRow(NamedTuple, Generic[T]):
     """A record, the revision of its last change, and that of the last change visible to watchers."""
 
     revision: int
@@ -102,9 +102,9 @@ class Stored:
         return StoreProgress(self.snapshot.revision)
 
     @cached_property
-    def entries(self) -> dict[str, list[Entry]]:
+    def entries(self) -> dict[str, list[KeyValue]]:
         """The records by noun, each in the order of their last change."""
-        entries: dict[str, list[Entry]] = {}
+        entries: dict[str, list[KeyValue]] = {}
         for entry in sorted(self.snapshot.entries, key=attrgetter("revision")):
             entries.setdefault(entry.key.partition("/")[0], []).append(entry)
         return entries
@@ -124,7 +124,7 @@ class Table(Generic[T]):
         stored: Stored,
         noun: str,
         record_type: type[T],
-        mending: Mending = Mending(),  # noqa: B008 - frozen
+        mending: RepairRule = RepairRule(),  # noqa: B008 - frozen
         parts: Mapping[str, Callable[[Any], object]] | None = None,
         *,
         own: Callable[[T], bool] = lambda _: True,
@@ -141,15 +141,15 @@ class Table(Generic[T]):
         self._mending = mending
         self._unreadable: dict[str, int] = {}
         self.prefix = f"{noun}/"
-        self.feed: Feed[T] = Feed(stored.store_id, self, stored.door, stored.progress, stored.oldest)
+        self.feed: TableFeed[T] = TableFeed(stored.store_id, self, stored.door, stored.progress, stored.oldest)
         self.adapter: TypeAdapter[T] = cast("TypeAdapter[T]", _adapter(record_type))
         self._own = own
         self._followers: list[Callable[[T | None, T | None], None]] = []
         self._actors: list[Callable[[T | None, T | None], None]] = []
-        self._rows: OrderedDict[str, _Row[T]] = OrderedDict()
-        self._by_age = ByAge()
+        self._rows: OrderedDict[str, _TableRow[T]] = OrderedDict()
+        self._by_age = AgeIndex()
         self._deleted: OrderedDict[str, int] = OrderedDict()
-        self._later: OrderedDict[str, Waiting[T]] = OrderedDict()
+        self._later: OrderedDict[str, PendingSteps[T]] = OrderedDict()
         self._newest_step = 0
         self._committing: dict[str, int] = {}
         self._unsure = set[str]()
@@ -182,7 +182,7 @@ class Table(Generic[T]):
                 yield waiting.record
 
     def newest(
-        self, chosen: Callable[[T], bool], after: Place | None = None, oldest_first: bool = False
+        self, chosen: Callable[[T], bool], after: AgePosition | None = None, oldest_first: bool = False
     ) -> Iterator[T]:
         """Yield the records that match and come after a place, newest or oldest first. Lazy."""
         order = self._by_age.after if oldest_first else self._by_age.before
@@ -234,7 +234,7 @@ class Table(Generic[T]):
 
     def encode(self, record: T) -> bytes:
         """Encode a record for the store. Lone surrogates become U+FFFD."""
-        return mending.write(self.adapter, record)
+        return repair.write(self.adapter, record)
 
     def _load(self, stored: Stored) -> None:
         for entry in stored.entries.get(self.noun, ()):
@@ -246,14 +246,14 @@ class Table(Generic[T]):
 
     def _take_up(self, revision: int, record_id: str, value: bytes) -> None:
         if (record := self._read(revision, record_id, value)) is not None:
-            self._rows[record_id] = _Row(revision, revision, record)
+            self._rows[record_id] = _TableRow(revision, revision, record)
             self._by_age.put(record_id, record)
 
     def _read(self, revision: int, record_id: str, value: bytes) -> T | None:
         """Decode a stored record; None if too little of it is valid."""
         try:
-            record, defect = mending.read(self.adapter, value, self._mending)
-        except mending.Unreadable as exc:
+            record, defect = repair.read(self.adapter, value, self._mending)
+        except repair.UnreadableRecord as exc:
             self._unreadable[record_id], self.defects[record_id] = revision, str(exc)
             log.error("record skipped: unreadable", key=self.prefix + record_id, why=str(exc))
             return None
@@ -310,7 +310,7 @@ class Table(Generic[T]):
         self._by_age.put(change.id, change.record)
         if last_news is None:
             self._rows.pop(change.id, None)
-        self._rows[change.id] = _Row(revision, revision if last_news is None else last_news, change.record)
+        self._rows[change.id] = _TableRow(revision, revision if last_news is None else last_news, change.record)
 
     def _looks_the_same(self, before: T, after: T | None) -> bool:
         """Return whether no watcher sees the difference."""
@@ -361,7 +361,7 @@ class Table(Generic[T]):
             return False
         self._newest_step += 1
         if waiting is None:
-            self._later[record_id] = Waiting([(self._newest_step, step)], after)
+            self._later[record_id] = PendingSteps([(self._newest_step, step)], after)
         else:
             waiting.record = after
             waiting.steps.append((self._newest_step, step))

@@ -4,25 +4,25 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hubbubd.config import ServerConfig
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import Table
-from hubbubd.runtime.servers.confining import Confining
-from hubbubd.runtime.servers.running import Running
+from hubbubd.runtime.servers.active_servers import ActiveServers
+from hubbubd.runtime.servers.config.confinement import ConfinementCheck
 
 DIFFERS_S: Final = 10.0
 """Seconds by which members go first whose files have the same server under a name as the records."""
 
 
-class Candidates:
+class CandidateServers:
     """The servers that there are, as a member looks at them; implements `runtime.ownership.Candidates`."""
 
     def __init__(
         self,
         *,
         table: Table[ServerRecord],
-        running: Running,
-        confining: Confining,
+        running: ActiveServers,
+        confining: ConfinementCheck,
         configured: Callable[[], Mapping[str, ServerConfig]],
         ownership: Ownership,
         is_at_work: Callable[[str], bool],

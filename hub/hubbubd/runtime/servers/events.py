@@ -15,7 +15,7 @@ from typing import Any
 from hubbubd import payload
 from hubbubd.core.access import EVERYTHING, Scope
 from hubbubd.errors import NotFound
-from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
+from hubbubd.runtime.records import BOOKMARK_S, VersionedCondition, WatcherLimit
 from hubbubd.timing.clock import Clock
 
 
@@ -129,11 +129,11 @@ class _Buffer:
         return event
 
 
-class _Watcher:
+class _EventWatcher:
     def __init__(self, chosen: EventFilter) -> None:
         self.filter = chosen
         self.buffer = _Buffer(WATCHER_EVENTS, WATCHER_BYTES)
-        self.pulse = Pulse()
+        self.pulse = VersionedCondition()
 
 
 class EventFeed:
@@ -142,7 +142,7 @@ class EventFeed:
     def __init__(self, clock: Clock, door: WatcherLimit) -> None:
         self._clock = clock
         self._door = door
-        self._watchers: set[_Watcher] = set()
+        self._watchers: set[_EventWatcher] = set()
         self._listeners: dict[ServerEventKind, list[Callable[[ServerEvent], None]]] = {}
         self._logs: dict[str, _Buffer] = {}
         self._closed = False
@@ -247,7 +247,7 @@ class EventFeed:
 
     async def _follow(self, chosen: EventFilter, first: Iterable[ServerEvent]) -> AsyncGenerator[EventStep]:
         self._door.enter()
-        watcher = _Watcher(chosen)
+        watcher = _EventWatcher(chosen)
         if self._closed:
             watcher.pulse.close()
         self._watchers.add(watcher)

@@ -11,8 +11,8 @@ import anyio
 import structlog
 
 from hubbubd import payload
-from hubbubd.core.calls import Call, CallState
-from hubbubd.core.log_levels import least
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.servers.log_levels import least
 from hubbubd.errors import HubError, InvalidArgument, PeerError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.records import Table

@@ -10,10 +10,10 @@ import anyio
 
 from hubbubd import payload
 from hubbubd.config import ServerConfig
-from hubbubd.core.calls import Call, CallState
-from hubbubd.core.connection import Connection, Event, State
-from hubbubd.core.inbox import Answer, PendingRequest, RequestEventType, RequestKind, RequestState
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.inbox.request_states import Answer, PendingRequest, RequestEventType, RequestKind, RequestState
+from hubbubd.core.servers.connection_states import ConnectionEvent, ConnectionState, ServerConnection
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import Fault
 from hubbubd.runtime.records import Ledger, Table
 from hubbubd.telemetry import mcp, metrics, process
@@ -30,7 +30,7 @@ PULSES = 60
 MAX_NAMES = 200
 """The most servers with a series of their own, per process; later ones are only in the totals."""
 
-LOST = frozenset({Event.CONNECTION_LOST, Event.SESSION_LOST})
+LOST = frozenset({ConnectionEvent.CONNECTION_LOST, ConnectionEvent.SESSION_LOST})
 
 OUTCOMES: Mapping[str, str] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 
@@ -58,7 +58,7 @@ class Measures:
         self._clock = clock
         self._reconnects = 0
         self._lost: set[str] = set()
-        self._servers = dict.fromkeys(State, 0)
+        self._servers = dict.fromkeys(ConnectionState, 0)
         self._away = dict.fromkeys((False, True), 0)
         self._max_names = max_names
         self._names: set[str] = set()
@@ -119,18 +119,23 @@ class Measures:
     # Connections
 
     def happened(
-        self, config: ServerConfig, hello: Hello | None, before: Connection, event: Event, fault: Fault | None
+        self,
+        config: ServerConfig,
+        hello: Hello | None,
+        before: ServerConnection,
+        event: ConnectionEvent,
+        fault: Fault | None,
     ) -> None:
         """Record a connection's transition from the record `before`; `hello` is the server's last handshake."""
         if not self.on:
             return
-        if event is Event.HANDSHAKE_COMPLETE and config.name in self._lost:
+        if event is ConnectionEvent.HANDSHAKE_COMPLETE and config.name in self._lost:
             self._reconnects += 1
         if event in LOST:
             self._lost.add(config.name)
-        elif event in (Event.HANDSHAKE_COMPLETE, Event.GIVE_UP, Event.DISCONNECT):
+        elif event in (ConnectionEvent.HANDSHAKE_COMPLETE, ConnectionEvent.GIVE_UP, ConnectionEvent.DISCONNECT):
             self._lost.discard(config.name)
-        if before.state is State.CONNECTED and before.connected_at is not None and hello is not None:
+        if before.state is ConnectionState.CONNECTED and before.connected_at is not None and hello is not None:
             about = mcp.connection(config.transport, hello.protocol_version)
             if event in LOST and fault is not None:  # otherwise the end was requested
                 about["error.type"] = fault.code
@@ -157,7 +162,7 @@ class Measures:
         if known.name not in self._names and len(self._names) >= self._max_names:
             return
         self._names.add(known.name)
-        up = int(after.connection.state is State.CONNECTED)
+        up = int(after.connection.state is ConnectionState.CONNECTED)
         if self._connected.get(known.name) != up:
             self._connected = {**self._connected, known.name: up}
 
@@ -211,7 +216,7 @@ def _word(yes: bool) -> str:
 
 
 def _is_away(server: ServerRecord) -> bool:
-    return server.wanted and server.connection.state is not State.CONNECTED
+    return server.wanted and server.connection.state is not ConnectionState.CONNECTED
 
 
 def _is_queued(call: Call | None) -> bool:

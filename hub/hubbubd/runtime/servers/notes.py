@@ -24,7 +24,7 @@ class _Note:
     attempt: int
 
 
-class Notes:
+class ServerNotes:
     """The notes about one server. `changed` is called after each change of `texts`."""
 
     def __init__(self, server: str, changed: Callable[[], None]) -> None:

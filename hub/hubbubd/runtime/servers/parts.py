@@ -9,20 +9,20 @@ import structlog
 
 from hubbubd import payload
 from hubbubd.config import Confinement
-from hubbubd.core.connection import State
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import Fault, Unavailable
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, ClientTasks, Consents, End, ServerQueue
 from hubbubd.runtime.catalog import Catalog, ServerCatalog
 from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.servers.connection import ConnectionShell, Turns
+from hubbubd.runtime.servers.connections.inbound import ServerInbound
+from hubbubd.runtime.servers.connections.shell import ConnectionShell, ConnectTurns
 from hubbubd.runtime.servers.events import EventFeed
-from hubbubd.runtime.servers.inbound import ServerInbound
 from hubbubd.runtime.servers.log_levels import LogLevels
 from hubbubd.runtime.servers.measures import Measures
-from hubbubd.runtime.servers.notes import Notes
+from hubbubd.runtime.servers.notes import ServerNotes
 from hubbubd.runtime.servers.subscriptions import Subscriptions
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Connector
@@ -44,7 +44,7 @@ class ServerParts:
     queue: ServerQueue
     shell: ConnectionShell
     catalog: ServerCatalog
-    notes: Notes
+    notes: ServerNotes
     _: KW_ONLY
     shown: ServerRecord | None
     is_away: bool
@@ -124,14 +124,14 @@ class Assembly:
         self._audit = audit
         self._clock = clock
         self._background = background
-        self._reconnects = Turns()
+        self._reconnects = ConnectTurns()
 
     def make(
         self,
         record: ServerRecord,
         confinement: Confinement | None,
         changed: Callable[[], None],
-        notes: Notes,
+        notes: ServerNotes,
         *,
         queue: ServerQueue | None,
         shown: ServerRecord | None,
@@ -188,7 +188,7 @@ class Assembly:
         parts.queue.adopt(record.effective)
         parts.shell.adopt(record.config)
         self._catalog.adopt(record.config)
-        if record.wanted and parts.shell.state in (State.DISCONNECTED, State.ERROR):
+        if record.wanted and parts.shell.state in (ConnectionState.DISCONNECTED, ConnectionState.ERROR):
             parts.shell.connect()
 
     def follow(self, parts: ServerParts) -> None:

@@ -15,25 +15,25 @@ import structlog
 
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.config.servers.server import Roots
-from hubbubd.core.call_faults import cancelled
-from hubbubd.core.calls import Call
-from hubbubd.core.connection import Connection
+from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.calls.call_states import Call
 from hubbubd.core.filters import ServerFilter
-from hubbubd.core.server import ServerRecord
+from hubbubd.core.servers.connection_states import ServerConnection
+from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.errors import FailedPrecondition, Fault, HubError, NotFound, ResourceExhausted
 from hubbubd.runtime.alarms import Alarms
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.oversight import Audit
-from hubbubd.runtime.ownership import Ownership, Taking, changing
+from hubbubd.runtime.ownership import Ownership, Takeover, changing
 from hubbubd.runtime.records import Ledger, Table, Watch, gone
-from hubbubd.runtime.servers.candidates import Candidates
-from hubbubd.runtime.servers.configured import ServerDiff, afresh, lasting_roots, new_record
-from hubbubd.runtime.servers.confining import Confining
+from hubbubd.runtime.servers.active_servers import ActiveServers
+from hubbubd.runtime.servers.candidates import CandidateServers
+from hubbubd.runtime.servers.config.confinement import ConfinementCheck
+from hubbubd.runtime.servers.config.record import ServerDiff, afresh, lasting_roots, new_record
+from hubbubd.runtime.servers.config.revisions import changed, exists, expect, following, kept_revision
+from hubbubd.runtime.servers.config.secrets import SpecSecrets
 from hubbubd.runtime.servers.parts import Assembly, ServerParts
-from hubbubd.runtime.servers.revisions import changed, exists, expect, following, kept_revision
-from hubbubd.runtime.servers.running import Running
-from hubbubd.runtime.servers.server_secrets import SpecSecrets
-from hubbubd.store import Conflict
+from hubbubd.store import WriteConflict
 from hubbubd.timing.clock import Clock
 
 T = TypeVar("T")
@@ -66,10 +66,10 @@ class Servers:
         self._secrets = secrets
         self._audit = audit
         self._background = background
-        self._confining = Confining(settings, ownership.me)
+        self._confining = ConfinementCheck(settings, ownership.me)
         self._ownership = ownership
         self._configured: Mapping[str, ServerConfig] = {}
-        self._running = Running(
+        self._running = ActiveServers(
             ledger=ledger,
             table=table,
             calls=calls,
@@ -132,9 +132,9 @@ class Servers:
         self._configured = configured
 
     @property
-    def candidates(self) -> Candidates:
+    def candidates(self) -> CandidateServers:
         """Which of them this member of a fleet may have."""
-        return Candidates(
+        return CandidateServers(
             table=self._table,
             running=self._running,
             confining=self._confining,
@@ -143,16 +143,16 @@ class Servers:
             is_at_work=self.is_at_work,
         )
 
-    async def refresh(self, taking: Taking) -> None:
+    async def refresh(self, taking: Takeover) -> None:
         """Read anew the secrets of servers that another member has had. Raises Unavailable."""
         if not taking.alone:
             await self._secrets.refresh(self._of(taking))
 
-    def _of(self, taking: Taking) -> list[str]:
+    def _of(self, taking: Takeover) -> list[str]:
         added = [record.name for record in self._table if record.name not in self._configured]
         return list(filter(taking.owns, (*added, *self._configured)))
 
-    async def take(self, taking: Taking) -> None:
+    async def take(self, taking: Takeover) -> None:
         """Load these servers: those of the files, and of the API those with other names; connect the wanted ones."""
         for name in self._of(taking):
             async with self._turn(name):  # at once: calls that go on read their answers before any may be deleted
@@ -172,7 +172,7 @@ class Servers:
         elif record is not None:
             config = await self._secrets.complete(record)
             home = record.home or self._ownership.me
-            await self._running.take(replace(record, config=config, connection=Connection(), pid=None, home=home))
+            await self._running.take(replace(record, config=config, connection=ServerConnection(), pid=None, home=home))
 
     async def leave(self, name: str, fault: Fault) -> None:
         """Let go of a server that another member will have; its calls end, but for those that go on there."""
@@ -288,7 +288,7 @@ class Servers:
         await self._secrets.keep(config)
         try:
             await self._ledger.commit([added])
-        except Conflict:
+        except WriteConflict:
             raise exists(config.name) from None
         except HubError as exc:
             await self._secrets.undo(config.name, None, exc)

@@ -13,11 +13,11 @@ from typing import Any
 import anyio
 
 from hubbubd import payload
-from hubbubd.core.calls import Call
+from hubbubd.core.calls.call_states import Call
 from hubbubd.errors import Category, FailedPrecondition, Fault, HubError, NotFound, PeerError, UpstreamError
 from hubbubd.runtime.background import Background
 from hubbubd.runtime.calls import Calls, CallSpec
-from hubbubd.runtime.records import BOOKMARK_S, Pulse, WatcherLimit
+from hubbubd.runtime.records import BOOKMARK_S, VersionedCondition, WatcherLimit
 from hubbubd.timing.clock import Clock
 from hubbubd.upstream.ports import Era, McpLink
 
@@ -179,7 +179,7 @@ class _Subscription:
         self.latest: ResourceUpdate | None = None
         self.failure: HubError | PeerError | None = None
         self.failed = anyio.Event()
-        self.pulse = Pulse()
+        self.pulse = VersionedCondition()
         self._room = room
         self._stirred = anyio.Event()
         self._stale = False

@@ -13,7 +13,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import PeerError, UpstreamError
 from hubbubd.telemetry import mcp, metrics
 from hubbubd.telemetry.meter import Meter
-from hubbubd.telemetry.trace import Attributes, Kind, Span, with_place
+from hubbubd.telemetry.trace import Attributes, Span, SpanKind, with_place
 from hubbubd.telemetry.tracer import Tracer
 from hubbubd.upstream.messages.exchange import SPAN_SCOPE, SpanScope
 
@@ -39,11 +39,11 @@ class LinkInstrumentation:
     @contextmanager
     def attempt(self) -> Generator[None]:
         """Export the block as the span of an attempt to connect."""
-        trace = self._tracer.begin(None, "connect", Kind.INTERNAL) if self._tracer.on else None
+        trace = self._tracer.begin(None, "connect", SpanKind.INTERNAL) if self._tracer.on else None
         if trace is None:
             yield
             return
-        span = Span(name="connect", kind=Kind.INTERNAL, trace=trace, start=self._tracer.now())
+        span = Span(name="connect", kind=SpanKind.INTERNAL, trace=trace, start=self._tracer.now())
         error: str | None = CANCELLED
         before = SPAN_SCOPE.set(SpanScope(trace))
         try:
@@ -113,9 +113,9 @@ class LinkInstrumentation:
             return None
         name, attributes = mcp.about(method, params)
         around = SPAN_SCOPE.get()
-        trace = self._tracer.begin(around.trace if around else None, name, Kind.CLIENT)
+        trace = self._tracer.begin(around.trace if around else None, name, SpanKind.CLIENT)
         start = self._tracer.now()
-        return trace and Span(name=name, kind=Kind.CLIENT, trace=trace, start=start, attributes=attributes)
+        return trace and Span(name=name, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=attributes)
 
     def _about(self) -> Attributes:
         return self._always if self.version is None else {**self._always, "mcp.protocol.version": self.version}

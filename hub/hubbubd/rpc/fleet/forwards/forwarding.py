@@ -39,7 +39,7 @@ from hubbubd.rpc.methods import EOF, Serve, Stream, Unary
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.ownership import NOT_BEGUN, Owner, changing
 from hubbubd.telemetry.metrics import FORWARD, FORWARD_FAILURES
-from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Kind, Span, Trace
+from hubbubd.telemetry.trace import CURRENT_TRACE, Attributes, Span, SpanKind, Trace
 
 if TYPE_CHECKING:
     from hubbub.fleet.v1.fleet_pb2_grpc import FleetServiceAsyncStub
@@ -324,7 +324,7 @@ class Forwarding:
         if not (tracer.on or meter.on):
             yield parent
             return
-        trace, begun, start = tracer.begin(parent, SPAN, Kind.CLIENT), self._hub.clock.steady(), tracer.now()
+        trace, begun, start = tracer.begin(parent, SPAN, SpanKind.CLIENT), self._hub.clock.steady(), tracer.now()
         error: str | None = grpc.StatusCode.CANCELLED.name
         try:
             yield trace
@@ -339,7 +339,7 @@ class Forwarding:
             if trace is not None:
                 about: Attributes = {"rpc.system.name": "grpc", "rpc.method": SPAN, "server.address": owner.forward}
                 about |= {"hubbub.member": owner.member, "hubbub.server": server}
-                span = Span(name=SPAN, kind=Kind.CLIENT, trace=trace, start=start, attributes=about)
+                span = Span(name=SPAN, kind=SpanKind.CLIENT, trace=trace, start=start, attributes=about)
                 tracer.tell(span, tracer.now(), error=error)
 
 

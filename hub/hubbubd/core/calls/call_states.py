@@ -1,0 +1,268 @@
+"""A call: its record, its states, and its clocks.
+
+    queued ──> in_progress ──> completed | failed | cancelled
+      ^  ^         │   ^
+      │  └─────────┘   │          session lost: sent once more
+      │            v   │
+      └───── waiting_input        parked: no slot, no clock
+
+A parked call returns to in_progress when the server was waiting on the wire, and to the head of the queue when
+the request must be sent again (multi-round requests, MRTR). Parked and queued calls can end without having been sent.
+After a restart each unfinished call either ends, for the reason that `obstacle` gives, or is resumed (`taken_up`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from hubbubd import bounds
+from hubbubd.core.servers.connection_states import IllegalTransition
+from hubbubd.errors import Category, Fault
+from hubbubd.frozen import carried_over, replaced
+from hubbubd.telemetry.trace import Span, Trace
+
+
+class CallState(StrEnum):
+    """State of a call; `TRANSITIONS` has what may follow."""
+
+    QUEUED = "queued"
+    IN_PROGRESS = "in_progress"
+    WAITING_INPUT = "waiting_input"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is final."""
+        return self in ENDED
+
+
+ENDED = frozenset({CallState.COMPLETED, CallState.FAILED, CallState.CANCELLED})
+
+TRANSITIONS: Mapping[CallState, frozenset[CallState]] = MappingProxyType(
+    {
+        CallState.QUEUED: frozenset({CallState.IN_PROGRESS, CallState.FAILED, CallState.CANCELLED}),
+        CallState.IN_PROGRESS: frozenset({CallState.WAITING_INPUT, CallState.QUEUED, *ENDED}),
+        CallState.WAITING_INPUT: frozenset({CallState.IN_PROGRESS, CallState.QUEUED, *ENDED}),
+        CallState.COMPLETED: frozenset[CallState](),
+        CallState.FAILED: frozenset[CallState](),
+        CallState.CANCELLED: frozenset[CallState](),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundProgress:
+    """Progress of a multi-round request: MRTR (MCP 2026-07-28), or error -32042 (2025-11-25).
+
+    `state` is the server's requestState, byte for byte; None when it sent none. `questions` pairs the keys of its
+    inputRequests with the ids of the pending requests made of them; `configured` is a JSON object with the answers that
+    need nobody. `refusal` is the JSON-RPC error that started the rounds, None in MRTR. `fingerprint` identifies the
+    server that asked.
+    """
+
+    count: bounds.Count = 0
+    state: str | None = None
+    questions: tuple[tuple[str, str], ...] = ()
+    configured: bytes = b"{}"
+    refusal: bytes | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One MCP request and its outcome. Times are seconds since the epoch, payloads JSON bytes.
+
+    `id` is the idempotency key. `trace` is the place of its span; `under_way` has the open spans around and below it,
+    for the next hub to finish if this one is killed. `fingerprint` identifies the server it was made for.
+    `perhaps_pending_ids` are open requests that this call or another one has caused. `defect` names what could not be
+    loaded from the store.
+    """
+
+    id: str
+    server: str
+    method: str
+    params: bytes
+    principal: str
+    detached: bool
+    timeout_s: bounds.Span
+    max_s: bounds.Span
+    created_at: bounds.Moment
+    state: CallState = CallState.QUEUED
+    started_at: bounds.Moment | None = None
+    completed_at: bounds.Moment | None = None
+    result: bytes | None = None
+    fault: Fault | None = None
+    pending_ids: tuple[str, ...] = ()
+    perhaps_pending_ids: tuple[str, ...] = ()
+    task_id: str | None = None
+    as_task: bool = False
+    fingerprint: str = ""
+    rounds: RoundProgress | None = None
+    trace: Trace | None = None
+    under_way: tuple[Span, ...] = ()
+    defect: str = ""
+
+    def same_request(self, other: "Call") -> bool:
+        """Return whether a repeated `call_id` names the same request: same server, method, params and `as_task`."""
+        mine, theirs = ((c.server, c.method, c.params, c.as_task) for c in (self, other))
+        return mine == theirs
+
+
+def move(call: Call, state: CallState, now: float, *, result: bytes | None = None, fault: Fault | None = None) -> Call:
+    """Return the call in another state, with its times and outcome. Raises IllegalTransition."""
+    if state not in TRANSITIONS[call.state]:
+        raise IllegalTransition(call.state, state)
+    if state is CallState.IN_PROGRESS:
+        return replaced(call, state=state, started_at=now if call.started_at is None else call.started_at)
+    if state not in ENDED:
+        return replaced(call, state=state)
+    return replaced(
+        call, state=state, completed_at=now, result=result, fault=fault, perhaps_pending_ids=(), under_way=()
+    )
+
+
+def goes_on(before: Call | None, after: Call, there: Call | None) -> Call | None:
+    """Return what is recorded of a call once it has changed from `before` to `after`, whatever is recorded now.
+
+    An end is final, and another call under the same id is left alone.
+    """
+    if there is before:
+        return after
+    if there is None or there.state.ended or there.created_at != after.created_at:
+        return there
+    return carried_over(before, after, there)
+
+
+def never_made(before: Call, failed: Call, there: Call | None) -> Call | None:
+    """Return what is recorded of a call that was given up while it was made: failed, whether it is recorded or not."""
+    return failed if there is None else goes_on(before, failed, there)
+
+
+def complete(call: Call, result: bytes, now: float) -> Call:
+    """Return the call completed with its result. Raises IllegalTransition."""
+    return move(call, CallState.COMPLETED, now, result=result)
+
+
+def fail(call: Call, fault: Fault, now: float) -> Call:
+    """Return the call ended with a fault: cancelled if that is its category, else failed. Raises IllegalTransition."""
+    state = CallState.CANCELLED if fault.category is Category.CANCELLED else CallState.FAILED
+    return move(call, state, now, fault=fault)
+
+
+def ending(call: Call) -> str | None:
+    """Return how the call ended, as the reason of its requests' withdrawal; None while it has not."""
+    match call.state:
+        case CallState.COMPLETED:
+            return "its call has its result already"
+        case CallState.CANCELLED:
+            return "its call was cancelled"
+        case CallState.FAILED:
+            timeout = call.fault is not None and call.fault.category is Category.TIMEOUT
+            return "its call ran out of time" if timeout else "its call failed"
+        case _:
+            return None
+
+
+def obstacle(
+    call: Call, server: str | None, *, resume: bool, task_of: str | None = None, answers_kept: bool = True
+) -> str | None:
+    """Return why an unfinished call cannot be resumed after a restart, as the end of a sentence; None when it can.
+
+    `server` is the fingerprint of the server that has the name now, None when there is none; `task_of` that of the
+    server that holds the call as a task. `resume` says whether a call may be sent to the server a second time
+    (at-least-once).
+    """
+    if never_sent(call):
+        if server is None:
+            return "it was never sent, and its server is not configured any more"
+        return None if call.fingerprint == server else "it was never sent, and its server is another one now"
+    if server is None:
+        return "its server is not configured any more"
+    if call.task_id is None and call.rounds is None:
+        return "the server may have carried it out already"
+    if call.task_id is not None and task_of is None:
+        return "its task is not known any more"
+    if (task_of if call.rounds is None or call.task_id else call.rounds.fingerprint) != server:
+        return "its server is another one now"
+    if call.task_id is not None:
+        return None
+    if not resume:
+        return "it may not be sent to its server once more (resume = false)"
+    return None if answers_kept else "answers that it needs have been deleted"
+
+
+def never_sent(call: Call) -> bool:
+    """Return whether it is certain that the server never received an unfinished call.
+
+    Only for detached calls: their IN_PROGRESS state is durable before they are sent. Records of older versions have no
+    fingerprint and do not have that guarantee.
+    """
+    if call.state is not CallState.QUEUED or call.started_at is not None or call.rounds or call.task_id:
+        return False
+    return call.detached and bool(call.fingerprint)
+
+
+def taken_up(call: Call) -> Call:
+    """Return an unfinished call as resumed after a restart: detached, and parked if it is in rounds."""
+    parked = call.task_id is None and not never_sent(call)
+    return replaced(
+        call, detached=True, perhaps_pending_ids=(), state=CallState.WAITING_INPUT if parked else call.state
+    )
+
+
+@dataclass(slots=True)
+class CallClock:
+    """The two time budgets of a call, in seconds: without progress (`timeout_s`) and in all (`max_s`).
+
+    A person's time is not charged to the server: each open question holds the clock once, and it runs only without
+    holds. Times are those of the event loop's clock.
+    """
+
+    timeout_s: float
+    max_s: float
+    _since: float
+    _timeout_left: float = 0.0
+    _holds: int = 0
+
+    def __post_init__(self) -> None:
+        self._timeout_left = self.timeout_s
+
+    def deadline(self) -> float | None:
+        """Return when the first budget runs out; None while held."""
+        return None if self._holds else self._since + min(self._timeout_left, self.max_s)
+
+    def out_of_total(self, now: float) -> bool:
+        """Return whether it is `max_s` that has run out."""
+        return not self._holds and now >= self._since + self.max_s
+
+    def restart(self, now: float) -> None:
+        """Refill the budget without progress: the call was sent, or the server reported progress."""
+        self._spend(now)
+        self._timeout_left = self.timeout_s
+
+    def without_timeout(self, now: float) -> None:
+        """Drop the budget without progress: a task is polled and need not report any."""
+        self.timeout_s = math.inf
+        self.restart(now)
+
+    def hold(self, now: float) -> None:
+        """Stop the clock until `release` has been called as often."""
+        self._spend(now)
+        self._holds += 1
+
+    def release(self, now: float) -> None:
+        """Undo one hold; the last one restarts the clock. Raises ValueError when there is none."""
+        if self._holds == 0:
+            raise ValueError("the clock is not held")
+        self._holds -= 1
+        self._since = now
+
+    def _spend(self, now: float) -> None:
+        if not self._holds:
+            self._timeout_left -= now - self._since
+            self.max_s -= now - self._since
+        self._since = now

@@ -1,0 +1,60 @@
+"""What the caller of a call can answer itself, as MCP client capabilities in the params (2026-07-28, basic, `_meta`).
+
+A call without them has the hub's. With them it can ask for less than the hub could answer, never for more.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from hubbubd import payload
+from hubbubd.core.inbox.request_states import RequestKind
+
+KEY: Final = "io.modelcontextprotocol/clientCapabilities"
+"""The member of `_meta`."""
+
+
+def declared(params: bytes) -> Mapping[str, Any] | None:
+    """Return what a call's params declare; None for the hub's own capabilities."""
+    if KEY.encode() not in params:
+        return None
+    meta = _object(_object(payload.loads(params)).get("_meta"))
+    return _object(meta[KEY]) if KEY in meta else None
+
+
+def serves(capabilities: Mapping[str, Any], kind: RequestKind, params: Mapping[str, Any]) -> bool:
+    """Return whether a client with these capabilities answers such a request. `params` is the MCP params."""
+    match kind:
+        case RequestKind.ELICITATION_FORM:
+            return "form" in _elicitation(capabilities)
+        case RequestKind.ELICITATION_URL:
+            return "url" in _elicitation(capabilities)
+        case RequestKind.SAMPLING:
+            return "sampling" in capabilities and (
+                "tools" not in params or "tools" in _object(capabilities["sampling"])
+            )
+        case RequestKind.ROOTS:
+            return "roots" in capabilities
+
+
+def needed(kind: RequestKind) -> dict[str, Any]:
+    """Return the capabilities that a client needs for a request (2026-07-28, basic, error -32021)."""
+    match kind:
+        case RequestKind.ELICITATION_FORM:
+            return {"elicitation": {"form": {}}}
+        case RequestKind.ELICITATION_URL:
+            return {"elicitation": {"url": {}}}
+        case RequestKind.SAMPLING:
+            return {"sampling": {}}
+        case RequestKind.ROOTS:
+            return {"roots": {}}
+
+
+def _elicitation(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the modes of elicitation; `{}` is forms alone (2025-11-25, client/elicitation)."""
+    if "elicitation" not in capabilities:
+        return {}
+    return _object(capabilities["elicitation"]) or {"form": {}}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,194 @@
+"""Names of tools and prompts as hosts see them: `PREFIX__NAME`, and the way back to the server and its own name.
+
+Hosts and the APIs of models take `[A-Za-z0-9_-]` and few characters. So a name is cleaned, and cut if it is too long:
+
+    prefix   the alias or name of the server; it has no `__` and does not end in `_`, so the first `__` ends it
+    name     the server's own, other characters replaced by `_`
+    digits   `_` and hex digits of SHA-256, at the end of a prefix or name that was cut or would not be unique
+
+Nothing that is not made with digits ends as if it were. So the name of a tool follows from its server alone: from the
+server's name or alias, and from the names in its own list. What other servers offer changes none. The exceptions are
+servers that share a prefix, which the settings refuse, and profiles without prefixes.
+
+Nobody splits a name: `HostNames` is the table for both directions.
+"""
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+from hubbubd.timing.turns import at_once
+
+SEPARATOR: Final = "__"
+
+DIGITS: Final = 6
+"""Hex digits that tell two names apart; more where so few do not."""
+
+NAME_ROOM: Final = 16
+"""Characters of every name that a prefix leaves for what follows it: its digits, and a few to read."""
+
+OWN: Final = "hubbub_"
+"""What the names of the hub's own tools begin with."""
+
+SERVER_MEMBER: Final = "hubbub/server"
+NAME_MEMBER: Final = "hubbub/name"
+"""Members of an entry's `_meta`: its server, and its name there."""
+
+_UNFIT = re.compile(r"[^A-Za-z0-9_-]")
+_UNDERSCORES = re.compile(r"__+")
+_DIGITED = re.compile(rf"_[0-9a-f]{{{DIGITS},}}\Z")
+
+Origin = tuple[str, str]
+"""A server and the name of a tool or prompt there."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameConflict:
+    """Tools (or prompts) of several servers that would have one name."""
+
+    name: str
+    origins: tuple[Origin, ...]
+
+    def __str__(self) -> str:
+        owners = " and ".join(f"{name!r} of {server}" for server, name in self.origins)
+        return f"{owners} would both be called {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class HostNames:
+    """The names of one list: `shown` by origin, `origins` by shown name. Each is the inverse of the other."""
+
+    shown: Mapping[Origin, str]
+    origins: Mapping[str, Origin]
+    conflicts: tuple[NameConflict, ...] = ()
+    """Where servers want one name: without prefixes, or where two share one. Digits tell their tools apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRule:
+    """How names are made: the profile's `alias`, `prefix` and `max_tool_name` (32 at least)."""
+
+    alias: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    prefixed: bool = True
+    longest: int = 50
+
+    def prefix(self, server: str) -> str:
+        """Return what all names of a server begin with, without the separator; empty without prefixes."""
+        if not self.prefixed:
+            return ""
+        label, room = self.alias.get(server, server), self.longest - len(SEPARATOR) - NAME_ROOM
+        fit = _UNDERSCORES.sub("_", _clean(label))
+        if fit == label and len(fit) <= room and not fit.endswith("_") and not _DIGITED.search(fit):
+            return fit
+        return f"{fit[: room - DIGITS - 1].rstrip('_')}_{_digest(server)[:DIGITS]}"
+
+    def names(self, entries: Iterable[Origin]) -> HostNames:
+        """Return the names of these tools or prompts, whose order does not matter. A repeated one counts once."""
+        return at_once(self.naming(entries))
+
+    def naming(self, entries: Iterable[Origin]) -> Generator[None, None, HostNames]:
+        """Do the same as `names` in short steps."""
+        prefixes: dict[str, str] = {}
+        plain: defaultdict[str, list[Origin]] = defaultdict(list)
+        digited: list[Origin] = []
+        seen: set[Origin] = set()
+        for origin in entries:
+            yield
+            if origin in seen:
+                continue
+            seen.add(origin)
+            server, name = origin
+            prefix = prefixes.setdefault(server, self.prefix(server))
+            wanted = _joined(prefix, _clean(name))
+            if self._plain(wanted, _clean(name)):
+                plain[wanted].append(origin)
+            else:
+                digited.append(origin)
+        origins: dict[str, Origin] = {}
+        conflicts: list[NameConflict] = []
+        for wanted, rivals in plain.items():
+            yield
+            keeper = self._keeper(rivals)
+            if keeper is not None:
+                origins[wanted] = keeper
+            digited += (each for each in rivals if each != keeper)
+            if len({server for server, _ in rivals}) > 1:
+                conflicts.append(NameConflict(wanted, tuple(sorted(rivals))))
+        yield from self._put_digited(digited, prefixes, origins)
+        shown: dict[Origin, str] = {}
+        for name, origin in origins.items():
+            yield
+            shown[origin] = name
+        conflicts.sort(key=lambda each: each.name)
+        return HostNames(MappingProxyType(shown), MappingProxyType(origins), tuple(conflicts))
+
+    def _plain(self, wanted: str, name: str) -> bool:
+        """Return whether a name may be shown without digits if it is the only one."""
+        own = not self.prefixed and wanted.startswith(OWN)
+        return bool(name) and len(wanted) <= self.longest and not own and not _DIGITED.search(name)
+
+    def _keeper(self, rivals: list[Origin]) -> Origin | None:
+        """Return which of those that want one name keeps it: the only one that is called exactly so, if there is one.
+
+        Where an alias equals another server's name, that server has the older right.
+        """
+        if len(rivals) == 1:
+            return rivals[0]
+        exact = [origin for origin in rivals if _clean(origin[1]) == origin[1]]
+        by_name = [origin for origin in exact if not (self.prefixed and origin[0] in self.alias)]
+        best = by_name or exact
+        return best[0] if len(best) == 1 else None
+
+    def _put_digited(
+        self, left: list[Origin], prefixes: Mapping[str, str], origins: dict[str, Origin]
+    ) -> Generator[None, None, None]:
+        """Name what needs digits; those whose names are still equal get two more digits, and so on.
+
+        Names that share all 14 are left out: that takes a server that searched for them among its own.
+        """
+        for digits in range(DIGITS, NAME_ROOM, 2):
+            named: defaultdict[str, list[Origin]] = defaultdict(list)
+            for server, name in left:
+                yield
+                wanted = _joined(prefixes[server], _clean(name))
+                named[_cut(wanted, _digest(server, name), digits, self.longest)].append((server, name))
+            origins |= {shown: rivals[0] for shown, rivals in named.items() if len(rivals) == 1}
+            left = [each for rivals in named.values() if len(rivals) > 1 for each in rivals]
+
+
+def described(entry: Mapping[str, Any], server: str, shown: str) -> dict[str, Any]:
+    """Return an entry of a list as it is shown: its origin is in `_meta`, and its own name is its title if it has none.
+
+    The entry must have a `name`.
+    """
+    name, meta = entry["name"], entry.get("_meta")
+    known: Mapping[str, Any] = cast("Mapping[str, Any]", meta) if isinstance(meta, Mapping) else {}
+    annotations = entry.get("annotations")
+    titled = name == shown or "title" in entry or (isinstance(annotations, Mapping) and "title" in annotations)
+    return {
+        **entry,
+        "name": shown,
+        **({} if titled else {"title": name}),
+        "_meta": {**known, SERVER_MEMBER: server, NAME_MEMBER: name},
+    }
+
+
+def _clean(text: str) -> str:
+    return _UNFIT.sub("_", text)
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}{SEPARATOR}{name}" if prefix else name
+
+
+def _cut(text: str, digest: str, digits: int, room: int) -> str:
+    return f"{text[: room - digits - 1]}_{digest[:digits]}"
+
+
+def _digest(*parts: str) -> str:
+    # A server's name has no slash, so two pairs never make one text.
+    return hashlib.sha256("/".join(parts).encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,1 @@
+"""Pending requests: their record and states, claims, and the answers that servers accept."""

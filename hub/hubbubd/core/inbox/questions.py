@@ -1,0 +1,92 @@
+"""Validate what a server asks beyond the shape of the message: URLs, text, and the order of tool results.
+
+Called before anything becomes a pending request, so that nobody is asked what cannot be answered.
+"""
+
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from hubbubd.core.inbox.request_states import RequestKind
+
+
+def problem(kind: RequestKind, params: Mapping[str, Any]) -> str | None:
+    """Return why this must not be put to a person; None when it is valid. `params` is the MCP params."""
+    match kind:
+        case RequestKind.ELICITATION_URL:
+            return _url_problem(params.get("url"))
+        case RequestKind.SAMPLING:
+            return _balance_problem(params.get("messages"))
+        case RequestKind.ELICITATION_FORM:
+            return _form_problem(_object(params.get("requestedSchema")))
+        case _:
+            return None
+
+
+def _url_problem(url: object) -> str | None:
+    """Require a URL whose host can be shown to a person (2025-11-25, client/elicitation, safe URL handling).
+
+    Text that browsers parse differently from `urlsplit` could show another host than is visited; it counts as no URL.
+    """
+    if not isinstance(url, str) or "\\" in url or any(char.isspace() or not char.isprintable() for char in url):
+        return "url is not a URL"
+    try:
+        where = urlsplit(url)
+        shown = where.scheme in ("http", "https") and where.hostname
+    except ValueError:
+        shown = None
+    return None if shown else "url is not an http or https URL with a host"
+
+
+def _form_problem(schema: Mapping[str, Any]) -> str | None:
+    """Require valid Unicode in what an answer repeats: half of a surrogate pair cannot be typed, validated or sent."""
+    for at, (name, field) in enumerate(_object(schema.get("properties")).items()):
+        place = f"requestedSchema.properties.{name if _is_text(name) else at}"
+        if not _is_text(name):
+            return f"{place}: the name of this field has half of a surrogate pair"
+        field = _object(field)
+        items = _object(field.get("items"))
+        titled = map(_object, [*_list(field.get("oneOf")), *_list(items.get("anyOf"))])
+        choices = chain(_list(field.get("enum")), _list(items.get("enum")), (each.get("const") for each in titled))
+        default = field.get("default")
+        if not all(map(_is_text, (*choices, default, *_list(default)))):
+            return f"{place}: a choice or the default of this field has half of a surrogate pair"
+    return None
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is no string, or one that UTF-8 can encode."""
+    if not isinstance(value, str) or value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _balance_problem(messages: object) -> str | None:
+    """Require that a message with tool uses is followed by a user message with exactly their results.
+
+    2025-11-25, client/sampling, tool use and result balance.
+    """
+    used: list[str] = []
+    for at, message in enumerate(map(_object, _list(messages))):
+        content = message.get("content")
+        blocks = list(map(_object, _list(content) or [content]))
+        results = [str(block.get("toolUseId")) for block in blocks if block.get("type") == "tool_result"]
+        if results and (len(results) != len(blocks) or message.get("role") != "user"):
+            return f"messages.{at}: tool results stand alone in a user message"
+        if sorted(results) != sorted(used):
+            return f"messages.{at}: the tool results are not those of the tool uses before them"
+        used = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+    return "messages: the results of the last tool uses are missing" if used else None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

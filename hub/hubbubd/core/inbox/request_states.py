@@ -1,0 +1,427 @@
+"""A pending request: its states, its claim (a lease), its one answer.
+
+    open ──> answered | withdrawn | expired        delivery: none ──> pending ──> delivered | late | failed
+
+Every function takes a record and returns the next one, or raises. Exactly one answer is accepted because commits use
+optimistic concurrency: each is a compare-and-swap on the record's revision, and the loser of a race plans again and
+finds the request answered. `answer_id` is the idempotency key of an answer, a claim's `id` its fencing token.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hubbubd import bounds
+from hubbubd.core.inbox.asked_hosts import AskedHost, with_host
+from hubbubd.core.inbox.claims import Claim, already_claimed, must_hold
+from hubbubd.errors import FailedPrecondition
+from hubbubd.frozen import replaced
+from hubbubd.telemetry.trace import Trace
+
+DEFAULT_CLAIM_S = 60.0
+"""Seconds of a claim that does not say for how long: time to read a form and fill it in."""
+MAX_CLAIM_S = 3600.0
+"""Seconds of the longest claim, so that one that was forgotten does not block others for more than an hour."""
+
+MOMENTS = 50
+"""The most moments a request keeps before its end; the end itself is always kept."""
+
+
+class RequestKind(StrEnum):
+    """What the server asks for."""
+
+    ELICITATION_FORM = "elicitation_form"
+    ELICITATION_URL = "elicitation_url"
+    SAMPLING = "sampling"
+    ROOTS = "roots"
+
+
+class RequestState(StrEnum):
+    """State of a pending request."""
+
+    OPEN = "open"
+    ANSWERED = "answered"
+    WITHDRAWN = "withdrawn"
+    EXPIRED = "expired"
+
+
+class Delivery(StrEnum):
+    """Whether the answer reached the server."""
+
+    NONE = "none"
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    LATE = "late"
+    """Handed over after the call that caused the request had ended."""
+    FAILED = "failed"
+
+
+class CauseSource(StrEnum):
+    """How the causing call is known: the protocol named it, or it was the only candidate."""
+
+    WIRE = "wire"
+    INFERRED = "inferred"
+
+
+class Origin(StrEnum):
+    """How the server asked, which decides how it gets its answer and what outlives what."""
+
+    PLAIN = "plain"
+    """A JSON-RPC request on the wire (up to 2025-11-25); withdrawn when its connection ends."""
+    TASK = "task"
+    """A receiver task; the server fetches the result, over a later connection if need be."""
+    AUTHORIZATION = "authorization"
+    """The hub itself asks, for OAuth access to a server; withdrawn with the request or connection that needs it."""
+    ROUNDS = "rounds"
+    """An `input_required` result (2026-07-28): the call is sent again with the answers. Or error -32042 (2025-11-25):
+    the call is sent again after the consent.
+    """
+    TASK_INPUT = "task_input"
+    """The inputRequests of a task that the server holds (2026-07-28, tasks extension), answered by `tasks/update`, over
+    a later connection if need be.
+    """
+
+
+class RequestEventType(StrEnum):
+    """What happened to a pending request."""
+
+    SHOWN = "shown"
+    CLAIMED = "claimed"
+    RELEASED = "released"
+    LAPSED = "lapsed"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    NOT_COUNTED = "not_counted"
+    """A host answered, and no person did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEvent:
+    """An entry in a request's history. `at` is seconds since the epoch; `agent` says that a worker did it.
+
+    `trace` is the place of the span of the RPC that answered. `via` is the program it was done through, as that calls
+    itself, and for NOT_COUNTED what it did.
+    """
+
+    at: bounds.Moment
+    what: RequestEventType
+    by: str | None = None
+    agent: bool = False
+    trace: Trace | None = None
+    via: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestViews:
+    """Who was shown which open request and when: request id, then principal, to seconds since the epoch."""
+
+    at: dict[str, dict[str, bounds.Moment]] = field(default_factory=dict[str, dict[str, bounds.Moment]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the server gets: an MCP result, or with `refused` the JSON object `{"error": {code, message}}`."""
+
+    payload: bytes
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRequest:
+    """One request of a server that waits for an answer. Times are seconds since the epoch, payloads JSON bytes.
+
+    `principal` made the call that caused it; if it was `alone`, the server was at work for nobody else. Without
+    `deadline` it never expires. `trace` is the place of its span, from its opening to the delivery of the answer.
+    `candidate_call_ids` are the calls of which one may be the cause, while `call_id` is unknown. `cause_ended` says how
+    the causing call ended, where the request outlives it: its cause is not certain, or a task keeps it.
+    """
+
+    id: str
+    server: str
+    kind: RequestKind
+    origin: Origin
+    request: bytes
+    created_at: bounds.Moment
+    deadline: bounds.Moment | None
+    state: RequestState = RequestState.OPEN
+    delivery: Delivery = Delivery.NONE
+    call_id: str | None = None
+    cause_source: CauseSource | None = None
+    candidate_call_ids: tuple[str, ...] = ()
+    alone: bool = False
+    cause_ended: str | None = None
+    principal: str | None = None
+    task_id: str | None = None
+    claim: Claim | None = None
+    answer: Answer | None = None
+    answered_by: str | None = None
+    answered_at: bounds.Moment | None = None
+    closed_at: bounds.Moment | None = None
+    answer_id: str | None = None
+    reason: str | None = None
+    moments: tuple[RequestEvent, ...] = ()
+    trace: Trace | None = None
+    defect: str = ""
+    """What could not be loaded from the store."""
+    hosts: tuple[AskedHost, ...] = ()
+    """The hosts that it concerns: those that were asked, and why others were not."""
+    caller_left_at: bounds.Moment | None = None
+    """When the host that made the causing call hung up, so that perhaps nobody hears of the result."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether a call of its principal caused it: the wire says so, or it can be nobody else's."""
+        return self.cause_source is CauseSource.WIRE or self.alone
+
+    def holder(self, now: float) -> Claim | None:
+        """Return the claim, unless it has expired."""
+        return self.claim if self.claim is not None and now < self.claim.expires_at else None
+
+
+def claim(
+    request: PendingRequest,
+    claim_id: str,
+    by: str,
+    ttl_s: float,
+    now: float,
+    *,
+    worker: bool = False,
+    take_over: bool = False,
+    host: str = "",
+) -> PendingRequest:
+    """Return the request leased to `by` for `ttl_s`, at most until its deadline.
+
+    Idempotent: `by` claiming again under the same id renews the lease. Under another id it needs `take_over`, which
+    invalidates the earlier claim. `host` is the MCP host that it is held for. Raises FailedPrecondition
+    (ALREADY_CLAIMED, or the request is closed).
+    """
+    _must_be_open(request, now)
+    holder = request.holder(now)
+    taken_over = None
+    if holder is not None:
+        own = holder.is_of(by) and not worker
+        if own and holder.id == claim_id:
+            return renew(request, claim_id, ttl_s, now)
+        if not own or not take_over:
+            raise already_claimed(request.id, holder, by)
+        taken_over = holder.id
+    lease = Claim(
+        id=claim_id, by=by, expires_at=_lease_end(request, ttl_s, now), worker=worker, instead_of=taken_over, host=host
+    )
+    return replaced(noted(request, RequestEventType.CLAIMED, now, by, agent=worker), claim=lease)
+
+
+def renew(request: PendingRequest, claim_id: str, ttl_s: float, now: float) -> PendingRequest:
+    """Return the request with its lease extended. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
+    _must_be_open(request, now)
+    held = must_hold(request.holder(now), claim_id)
+    return replaced(request, claim=replaced(held, expires_at=_lease_end(request, ttl_s, now)))
+
+
+def release(request: PendingRequest, claim_id: str, now: float) -> PendingRequest:
+    """Return the request without its claim. Raises FailedPrecondition (CLAIM_LOST, or the request is closed)."""
+    _must_be_open(request, now)
+    held = must_hold(request.holder(now), claim_id)
+    return replaced(noted(request, RequestEventType.RELEASED, now, held.by, agent=held.worker), claim=None)
+
+
+def answer(
+    request: PendingRequest,
+    given: Answer,
+    by: str,
+    now: float,
+    *,
+    answer_id: str | None,
+    claim_id: str | None,
+    trace: Trace | None = None,
+    via: str | None = None,
+) -> PendingRequest:
+    """Return the request answered. Idempotent: the same `answer_id` from the same principal changes nothing.
+
+    A claimed request accepts an answer only with the claim's id. `trace` is the place of the answering RPC's span.
+    Raises FailedPrecondition (ALREADY_ANSWERED, ALREADY_CLAIMED, CLAIM_LOST, REQUEST_WITHDRAWN, REQUEST_EXPIRED).
+    """
+    again = answer_id and (request.answer_id, request.answered_by) == (answer_id, by)
+    if again and request.state is RequestState.ANSWERED:
+        return request
+    _must_be_open(request, now)
+    holder = request.holder(now)
+    if claim_id:
+        must_hold(request.holder(now), claim_id)
+    elif holder is not None:
+        raise already_claimed(request.id, holder, by)
+    agent = holder is not None and holder.worker
+    return replaced(
+        noted(request, RequestEventType.ANSWERED, now, by, agent=agent, trace=trace, via=via),
+        state=RequestState.ANSWERED,
+        delivery=Delivery.PENDING,
+        claim=None,
+        answer=given,
+        answered_by=by,
+        answered_at=now,
+        closed_at=now,
+        answer_id=answer_id,
+    )
+
+
+def expire(request: PendingRequest, given: Answer, reason: str, now: float) -> PendingRequest:
+    """Return the request as expired, with the refusal given on the user's behalf. Unchanged unless open."""
+    if request.state is not RequestState.OPEN:
+        return request
+    return replaced(
+        noted(request, RequestEventType.EXPIRED, now),
+        state=RequestState.EXPIRED,
+        delivery=Delivery.PENDING,
+        claim=None,
+        answer=given,
+        reason=reason,
+        closed_at=now,
+    )
+
+
+def withdraw(request: PendingRequest, reason: str, now: float) -> PendingRequest:
+    """Return the request as withdrawn. Unchanged unless open."""
+    if request.state is not RequestState.OPEN:
+        return request
+    ended = noted(request, RequestEventType.WITHDRAWN, now)
+    return replaced(ended, state=RequestState.WITHDRAWN, claim=None, reason=reason, closed_at=now)
+
+
+def call_over(request: PendingRequest, call_id: str, why: str, now: float) -> PendingRequest:
+    """Return the request after the end of a call that it names. Unchanged once it is over.
+
+    Withdraw it where the call is certain to be the cause. Where that is inferred the server may still wait for the
+    answer, and a receiver task waits whatever becomes of the call: mark the request (`cause_ended`). An answer that
+    would have been sent with the call itself can no longer be delivered.
+
+    Remove the call from the candidates. A single candidate left does not become the cause: the removed one may have
+    been it.
+    """
+    if over(request):
+        return request
+    if call_id in request.candidate_call_ids:
+        left = tuple(each for each in request.candidate_call_ids if each != call_id)
+        return replaced(
+            request, candidate_call_ids=left, cause_ended=None if left else "each call that may have asked is over"
+        )
+    if call_id != request.call_id:
+        return request
+    if request.origin in _SENT_WITH_THE_CALL:
+        return not_delivered(withdraw(request, why, now), why, now)
+    named = request.cause_source is CauseSource.WIRE and request.origin is not Origin.TASK
+    if named and request.state is RequestState.OPEN:
+        return withdraw(request, why, now)
+    return request if request.cause_ended else replaced(request, cause_ended=why)
+
+
+_SENT_WITH_THE_CALL = frozenset({Origin.ROUNDS, Origin.TASK_INPUT})
+
+
+def delivered(request: PendingRequest, now: float, *, late: bool = False) -> PendingRequest:
+    """Return the request as delivered; `late` says that the causing call had ended before delivery began."""
+    if request.delivery is not Delivery.PENDING:
+        return request
+    return replaced(
+        noted(request, RequestEventType.DELIVERED, now), delivery=Delivery.LATE if late else Delivery.DELIVERED
+    )
+
+
+def not_delivered(request: PendingRequest, reason: str, now: float) -> PendingRequest:
+    """Return the request with its delivery failed."""
+    if request.delivery is not Delivery.PENDING:
+        return request
+    return replaced(noted(request, RequestEventType.FAILED, now), delivery=Delivery.FAILED, reason=reason)
+
+
+def over(request: PendingRequest) -> bool:
+    """Return whether the request is final: closed, with no answer on its way."""
+    return request.state is not RequestState.OPEN and request.delivery is not Delivery.PENDING
+
+
+def host_noted(request: PendingRequest, decided: AskedHost) -> PendingRequest:
+    """Return the request with what was decided about a host. One that was asked stays so."""
+    hosts = with_host(request.hosts, decided)
+    return request if hosts is request.hosts else replaced(request, hosts=hosts)
+
+
+def caller_noted(request: PendingRequest, left_at: float | None) -> PendingRequest:
+    """Return the request with when its caller hung up; None if it is there. Unchanged unless open."""
+    known = request.caller_left_at
+    if request.state is not RequestState.OPEN or (known is None) == (left_at is None):
+        return request
+    return replaced(request, caller_left_at=left_at)
+
+
+def shown_to(request: PendingRequest, by: str) -> bool:
+    """Return whether the request is recorded as shown to a principal."""
+    return any(event.what is RequestEventType.SHOWN and event.by == by for event in request.moments)
+
+
+def noted(
+    request: PendingRequest,
+    what: RequestEventType,
+    at: float,
+    by: str | None = None,
+    *,
+    agent: bool = False,
+    trace: Trace | None = None,
+    via: str | None = None,
+) -> PendingRequest:
+    """Return the request with a moment added. Beyond MOMENTS only moments of its end are."""
+    if len(request.moments) >= MOMENTS and what in _PASSING:
+        return request
+    event = RequestEvent(at=at, what=what, by=by, agent=agent, trace=trace, via=via)
+    return replaced(request, moments=(*request.moments, event))
+
+
+_PASSING = frozenset(map(RequestEventType, ("shown", "claimed", "released", "lapsed", "not_counted")))
+
+
+def lapse(request: PendingRequest, now: float) -> PendingRequest:
+    """Return the request without its claim, if that has expired."""
+    if request.claim is None or request.holder(now) is not None:
+        return request
+    held = request.claim
+    return replaced(noted(request, RequestEventType.LAPSED, now, held.by, agent=held.worker), claim=None)
+
+
+def without_worker(request: PendingRequest) -> PendingRequest:
+    """Return the request without a worker's claim: after a restart that worker's stream is gone."""
+    return replaced(request, claim=None) if request.claim is not None and request.claim.worker else request
+
+
+def due_at(request: PendingRequest) -> float | None:
+    """Return when time alone changes the request next (end of lease or deadline, epoch seconds), or None."""
+    if request.state is not RequestState.OPEN:
+        return None
+    times = [t for t in (request.deadline, request.claim.expires_at if request.claim else None) if t is not None]
+    return min(times, default=None)
+
+
+def overdue(request: PendingRequest, now: float) -> bool:
+    """Return whether the request is open past its deadline."""
+    return request.state is RequestState.OPEN and request.deadline is not None and now >= request.deadline
+
+
+def _lease_end(request: PendingRequest, ttl_s: float, now: float) -> float:
+    lapses_at = now + min(ttl_s if ttl_s > 0 else DEFAULT_CLAIM_S, MAX_CLAIM_S)
+    return lapses_at if request.deadline is None else min(lapses_at, request.deadline)
+
+
+def _must_be_open(request: PendingRequest, now: float) -> None:
+    match request.state:
+        case RequestState.ANSWERED:
+            raise FailedPrecondition(
+                f"{request.answered_by} has answered this request",
+                reason="ALREADY_ANSWERED",
+                metadata={"answered_by": request.answered_by or "", "answered_at": f"{request.answered_at or 0:.3f}"},
+            )
+        case RequestState.WITHDRAWN:
+            raise FailedPrecondition(f"this request was withdrawn: {request.reason}", reason="REQUEST_WITHDRAWN")
+        case RequestState.EXPIRED:
+            raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")
+        case RequestState.OPEN:
+            if overdue(request, now):  # its timer has not fired yet; the deadline wins over a late answer
+                raise FailedPrecondition("this request has expired", reason="REQUEST_EXPIRED")

@@ -1,0 +1,320 @@
+"""The catalog, a cache of what servers offer: one list per kind, with its freshness and when to fetch it again.
+
+    unknown ──fetched──> fresh | empty <──fetched── stale | error    (stale, if it was changed meanwhile)
+                         fresh | empty ──changed, away, time over──> stale
+                         any ──fetch failed──> error (the entries of the fetch before stay)
+
+A list is invalidated by a `list_changed` notification (2025-11-25: sent unasked; 2026-07-28: through
+`subscriptions/listen`) and by the end of its cache time (`ttlMs`, 2026-07-28).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, cast
+
+from hubbubd import bounds, payload
+from hubbubd.bounds import Count, Moment, Span
+from hubbubd.core.jsonrpc import INTERNAL_ERROR
+from hubbubd.core.servers import backoff
+from hubbubd.errors import Category, Fault, FaultCode, PeerError
+
+MAX_PAGES = 1000
+"""Pages of one list: a cursor that leads in circles ends here."""
+MAX_ENTRIES = 100_000
+"""Entries of one list, a hundred to a page."""
+MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of the entries of one list."""
+
+STEP = 1000
+"""How many entries are read before other work on the event loop gets a turn."""
+
+TTL_FLOOR_S = 30.0
+"""A shorter cache time does not make the hub fetch more often than this."""
+
+RETRY_S = 60.0
+"""Seconds until a failed fetch is retried, if its fault is retryable."""
+
+GONE = frozenset({FaultCode.CONNECTION_LOST, FaultCode.SESSION_LOST})
+"""Fault codes of a fetch that the end of its connection broke off."""
+
+
+class CatalogKind(StrEnum):
+    """Kind of catalog entry; each has a list of its own."""
+
+    TOOL = "tool"
+    RESOURCE = "resource"
+    TEMPLATE = "template"
+    PROMPT = "prompt"
+
+
+class Freshness(StrEnum):
+    """How far a cached list can be relied on."""
+
+    UNKNOWN = "unknown"
+    FRESH = "fresh"
+    STALE = "stale"
+    ERROR = "error"
+    EMPTY = "empty"
+
+
+_ORDER = {str(kind): at for at, kind in enumerate(CatalogKind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a kind's list comes from on the wire.
+
+    `method` returns it in the result's `member`; the server capability `capability` announces it; notification `change`
+    invalidates it; `flag` asks for that notification in `subscriptions/listen`.
+    """
+
+    method: str
+    member: str
+    capability: str
+    change: str
+    flag: str
+
+
+SOURCES: Mapping[CatalogKind, Source] = MappingProxyType(
+    {
+        CatalogKind.TOOL: Source(
+            "tools/list", "tools", "tools", "notifications/tools/list_changed", "toolsListChanged"
+        ),
+        CatalogKind.RESOURCE: Source(
+            "resources/list", "resources", "resources", "notifications/resources/list_changed", "resourcesListChanged"
+        ),
+        CatalogKind.TEMPLATE: Source(
+            "resources/templates/list",
+            "resourceTemplates",
+            "resources",
+            "notifications/resources/list_changed",
+            "resourcesListChanged",
+        ),
+        CatalogKind.PROMPT: Source(
+            "prompts/list", "prompts", "prompts", "notifications/prompts/list_changed", "promptsListChanged"
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogList:
+    """One list of one server, without its entries. `ttl_s` is its cache time; None when the server gave none."""
+
+    id: str
+    server: str
+    kind: CatalogKind
+    freshness: Freshness = Freshness.UNKNOWN
+    fetched_at: Moment | None = None
+    fault: Fault | None = None
+    count: Count = 0
+    ttl_s: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntries:
+    """The entries of the list with the same id: MCP objects as JSON, in the server's order.
+
+    A record of its own, so that a change of freshness, which is frequent, does not write the entries again.
+    """
+
+    id: str
+    entries: tuple[bytes, ...]
+
+
+class ListRefused(Exception):
+    """A server's list is malformed, or took too long; `fault` says how."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+def list_id(server: str, kind: CatalogKind) -> str:
+    """Return the id of a list. Server names have no slash."""
+    return f"{server}/{kind}"
+
+
+def position(id_: str) -> tuple[str, int]:
+    """Return the sort key of a list id: by server, then by kind. Text that is no list id comes first."""
+    server, _, kind = id_.rpartition("/")
+    return server, _ORDER.get(kind, -1)
+
+
+def named(id_: str) -> tuple[str, CatalogKind] | None:
+    """Return the server and kind of a list id; None if it is none."""
+    server, _, kind = id_.rpartition("/")
+    return (server, CatalogKind(kind)) if kind in _ORDER else None
+
+
+def new(server: str, kind: CatalogKind) -> CatalogList:
+    """Return a list that has not been fetched yet."""
+    return CatalogList(id=list_id(server, kind), server=server, kind=kind)
+
+
+def declared(capabilities: Mapping[str, Any]) -> tuple[CatalogKind, ...]:
+    """Return the kinds whose capability the server declares."""
+    return tuple(kind for kind, source in SOURCES.items() if isinstance(capabilities.get(source.capability), Mapping))
+
+
+def announced(capabilities: Mapping[str, Any]) -> frozenset[CatalogKind]:
+    """Return the kinds for which the server declares `listChanged`."""
+    return frozenset(
+        kind for kind in declared(capabilities) if capabilities[SOURCES[kind].capability].get("listChanged") is True
+    )
+
+
+def changed_by(method: str) -> frozenset[CatalogKind]:
+    """Return the kinds whose list a notification invalidates."""
+    return frozenset(kind for kind, source in SOURCES.items() if source.change == method)
+
+
+def subscription(kinds: Iterable[CatalogKind]) -> dict[str, Any]:
+    """Return the filter of `subscriptions/listen` for changes of these kinds (2026-07-28)."""
+    return {SOURCES[kind].flag: True for kind in kinds}
+
+
+def honoured(acknowledged: Mapping[str, Any]) -> frozenset[CatalogKind]:
+    """Return the kinds that an acknowledged `subscriptions/listen` filter covers."""
+    return frozenset(kind for kind, source in SOURCES.items() if acknowledged.get(source.flag) is True)
+
+
+def fetched(before: CatalogList, count: int, ttl_s: float | None, now: float) -> CatalogList:
+    """Return the list after a successful fetch.
+
+    No capability announces templates separately, so an empty list of templates is FRESH and not EMPTY.
+    """
+    empty = count == 0 and before.kind is not CatalogKind.TEMPLATE
+    freshness = Freshness.EMPTY if empty else Freshness.FRESH
+    return replace(before, freshness=freshness, fetched_at=now, fault=None, count=count, ttl_s=ttl_s)
+
+
+def failed(before: CatalogList, fault: Fault) -> CatalogList:
+    """Return the list after a failed fetch; the entries of the last good fetch stay."""
+    return replace(before, freshness=Freshness.ERROR, fault=fault)
+
+
+def outdated(before: CatalogList) -> CatalogList:
+    """Return the list as stale: it was changed at the server, or its cache time is over."""
+    relied_on = before.freshness in (Freshness.FRESH, Freshness.EMPTY)
+    return replace(before, freshness=Freshness.STALE) if relied_on else before
+
+
+def refused(refusal: PeerError) -> Fault:
+    """Return the fault of a list that the server refused."""
+    return Fault(
+        code="SERVER_ERROR",
+        category=Category.SERVER,
+        message=refusal.message,
+        retryable=refusal.code == INTERNAL_ERROR,
+        details={"jsonrpc_code": refusal.code, "jsonrpc_message": refusal.message},
+    )
+
+
+def out_of_time(server: str, kind: CatalogKind, limit_s: float, option: str) -> Fault:
+    """Return the fault of a list that took longer than the limit of an option."""
+    method = SOURCES[kind].method
+    return Fault(
+        code="CALL_TIMEOUT",
+        category=Category.TIMEOUT,
+        message=f"{server} did not finish {method} within {limit_s:g} s ({option})",
+        retryable=True,
+        details={"server": server, "method": method, "limit_s": limit_s},
+    )
+
+
+def out_of_reach(before: CatalogList) -> CatalogList:
+    """Return the list after the connection ended. A fetch broken off only by that has not failed."""
+    if before.fault is None or before.fault.code not in GONE:
+        return outdated(before)
+    freshness = Freshness.UNKNOWN if before.fetched_at is None else Freshness.STALE
+    return replace(before, freshness=freshness, fault=None)
+
+
+def next_fetch(record: CatalogList, now: float, *, told: bool) -> float:
+    """Return when the list is due again if nothing else happens: seconds since the epoch, or infinity.
+
+    `told` says whether the server notifies of changes. With it a cache time of 0 (do not cache) causes no polling.
+    """
+    if record.fault is not None:
+        return now + max(RETRY_S, backoff.asked_s(record.fault.retry_after_s)) if record.fault.retryable else math.inf
+    if record.ttl_s is None or record.fetched_at is None or (told and record.ttl_s == 0):
+        return math.inf
+    return record.fetched_at + max(record.ttl_s, TTL_FLOOR_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Why the end of a list was not read: it leads back to a page that was there before (`circles`), or is too long."""
+
+    circles: bool
+    why: str
+
+
+class Pages:
+    """Collect the pages of one list, within the bounds. After each page, `cursor` is that of the next one, None at the
+    end. `cut` says why that is not the list's own end.
+    """
+
+    def __init__(self, server: str, kind: CatalogKind) -> None:
+        self.entries: list[bytes] = []
+        self.ttl_s: float | None = None
+        self.cursor: str | None = None
+        self.cut: Truncation | None = None
+        self._server = server
+        self._source = SOURCES[kind]
+        self._size = 0
+        self._pages = 0
+        self._cursors: set[str] = set()
+
+    def add(self, result: Mapping[str, Any]) -> str | None:
+        """Take a `*/list` result and return the cursor of the next page. Raises ListRefused."""
+        for _ in self.steps(result):
+            pass
+        return self.cursor
+
+    def steps(self, result: Mapping[str, Any]) -> Iterator[None]:
+        """Do the same as `add`, but yield after each STEP entries: a long page must not block the event loop."""
+        self._pages += 1
+        entries = result.get(self._source.member)
+        if not isinstance(entries, list):
+            raise self._refused("INVALID_RESPONSE", f"has no {self._source.member}")
+        for at, entry in enumerate(cast("list[object]", entries)):
+            if at and at % STEP == 0:
+                yield
+            if not self._take(payload.dumps(entry)):
+                break
+        ttl_ms = bounds.whole(result.get("ttlMs"), high=bounds.LONGEST_MS)
+        if ttl_ms is not None:
+            self.ttl_s = min(ttl_ms / 1000, bounds.LONGEST_S if self.ttl_s is None else self.ttl_s)
+        # Servers that send an empty cursor mean that there is no next page.
+        self.cursor = self._next(result.get("nextCursor") or None)
+
+    def _take(self, entry: bytes) -> bool:
+        """Take an entry; return False if it is beyond a bound."""
+        if len(self.entries) >= MAX_ENTRIES:
+            self.cut = Truncation(False, f"more than {MAX_ENTRIES} entries")
+        elif self._size + len(entry) > MAX_BYTES:
+            self.cut = Truncation(False, f"more than {MAX_BYTES} bytes")
+        else:
+            self.entries.append(entry)
+            self._size += len(entry)
+        return self.cut is None
+
+    def _next(self, cursor: str | None) -> str | None:
+        if cursor is None or self.cut is not None:
+            return None
+        if cursor in self._cursors:
+            self.cut = Truncation(True, f"page {self._pages}")
+        elif self._pages >= MAX_PAGES:
+            self.cut = Truncation(False, f"more than {MAX_PAGES} pages")
+        self._cursors.add(cursor)
+        return None if self.cut else cursor
+
+    def _refused(self, code: str, problem: str) -> ListRefused:
+        details = {"server": self._server, "method": self._source.method, "pages": self._pages}
+        message = f"{self._source.method} of {self._server} {problem}"
+        return ListRefused(Fault(code=code, category=Category.PROTOCOL, message=message, details=details))

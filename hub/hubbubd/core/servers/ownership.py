@@ -1,0 +1,121 @@
+"""Which member of a fleet has which server: decisions over leases and members.
+
+A lease changes in two ways only: its holder gives it up, or its holder is gone. The database's clock alone decides who
+is gone, and whoever is gone commits nothing more (`store/membership.py`). So a lease needs no other fence.
+
+Who takes a free lease, each member decides for itself. All put the members into the same order (rendezvous hashing:
+Thaler and Ravishankar, 1998), and each waits for its turn, so that seldom two try at once.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from hubbubd.core.servers.server_record import NOBODY, UPKEEP, Lease
+from hubbubd.members import Member, Standing
+
+TURN_S = 1.0
+"""Seconds that each member lets those before it go first."""
+
+SURPLUS = 1.2
+"""A member with more than this times its share of the servers hands some on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """What a member, `me`, knows when it decides. `free_since` are seconds of its steady clock, as `now` is."""
+
+    me: str
+    life: int
+    store: str
+    members: Mapping[str, Member]
+    leases: Mapping[str, Lease]
+    free_since: Mapping[str, float]
+    now: float
+
+    def holder(self, server: str) -> Member | None:
+        """Return the member that has a server, as far as this one knows of it; None if nobody is known to have it."""
+        lease = self.leases.get(server)
+        if lease is None or lease.store != self.store:
+            return None
+        member = self.members.get(lease.member)
+        return member if member is not None and member.life == lease.life else None
+
+    def is_free(self, server: str) -> bool:
+        """Return whether a server is certainly nobody's.
+
+        A holder that this member has not heard of yet may have joined a moment ago, so it must be known to be gone.
+        """
+        lease = self.leases.get(server)
+        if lease is None or lease.member == NOBODY or lease.store != self.store:
+            return True
+        member = self.members.get(lease.member)
+        if member is None:  # it has been forgotten, or has joined since: the later a life, the greater its number
+            return lease.life < max((each.life for each in self.members.values()), default=0)
+        return member.life > lease.life or (member.life == lease.life and member.standing is Standing.GONE)
+
+    def free(self, servers: Iterable[str]) -> list[str]:
+        """Return those of the servers that are nobody's."""
+        return [server for server in servers if self.is_free(server)]
+
+    def order(self, server: str) -> list[str]:
+        """Return the members that may take a server, the first one first.
+
+        That is the one it was given up for, then the one that had it, which has started anew, then by hash.
+        """
+        lease = self.leases.get(server) or Lease(server=server)
+        names = [member.name for member in self.members.values() if member.serves]
+        return sorted(names, key=lambda name: (name != lease.wish, name != lease.member, _hash(server, name)))
+
+    def to_take(self, servers: Iterable[str], waits: Callable[[str], float | None]) -> list[str]:
+        """Return the servers that this member should take now.
+
+        `waits` has the seconds by which it lets others go first beyond its turn, for reasons of its own; None if it
+        must not have a server.
+        """
+        me = self.members.get(self.me)
+        if me is None or me.life != self.life or me.standing is not Standing.LIVE:
+            return []
+        chosen: list[str] = []
+        for server in self.free(servers):
+            own_s = waits(server)
+            order = self.order(server)
+            if own_s is None or self.me not in order:
+                continue
+            since = self.free_since.get(server, self.now)
+            if self.now >= since + order.index(self.me) * TURN_S + own_s:
+                chosen.append(server)
+        return chosen
+
+    def overdue(self) -> list[Member]:
+        """Return the others that have not been heard of for too long and are not gone yet."""
+        others = (member for member in self.members.values() if member.name != self.me)
+        return [member for member in others if member.overdue and member.standing is not Standing.GONE]
+
+    def to_hand_on(self, may_go: Callable[[str], bool]) -> tuple[str, str] | None:
+        """Return a server that this member should hand on, and to whom, since it has too many; None if there is none.
+
+        `may_go` tells whether a server is idle enough.
+        """
+        held = self._held()
+        takers = [member.name for member in self.members.values() if member.serves]
+        own = held.get(self.me, [])
+        share = sum(map(len, held.values())) / max(len(takers), 1)
+        if self.me not in takers or len(own) <= max(share * SURPLUS, share + 1):
+            return None
+        few = [name for name in takers if len(held.get(name, ())) < share and name != self.me]
+        for server in filter(may_go, own):
+            if (to := next((name for name in self.order(server) if name in few), None)) is not None:
+                return server, to
+        return None
+
+    def _held(self) -> dict[str, list[str]]:
+        held: dict[str, list[str]] = {}
+        for server in self.leases.keys() - {UPKEEP}:
+            if (member := self.holder(server)) is not None:
+                held.setdefault(member.name, []).append(server)
+        return held
+
+
+def _hash(server: str, name: str) -> bytes:
+    return hashlib.sha256(f"{server}\0{name}".encode()).digest()

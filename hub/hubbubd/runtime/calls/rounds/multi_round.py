@@ -1,0 +1,262 @@
+"""Multi-round requests (MCP 2026-07-28, MRTR): a result asks for input, and the call is sent again with it.
+
+The SDK's own loop is not used, because the state must survive reconnects and restarts.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.core.calls import call_states as core
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.calls.capabilities import declared, needed, serves
+from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind, RequestState
+from hubbubd.core.jsonrpc import MISSING_CAPABILITY
+from hubbubd.errors import Category, Fault, NotFound, PeerError, UpstreamError
+from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ownership import Takeover
+from hubbubd.runtime.records import Change, Table
+from hubbubd.telemetry.trace import of_params
+from hubbubd.timing.clock import Clock
+
+Questions = Mapping[str, tuple[RequestKind, dict[str, Any]]]
+"""The inputRequests of a result: key to kind and params."""
+
+MAX_ROUNDS = 10
+"""The most rounds of a call, as in the SDK (`DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`)."""
+
+STATE_ONLY_FIRST_S, STATE_ONLY_MOST_S = 0.05, 0.25
+"""Exponential backoff, as in the SDK, before a call is sent again for which the server asked no input."""
+
+
+def kind_of(method: object, params: Mapping[str, Any]) -> RequestKind | None:
+    """Return the kind of request a method is; None if it is none that people answer."""
+    match method:
+        case "elicitation/create":
+            return RequestKind.ELICITATION_URL if params.get("mode") == "url" else RequestKind.ELICITATION_FORM
+        case "sampling/createMessage":
+            return RequestKind.SAMPLING
+        case "roots/list":
+            return RequestKind.ROOTS
+        case _:
+            return None
+
+
+class MultiRound:
+    """The rounds of all calls."""
+
+    def __init__(self, inbox: Inbox, table: Table[Call], clock: Clock) -> None:
+        self._inbox = inbox
+        self._table = table
+        self._clock = clock
+
+    async def ask(
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], result: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Get the input that a result asks for, queue the call again, and return the params to send.
+
+        Raises UpstreamError: TOO_MANY_ROUNDS, INVALID_RESPONSE, INPUT_REFUSED; and PeerError for what the caller of the
+        call has not declared to answer.
+        """
+        state = result.get("requestState")
+        rounds = replace(next_round(queue, active), state=state if isinstance(state, str) else None)
+        asked = result.get("inputRequests")
+        answers: dict[str, Any] = {}
+        if asked:
+            questions = questions_of(asked)
+            _require_declared(active.call, questions)
+            answers = await self._ask_all(queue, active, rounds, questions)
+        else:
+            await self._keep(active, rounds)
+            await anyio.sleep(min(STATE_ONLY_FIRST_S * 2 ** (rounds.count - 1), STATE_ONLY_MOST_S))
+        queue.enter_again(active)
+        return _again(params, rounds, answers)
+
+    async def resume(
+        self, queue: ServerQueue, active: ActiveCall, params: dict[str, Any], asked: Mapping[str, PendingRequest]
+    ) -> dict[str, Any]:
+        """Do the same as `ask` for the round in which a call was before a restart. Raises UpstreamError."""
+        rounds = active.call.rounds or core.RoundProgress()
+        with queue.parked(active):
+            answers = {**payload.loads(rounds.configured), **await self.answers(asked, _accepted)}
+        queue.enter_again(active)
+        return _again(params, rounds, answers)
+
+    async def replied(self, call: Call) -> None:
+        """Mark the last round's answers as delivered, as the server replied to the call that carried them.
+
+        Durable before anything that follows from the reply.
+        """
+        if call.rounds is not None:
+            await self._inbox.all_delivered(_asked(call))
+
+    def kept(self, call: Call) -> dict[str, PendingRequest] | None:
+        """Return the requests of a call's last round by key; None if one of them has been deleted."""
+        try:
+            return {
+                key: self._inbox.get(request_id) for key, request_id in (call.rounds or core.RoundProgress()).questions
+            }
+        except NotFound:
+            return None
+
+    async def take(self, taking: Takeover, under_way: Iterable[Call]) -> None:
+        """Withdraw the requests of calls of these servers, except of those under way."""
+        wanted = {request_id for call in under_way for request_id in _asked(call)}
+        why = f"{taking.happened}, and its call has ended"
+        await self._inbox.abandon_all({Origin.ROUNDS}, why, taking.requests, but=wanted)
+
+    async def _ask_all(
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, questions: Questions
+    ) -> dict[str, Any]:
+        """Return the answers by key; configured roots need no person."""
+        known = {
+            key: {"roots": list(queue.config.roots)} for key, (kind, _) in questions.items() if configured(queue, kind)
+        }
+        asked = {
+            key: self._request(queue, active, *question) for key, question in questions.items() if key not in known
+        }
+        async with self.asking(queue, active, replace(rounds, configured=payload.dumps(known)), asked):
+            return {**known, **await self.answers(asked, _accepted)}
+
+    @asynccontextmanager
+    async def asking(
+        self, queue: ServerQueue, active: ActiveCall, rounds: core.RoundProgress, asked: Mapping[str, PendingRequest]
+    ) -> AsyncGenerator[None]:
+        """Add a round's requests to the inbox, and park the call for the block."""
+        rounds = replace(rounds, questions=tuple((key, request.id) for key, request in asked.items()))
+        with queue.parked(active, *(request.id for request in asked.values())):
+            await self._keep(active, rounds, *asked.values())
+            yield
+
+    async def _keep(self, active: ActiveCall, rounds: core.RoundProgress, *asked: PendingRequest) -> None:
+        """Commit a round together with its requests."""
+
+        def kept() -> Sequence[Change[Any]]:
+            step = partial(core.goes_on, active.call, replace(active.call, rounds=rounds))
+            return self._table.step(active.call.id, step)
+
+        try:
+            await self._inbox.open(asked, kept)
+        finally:  # if cancelled, the commit may have held
+            active.call = replace(active.call, rounds=self._table.get(active.call.id).rounds)
+
+    async def answers(
+        self, asked: Mapping[str, PendingRequest], take: Callable[[PendingRequest], Any]
+    ) -> dict[str, Any]:
+        """Wait until all requests are settled; return what `take` makes of each, by key. Its error ends the wait."""
+        # Requests settled before a restart may be deleted as soon as they are delivered, so take their answers first.
+        answers = {key: take(request) for key, request in asked.items() if request.state is not RequestState.OPEN}
+        while remaining := {request.id: key for key, request in asked.items() if key not in answers}:
+            await self._inbox.wait_any(list(remaining))
+            for request in map(self._inbox.get, remaining):
+                if request.state is not RequestState.OPEN:
+                    answers[remaining[request.id]] = take(request)
+        return {key: answers[key] for key in asked}
+
+    def _request(
+        self, queue: ServerQueue, active: ActiveCall, kind: RequestKind, params: dict[str, Any]
+    ) -> PendingRequest:
+        return asked_by(queue, active, Origin.ROUNDS, kind, params, now=self._clock.now())
+
+
+def next_round(queue: ServerQueue, active: ActiveCall) -> core.RoundProgress:
+    """Return the next round, without questions yet. Raises UpstreamError (TOO_MANY_ROUNDS)."""
+    count = active.call.rounds.count if active.call.rounds else 0
+    if count >= MAX_ROUNDS:
+        raise input_fault("TOO_MANY_ROUNDS", f"{queue.config.name} asked for input more than {MAX_ROUNDS} times")
+    return core.RoundProgress(count=count + 1, fingerprint=queue.config.fingerprint)
+
+
+def _require_declared(call: Call, questions: Questions) -> None:
+    """Raise PeerError, as a server does, if the caller has declared capabilities and they do not have a question."""
+    own = declared(call.params)
+    for kind, params in questions.values() if own is not None else ():
+        if own is not None and not serves(own, kind, params):
+            message = f"the server asks for {kind}, which the client did not declare"
+            raise PeerError(MISSING_CAPABILITY, message, {"requiredCapabilities": needed(kind)})
+
+
+def _again(params: dict[str, Any], rounds: core.RoundProgress, answers: dict[str, Any]) -> dict[str, Any]:
+    """Return the params with which a call is sent again."""
+    again = {**params}
+    if answers:
+        again["inputResponses"] = answers
+    if rounds.state is not None:
+        again["requestState"] = rounds.state
+    return again
+
+
+def _accepted(request: PendingRequest) -> Any:
+    """Return the answer. Raises UpstreamError (INPUT_REFUSED) when there is none."""
+    if request.answer is None or request.answer.refused:
+        raise input_refused(f"{request.kind} was refused, so the call was not sent again")
+    return payload.loads(request.answer.payload)
+
+
+def asked_by(
+    queue: ServerQueue, active: ActiveCall, origin: Origin, kind: RequestKind, params: dict[str, Any], *, now: float
+) -> PendingRequest:
+    """Return a pending request for something asked in a result of the call itself."""
+    config, call = queue.config, active.call
+    return PendingRequest(
+        id=f"req_{secrets.token_hex(8)}",
+        server=config.name,
+        kind=kind,
+        origin=origin,
+        request=payload.dumps(params),
+        created_at=now,
+        deadline=now + config.answered_within_s(durable=True) if config.auto_reject_on_timeout else None,
+        call_id=call.id,
+        cause_source=CauseSource.WIRE,
+        principal=call.principal,
+        task_id=call.task_id,
+        trace=queue.tracer.begin(of_params(params) or active.place, f"ask {kind}"),
+    )
+
+
+def configured(queue: ServerQueue, kind: RequestKind) -> bool:
+    """Return whether the configuration answers this kind of request."""
+    return kind is RequestKind.ROOTS and queue.config.roots != "ask"
+
+
+def _asked(call: Call) -> tuple[str, ...]:
+    return tuple(request_id for _, request_id in call.rounds.questions) if call.rounds else ()
+
+
+def questions_of(asked: object) -> Questions:
+    """Parse an inputRequests object. Raises UpstreamError (INVALID_RESPONSE)."""
+    if not isinstance(asked, Mapping):
+        raise input_fault("INVALID_RESPONSE", "inputRequests is not an object")
+    questions: dict[str, tuple[RequestKind, dict[str, Any]]] = {}
+    for key, request in cast("Mapping[str, Any]", asked).items():
+        fields = _object(request)
+        inner = _object(fields.get("params"))
+        kind = kind_of(fields.get("method"), inner)
+        if kind is None:
+            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key} is not a request that a client answers")
+        if (wrong := problem(kind, inner)) is not None:
+            raise input_fault("INVALID_RESPONSE", f"inputRequests.{key}: {wrong}")
+        questions[key] = (kind, inner)
+    return questions
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def input_fault(code: str, message: str) -> UpstreamError:
+    """Return the error of a call that cannot go on because of the input its server asks for."""
+    return UpstreamError(Fault(code=code, category=Category.PROTOCOL, message=message))
+
+
+def input_refused(message: str) -> UpstreamError:
+    """Return the error of a call whose input was refused."""
+    return UpstreamError(Fault(code="INPUT_REFUSED", category=Category.SERVER, message=message))

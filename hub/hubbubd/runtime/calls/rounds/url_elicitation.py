@@ -1,0 +1,121 @@
+"""Error -32042 (MCP 2025-11-25, client/elicitation, URL elicitation required): URLs to visit before a call can succeed.
+
+The call is parked while people are asked to visit them, and sent again when all have agreed. When the server asks again
+for a URL that was agreed to, nobody is asked a second time: the hub waits for its completion notification.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import anyio
+
+from hubbubd import payload
+from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind
+from hubbubd.core.jsonrpc import URL_ELICITATION_REQUIRED
+from hubbubd.errors import PeerError
+from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
+from hubbubd.runtime.calls.rounds.multi_round import MultiRound, asked_by, next_round
+from hubbubd.timing.clock import Clock
+from hubbubd.upstream.ports import Hello
+
+REVISION = "2025-11-25"
+"""The only revision with this error."""
+
+COMPLETION_S = 2.0
+"""Seconds from the last consent to sending again, unless `notifications/elicitation/complete` comes earlier."""
+
+
+class Consents:
+    """The URLs that calls of all servers wait for."""
+
+    def __init__(self, rounds: MultiRound, clock: Clock) -> None:
+        self._rounds = rounds
+        self._clock = clock
+        self._pages: dict[str, dict[ActiveCall, dict[str, anyio.Event]]] = {}
+        """By server, call and elicitationId: set once the server has reported completion."""
+
+    async def ask(self, queue: ServerQueue, active: ActiveCall, hello: Hello, error: PeerError) -> None:
+        """Ask people to visit the URLs of an error, and queue the call again.
+
+        Raises the error itself when it is a different one, when somebody does not agree, or when the server does not
+        report completion in the time for answers; and UpstreamError (TOO_MANY_ROUNDS).
+        """
+        pages = _pages(error) if queue.config.elicitation and hello.protocol_version == REVISION else {}
+        if not pages:
+            raise error
+
+        refusal = payload.dumps({"code": error.code, "message": error.message, "data": error.data})
+        rounds = replace(next_round(queue, active), refusal=refusal)
+        done = self._pages.setdefault(queue.config.name, {}).setdefault(active, {})
+        awaited = [page for page in pages if page in done and not done[page].is_set()]
+        asked = {
+            page: asked_by(queue, active, Origin.ROUNDS, RequestKind.ELICITATION_URL, params, now=self._clock.now())
+            for page, params in pages.items()
+            if page not in awaited
+        }
+        done.update({page: anyio.Event() for page in asked})
+        async with self._rounds.asking(queue, active, rounds, asked):
+            await self._rounds.answers(asked, partial(_agreed, error))
+            with anyio.move_on_after(queue.config.answered_within_s(durable=True)) as patience:
+                for page in awaited:
+                    await done[page].wait()
+            if patience.cancelled_caught:
+                raise error
+            with anyio.move_on_after(COMPLETION_S):
+                for page in asked:
+                    await done[page].wait()
+        queue.enter_again(active)
+
+    def complete(self, server: str, elicitation_id: object) -> None:
+        """Handle a server's notification that an elicitation is complete."""
+        for done in self._pages.get(server, {}).values():
+            if isinstance(elicitation_id, str) and elicitation_id in done:
+                done[elicitation_id].set()
+
+    def forget(self, active: ActiveCall) -> None:
+        """Forget the URLs of a call that has ended."""
+        calls = self._pages.get(active.call.server, {})
+        calls.pop(active, None)
+        if not calls:
+            self._pages.pop(active.call.server, None)
+
+    async def resume(
+        self, queue: ServerQueue, active: ActiveCall, refusal: bytes, asked: Mapping[str, PendingRequest]
+    ) -> None:
+        """Do the same as `ask` for a call from before a restart. Raises PeerError.
+
+        Completion cannot be reported over the new connection, so this waits COMPLETION_S.
+        """
+        error = payload.loads(refusal)
+        with queue.parked(active):
+            await self._rounds.answers(asked, partial(_agreed, PeerError(**error)))
+            await anyio.sleep(COMPLETION_S)
+        queue.enter_again(active)
+
+
+def _agreed(error: PeerError, request: PendingRequest) -> None:
+    if request.answer is None or payload.loads(request.answer.payload).get("action") != "accept":
+        raise error
+
+
+def _pages(error: PeerError) -> dict[str, dict[str, Any]]:
+    """Return the elicitations in an error by id; none if any of them is invalid."""
+    wanted: list[Any] = []
+    match error.data:
+        case {"elicitations": [*elicitations]} if error.code == URL_ELICITATION_REQUIRED:
+            wanted = elicitations
+        case _:
+            pass
+    pages: dict[str, dict[str, Any]] = {}
+    for page in wanted:
+        match page:
+            case {"mode": "url", "elicitationId": str(name), "message": str(), "url": str()} if name not in pages:
+                pages[name] = cast("dict[str, Any]", page)
+            case _:
+                return {}
+        if problem(RequestKind.ELICITATION_URL, pages[name]) is not None:
+            return {}
+    return pages

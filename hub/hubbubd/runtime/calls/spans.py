@@ -1,0 +1,296 @@
+"""Spans of calls, pending requests and tasks, exported when their records end.
+
+A span whose record outlives this process is exported by the next one, under the same ids. What is shorter than a record
+(an RPC, an exchange on the wire) is exported where it happens; the call's record lists it meanwhile (`under_way`), so
+that the next process can finish it after a crash. While tracing is off all this costs a comparison.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
+
+from hubbubd import payload
+from hubbubd.core.calls import call_states as core_calls
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.core.inbox import request_states as core_inbox
+from hubbubd.core.inbox.request_states import Delivery, Origin, PendingRequest, RequestEvent, RequestKind, RequestState
+from hubbubd.core.tasks import Task, TaskStatus
+from hubbubd.frozen import replaced
+from hubbubd.runtime.calls.queue import ActiveCall
+from hubbubd.runtime.records import Ledger, Table
+from hubbubd.telemetry import mcp
+from hubbubd.telemetry.trace import CURRENT_RPC, CURRENT_TRACE, Attributes, Span, SpanEvent, SpanKind, Trace, of_params
+from hubbubd.telemetry.tracer import Tracer
+from hubbubd.upstream.ports import InboundRequest, ReplyError
+
+RESTARTED = "HUB_RESTARTED"
+"""`error.type` of spans that were open when the previous process ended."""
+
+METHODS = {
+    RequestKind.ELICITATION_FORM: "elicitation/create",
+    RequestKind.ELICITATION_URL: "elicitation/create",
+    RequestKind.SAMPLING: "sampling/createMessage",
+    RequestKind.ROOTS: "roots/list",
+}
+
+
+class SpanRecorder:
+    """Follows the tables and exports the spans of ended records."""
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        ledger: Ledger,
+        calls: Table[Call],
+        requests: Table[PendingRequest],
+        tasks: Table[Task],
+    ) -> None:
+        self.tracer = tracer
+        self._ledger = ledger
+        self._calls = calls
+        if tracer.on:
+            calls.act(self._follow_call)
+            requests.act(self._follow_request)
+            tasks.act(self._follow_task)
+
+    # Calls
+
+    def begun(self, call: Call, params: dict[str, object]) -> Call:
+        """Return a new call with a place in a trace: below that in its params' `_meta`, else below the RPC."""
+        named = of_params(params)
+        around = named or CURRENT_TRACE.get()
+        if around is None and not self.tracer.on:
+            return call
+        trace = self.tracer.begin(around, f"call {mcp.about(call.method, params)[0]}")
+        serving = CURRENT_RPC.get()
+        if serving is None or trace is None:
+            return replaced(call, trace=trace)
+        if named is not None:
+            serving.links.append(trace)
+        waits = serving.span.trace.own and not call.detached
+        return replaced(call, trace=trace, under_way=(serving.span,) if waits else ())
+
+    @contextmanager
+    def queued(self, active: ActiveCall) -> Generator[None]:
+        """Export the block, a call's wait for its turn, as a span."""
+        start = active.call.created_at if active.call.started_at is None else self.tracer.now()
+        try:
+            yield
+        finally:
+            if self.tracer.on:
+                self._tell_queue(active.call, start, self.tracer.now())
+
+    @contextmanager
+    def sent(self, active: ActiveCall, params: dict[str, object]) -> Generator[Span | None]:
+        """Yield the span of an exchange on the wire, for the link to export; the record lists it during the block."""
+        if active.call.trace is None:
+            yield None
+            return
+        name, attributes = mcp.about(active.call.method, params)
+        trace = self.tracer.begin(active.call.trace, name, SpanKind.CLIENT)
+        if trace is None:
+            yield None
+            return
+        active.place = trace
+        span = Span(name=name, kind=SpanKind.CLIENT, trace=trace, start=self.tracer.now(), attributes=attributes)
+        if not trace.own:
+            yield span
+            return
+        self._note(active, (*active.call.under_way, span))
+        try:
+            yield span
+        finally:
+            self._note(active, tuple(other for other in active.call.under_way if other is not span))
+
+    def caller_left(self, active: ActiveCall) -> None:
+        """Forget the RPC's span of a call whose caller is gone; the RPC exports it itself."""
+        if active.call.under_way:
+            self._note(active, tuple(span for span in active.call.under_way if span.kind is not SpanKind.SERVER))
+
+    def taken_over(self, call: Call) -> Call:
+        """Finish the open spans of a call from before a restart, and return the call without them."""
+        if not call.under_way and call.started_at is not None:
+            return call
+        now = self.tracer.now()
+        for span in call.under_way:
+            self.tracer.tell(span, now, attributes={"hubbub.server": call.server}, error=RESTARTED)
+        if call.started_at is None:
+            self._tell_queue(call, call.created_at, now)
+        return replaced(call, under_way=())
+
+    def _note(self, active: ActiveCall, under_way: tuple[Span, ...]) -> None:
+        before = active.call
+        active.call = replaced(before, under_way=under_way)
+        self._ledger.later(self._calls, before.id, partial(core_calls.goes_on, before, active.call))
+
+    def _tell_queue(self, call: Call, start: float, end: float) -> None:
+        trace = self.tracer.begin(call.trace, "queue") if call.trace and call.trace.own else None
+        if trace is not None:
+            about: Attributes = {"hubbub.server": call.server, "hubbub.call.id": call.id}
+            self.tracer.tell(
+                Span(name="queue", kind=SpanKind.INTERNAL, trace=trace, start=start, attributes=about), end
+            )
+
+    def _follow_call(self, before: Call | None, call: Call | None) -> None:
+        if call is None or not call.state.ended or (before is not None and before.state.ended) or not _own(call.trace):
+            return
+        params = payload.loads_object(call.params, "params")
+        name, about = mcp.about(call.method, params)
+        about |= {
+            "hubbub.server": call.server,
+            "hubbub.call.id": call.id,
+            "hubbub.call.state": call.state.value,
+            "hubbub.call.detached": call.detached,
+            "hubbub.principal": mcp.text(call.principal),
+        }
+        if call.task_id is not None:
+            about["hubbub.task.id"] = mcp.text(call.task_id)
+        if self.tracer.content:
+            about["gen_ai.tool.call.arguments"] = mcp.content(call.params)
+            about["gen_ai.tool.call.result"] = mcp.content(call.result)
+        self._tell(f"call {name}", call.trace, call.created_at, call.completed_at, about, error=_failure(call))
+
+    # Pending requests
+
+    def _follow_request(self, before: PendingRequest | None, after: PendingRequest | None) -> None:
+        request = after or before
+        if request is None or (before is not None and core_inbox.over(before)) or not _own(request.trace):
+            return
+        if after is not None and not core_inbox.over(after):
+            return
+        last = request.moments[-1].at if request.moments else request.created_at
+        kind = SpanKind.SERVER if request.origin is Origin.PLAIN else SpanKind.INTERNAL
+        self._tell(
+            f"ask {request.kind}",
+            request.trace,
+            request.created_at,
+            last,
+            self._about_request(request),
+            kind=kind,
+            error=_unanswered(request),
+            events=[_event(moment) for moment in request.moments],
+            links=[moment.trace for moment in request.moments if moment.trace],
+        )
+
+    def _about_request(self, request: PendingRequest) -> Attributes:
+        about: Attributes = {
+            "mcp.method.name": METHODS[request.kind],
+            "hubbub.server": request.server,
+            "hubbub.request.id": request.id,
+            "hubbub.request.kind": request.kind.value,
+            "hubbub.request.state": request.state.value,
+            "hubbub.request.delivery": request.delivery.value,
+        }
+        if request.call_id:
+            about["hubbub.call.id"] = request.call_id
+        if request.cause_source:
+            about["hubbub.request.cause_source"] = request.cause_source.value
+        if request.task_id:
+            about["hubbub.task.id"] = mcp.text(request.task_id)
+        if self.tracer.content:
+            sampling = request.kind is RequestKind.SAMPLING
+            asked, said = (
+                ("gen_ai.input.messages", "gen_ai.output.messages") if sampling else ("hubbub.request", "hubbub.answer")
+            )
+            about[asked] = mcp.content(request.request)
+            about[said] = mcp.content(request.answer.payload if request.answer else None)
+        return about
+
+    # Tasks
+
+    def _follow_task(self, before: Task | None, after: Task | None) -> None:
+        task = after or before
+        if task is None or (before is not None and before.status.ended) or not _own(task.trace):
+            return
+        if after is not None and not after.status.ended:
+            return
+        about: Attributes = {
+            "mcp.method.name": mcp.text(task.method),
+            "hubbub.server": task.server,
+            "hubbub.task.id": mcp.text(task.id),
+            "hubbub.task.role": task.role.value,
+            "hubbub.task.status": task.status.value,
+        }
+        if task.call_id:
+            about["hubbub.call.id"] = task.call_id
+        error = None if task.status is TaskStatus.COMPLETED else f"TASK_{task.status.name}"
+        self._tell(
+            f"task {mcp.text(task.method)}", task.trace, task.created_at, task.last_updated_at, about, error=error
+        )
+
+    def _tell(
+        self,
+        name: str,
+        trace: Trace | None,
+        start: float,
+        end: float | None,
+        about: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        error: str | None = None,
+        events: list[SpanEvent] | None = None,
+        links: list[Trace] | None = None,
+    ) -> None:
+        if trace is not None:
+            span = Span(name=name, kind=kind, trace=trace, start=start, attributes=about)
+            self.tracer.tell(span, start if end is None else end, error=error, events=events or (), links=links or ())
+
+
+@contextmanager
+def served(tracer: Tracer, server: str, request: InboundRequest) -> Generator[None]:
+    """Export the block as a span: a server's request that is answered without a person, if it belongs to a trace."""
+    name, about = mcp.about(request.method, request.params)
+    trace = tracer.begin(request.trace, name, SpanKind.SERVER) if tracer.on and request.trace else None
+    if trace is None:
+        yield
+        return
+    span = Span(
+        name=name,
+        kind=SpanKind.SERVER,
+        trace=trace,
+        start=tracer.now(),
+        attributes={**about, "hubbub.server": server},
+    )
+    error: str | None = "cancelled"
+    answered: Attributes = {}
+    try:
+        yield
+        error = None
+    except ReplyError as refusal:
+        error = answered["rpc.response.status_code"] = str(refusal.code)
+        raise
+    except Exception as exc:
+        error = type(exc).__name__
+        raise
+    finally:
+        tracer.tell(span, tracer.now(), attributes=answered, error=error)
+
+
+def _own(trace: Trace | None) -> bool:
+    return trace is not None and trace.own
+
+
+def _failure(call: Call) -> str | None:
+    """Return `error.type` of an ended call."""
+    if call.fault is not None:
+        return call.fault.code
+    # Most results are large and no errors: parse only those that may have isError.
+    if call.state is CallState.COMPLETED and b'"isError":true' in (call.result or b""):
+        return mcp.TOOL_ERROR if payload.loads(call.result or b"{}").get("isError") is True else None
+    return None
+
+
+def _unanswered(request: PendingRequest) -> str | None:
+    """Return `error.type` of a pending request that is over, None if it was answered."""
+    if request.state is RequestState.EXPIRED:
+        return "REQUEST_EXPIRED"
+    if request.delivery is Delivery.FAILED:
+        return "NOT_DELIVERED"
+    return None if request.state is RequestState.ANSWERED else "REQUEST_WITHDRAWN"
+
+
+def _event(moment: RequestEvent) -> SpanEvent:
+    about: Attributes = {}
+    if moment.by is not None:
+        about = {"hubbub.by": mcp.text(moment.by), "hubbub.agent": moment.agent}
+    return SpanEvent(moment.what.value, moment.at, about)

@@ -1,0 +1,1 @@
+"""Client tasks: calls that a server executes as tasks."""

@@ -1,0 +1,49 @@
+"""The run-time state of a client task whose call is under way."""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from hubbubd.core import tasks as core
+from hubbubd.errors import Category, Fault, UpstreamError
+from hubbubd.runtime.calls.queue import ActiveCall, ServerQueue
+from hubbubd.telemetry.trace import passed_on
+from hubbubd.upstream.ports import McpLink
+
+TELL_S = 5.0
+"""Seconds the end of a call waits for its server to accept a cancellation or an answer."""
+
+
+@dataclass(slots=True, eq=False)
+class ActiveTask:
+    """A client task under way. `failure` is why the hub gives up on it before the server has ended it."""
+
+    task_id: str
+    remote_id: str
+    queue: ServerQueue
+    active: ActiveCall
+    stateless: bool = False
+    _: KW_ONLY
+    group: TaskGroup = field(default_factory=anyio.create_task_group)
+    wake: anyio.Event = field(default_factory=anyio.Event)
+    done: anyio.Event = field(default_factory=anyio.Event)
+    fetching: bool = False
+    failure: UpstreamError | None = None
+
+    async def request(self, link: McpLink, method: str, **params: Any) -> dict[str, Any]:
+        """Send a request about the task; what the server asks meanwhile belongs to its call. Raises as `McpLink`."""
+        # No span per poll, there would be too many: the task's own is propagated.
+        call_id, span = self.active.call.id, passed_on(self.active.place)
+        with anyio.move_on_after(self.queue.config.call_timeout_s if method != "tasks/result" else None):
+            return await link.request(method, {"taskId": self.remote_id, **params}, call_id=call_id, span=span)
+        message = f"{self.queue.config.name} did not answer {method} in time"
+        raise UpstreamError(Fault(code="CALL_TIMEOUT", category=Category.TIMEOUT, message=message, retryable=True))
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for the next poll, or until `wake` is set."""
+        await anyio.sleep(min(seconds, core.SHORTEST_POLL_S))
+        with anyio.move_on_after(seconds - core.SHORTEST_POLL_S):
+            await self.wake.wait()
+        self.wake = anyio.Event()

@@ -1,0 +1,230 @@
+"""Client tasks: calls that a server executes as tasks, from the task's creation to its end or cancellation.
+
+Task and call are one commit before anything follows from them, so that a task survives reconnects and restarts.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+
+from hubbubd.core import tasks as core
+from hubbubd.core.calls import call_states as core_calls
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.inbox.request_states import Origin, PendingRequest
+from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.tasks import Task, TaskRole, TaskStatus
+from hubbubd.errors import FailedPrecondition, HubError, PeerError
+from hubbubd.runtime.calls.queue import ActiveCall, End, ServerQueue
+from hubbubd.runtime.calls.tasks.active_task import TELL_S, ActiveTask
+from hubbubd.runtime.calls.tasks.poller import TaskPoller, outcome
+from hubbubd.runtime.calls.tasks.questions import TaskQuestions
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.ownership import Takeover
+from hubbubd.runtime.records import Change, Ledger, Table, gone
+from hubbubd.timing.clock import Clock
+from hubbubd.upstream.ports import Era, McpLink
+
+
+class ClientTasks:
+    """The client tasks of all servers."""
+
+    def __init__(self, ledger: Ledger, table: Table[Task], calls: Table[Call], inbox: Inbox, clock: Clock) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._calls = calls
+        self._inbox = inbox
+        self._clock = clock
+        self._questions = TaskQuestions(table, inbox, clock)
+        self._poller = TaskPoller(ledger, table, self._questions, clock)
+        self._followed: dict[tuple[str, str], ActiveTask] = {}
+        calls.act(self._follow_call)
+
+    async def take(self, taking: Takeover) -> None:
+        """Cancel the tasks of these servers, and withdraw the requests of tasks, whose calls were not resumed."""
+        waiting = {call.task_id for call in self._calls if not call.state.ended}
+        own = [task for task in self._table if task.role is TaskRole.CLIENT and taking.owns(task.server)]
+        for task in own:
+            if task.id not in waiting and not task.status.ended:
+                self._poller.cancelled(task.id, "its call has ended")
+        wanted = {request_id for task in own if task.id in waiting for request_id in task.pending_ids}
+        why = f"{taking.happened}, and its task has ended"
+        await self._inbox.abandon_all({Origin.TASK_INPUT}, why, taking.requests, but=wanted)
+
+    # Polling
+
+    async def begin(
+        self, queue: ServerQueue, active: ActiveCall, link: McpLink, wire: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Poll the task that a call has become, and return the call's result.
+
+        Raises PeerError (the task failed) and UpstreamError: TASK_CANCELLED, TASK_LOST, INPUT_REFUSED.
+        """
+        followed = ActiveTask("", wire["taskId"], queue, active, link.hello.era is Era.STATELESS)
+        async with self._held(followed):
+            followed.task_id = await self._keep(active, followed, wire)
+            queue.set_aside(active)
+            return await self._poller.follow(followed)
+
+    def fingerprint(self, call: Call) -> str | None:
+        """Return the fingerprint of the server that holds a call as a task; None if no task is known."""
+        task = self._table.record(call.task_id or "")
+        return task.fingerprint if task is not None and task.role is TaskRole.CLIENT else None
+
+    async def resume(self, queue: ServerQueue, active: ActiveCall) -> dict[str, Any]:
+        """Poll the task of a call from before a restart. As `begin`."""
+        task = self._table.get(active.call.task_id or "")
+        if task.status.ended:
+            return outcome(task)
+        followed = ActiveTask(task.id, task.remote_id or "", queue, active)
+        async with self._held(followed):
+            followed.stateless = (await queue.connected()).hello.era is Era.STATELESS
+            return await self._poller.follow(followed)
+
+    async def _keep(self, active: ActiveCall, followed: ActiveTask, wire: Mapping[str, Any]) -> str:
+        """Commit a new task together with its call, and return its id. Raises Unavailable."""
+
+        def plan() -> tuple[str, Sequence[Change[Any]]]:
+            task = self._new(followed, wire)
+            call = replace(active.call, task_id=task.id)
+            step = partial(core_calls.goes_on, active.call, call)
+            return task.id, [self._table.new(task.id, task), *self._calls.step(call.id, step)]
+
+        try:
+            return await self._ledger.transact(plan)
+        finally:  # if cancelled, the commit may have held
+            known = self._calls.record(active.call.id)
+            active.call = replace(active.call, task_id=known.task_id if known is not None else None)
+
+    def _new(self, followed: ActiveTask, wire: Mapping[str, Any]) -> Task:
+        config, now = followed.queue.config, self._clock.now()
+        name = core.name_for(followed.remote_id)
+        if name is None or self._table.record(name) is not None:
+            name = f"task_{secrets.token_hex(8)}"
+        task = Task(
+            id=name,
+            remote_id=followed.remote_id,
+            server=config.name,
+            fingerprint=config.fingerprint,
+            role=TaskRole.CLIENT,
+            method=followed.active.call.method,
+            created_at=now,
+            last_updated_at=now,
+            call_id=followed.active.call.id,
+            principal=followed.active.call.principal,
+            trace=followed.queue.tracer.begin(followed.active.call.trace, "task tools/call"),
+        )
+        return core.observed(task, wire, now)
+
+    @asynccontextmanager
+    async def _held(self, followed: ActiveTask) -> AsyncGenerator[None]:
+        """Register the task as under way; if the block fails for good, cancel the task at the server."""
+        key = followed.queue.config.name, followed.remote_id
+        self._followed[key] = followed
+        active = followed.active
+        try:
+            try:
+                yield
+            finally:
+                if not self.outlives(active):
+                    self._questions.take_back(followed)
+        except BaseException as exc:
+            hub_ends = not isinstance(exc, Exception) and not active.deadline.over
+            if not hub_ends and not self.outlives(active):
+                with anyio.CancelScope(shield=True):
+                    await self._give_up(followed)
+            raise
+        finally:
+            if self._followed.get(key) is followed:  # a server may have used the id twice
+                del self._followed[key]
+            followed.done.set()
+
+    def outlives(self, active: ActiveCall) -> bool:
+        """Return whether the task of a call continues at the server while the hub is down."""
+        stopped = active.end is End.SHUTTING_DOWN
+        task = self._table.record(active.call.task_id or "")
+        return stopped and active.call.detached and task is not None and not task.status.ended
+
+    async def _give_up(self, followed: ActiveTask) -> None:
+        task = self._table.record(followed.task_id)
+        if task is not None and task.status.ended:
+            return
+        link = followed.queue.link
+        if link is not None:
+            with suppress(PeerError, HubError), anyio.move_on_after(TELL_S):
+                await followed.request(link, "tasks/cancel")
+        task = self._table.record(followed.task_id)
+        if task is not None and not task.status.ended:
+            fault = followed.active.fault or (followed.failure.fault if followed.failure else None)
+            why = fault.message if fault else "its call ran out of time"
+            self._poller.cancelled(task.id, why)
+
+    def _follow_call(self, before: Call | None, after: Call | None) -> None:
+        """Delete a client task together with its call."""
+        task = self._table.record(before.task_id or "") if before is not None and after is None else None
+        if task is not None and task.role is TaskRole.CLIENT:
+            self._ledger.later(self._table, task.id, gone)
+
+    # Requests and notifications of servers
+
+    def known(self, server: str, remote_id: str) -> tuple[ActiveCall, str] | None:
+        """Return the call and the hub's task id of a task under way, by the server's id of it."""
+        followed = self._followed.get((server, remote_id))
+        return (followed.active, followed.task_id) if followed is not None and followed.task_id else None
+
+    def hasten(self, server: str, remote_id: str) -> None:
+        """Poll at once, since the server has sent a notification about the task."""
+        if (followed := self._followed.get((server, remote_id))) is not None:
+            followed.wake.set()
+
+    def hasten_call(self, call: Call) -> None:
+        """Do the same for the task of a call, since somebody wants to know how far it is."""
+        task = self._table.record(call.task_id or "")
+        if task is not None and task.remote_id is not None:
+            self.hasten(task.server, task.remote_id)
+
+    async def open(self, request: PendingRequest) -> None:
+        """Add a request on the wire to the inbox, committed together with its task's reference to it.
+
+        Raises ResourceExhausted and Unavailable.
+        """
+
+        def asked(task: Task | None) -> Task | None:
+            if task is None or task.role is not TaskRole.CLIENT:
+                return task
+            return replace(task, pending_ids=(*task.pending_ids, request.id))
+
+        await self._inbox.open([request], lambda: self._table.step(request.task_id or "", asked))
+
+    # For callers
+
+    async def cancel(self, task_id: str) -> Task:
+        """Ask the server to cancel a task; from 2026-07-28 on that may take a while, or come too late.
+
+        Raises NotFound, FailedPrecondition, PeerError, UpstreamError.
+        """
+        task = self._table.get(task_id)
+        followed = self._followed.get((task.server, task.remote_id or ""))
+        if not task.status.ended:
+            if followed is None or (link := followed.queue.link) is None:
+                raise FailedPrecondition(f"{task.server} is not connected", reason="SERVER_NOT_CONNECTED")
+            try:
+                wire = await followed.request(link, "tasks/cancel")
+            except PeerError as exc:
+                if exc.code != INVALID_PARAMS:
+                    raise
+                followed.wake.set()  # it may have ended at this moment: poll its status
+            else:
+                if not followed.stateless:
+                    await self._poller.see(task_id, wire)
+                followed.wake.set()
+            with anyio.move_on_after(TELL_S):
+                await followed.done.wait()
+            task = self._table.get(task_id)
+            if task.status in (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED, TaskStatus.CANCELLED):
+                return task
+        raise FailedPrecondition(f"this task has ended: {task.status}", reason="TASK_FINISHED")

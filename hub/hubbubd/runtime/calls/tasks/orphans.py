@@ -1,0 +1,81 @@
+"""Cancels orphaned tasks: those a server created for a call that ended before the server's reply with the task id.
+
+They are found with `tasks/list` (2025-11-25), only at stdio servers, which nobody else talks to. Elsewhere others may
+hold tasks under the same credential, and cancelling one of theirs would be worse than an orphan that its ttl ends.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import anyio
+import structlog
+
+from hubbubd.core.calls.call_states import Call
+from hubbubd.core.tally import Tally
+from hubbubd.core.tasks import ENDED, Task
+from hubbubd.errors import HubError, PeerError
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls.queue import ServerQueue
+from hubbubd.runtime.records import Table
+from hubbubd.upstream.ports import Era, McpLink
+
+SEARCH_S = 30.0
+"""Seconds to look for an orphan."""
+
+SETTLE_S = 1.0
+"""Seconds after which a task created last is certain to be in the table."""
+
+MAX_PAGES = 20
+"""Pages of tasks/list that are read to find one orphan."""
+
+log = structlog.get_logger(__name__)
+
+
+class Orphans:
+    """The task creations under way, by server, and the search for those broken off."""
+
+    def __init__(self, table: Table[Task], background: Background) -> None:
+        self._table = table
+        self._background = background
+        self._creating = Tally()
+
+    @contextmanager
+    def looked_after(self, queue: ServerQueue, link: McpLink, call: Call, params: Mapping[str, Any]) -> Generator[None]:
+        """Watch over a request that may create a task; if it is cancelled, look for an orphan."""
+        if call.method != "tools/call" or "task" not in params or link.hello.era is Era.STATELESS:
+            yield
+            return
+        self._creating.add(call.server)
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            able: Mapping[str, Any] = link.hello.capabilities.get("tasks") or {}
+            if queue.config.transport == "stdio" and "list" in able and "cancel" in able:
+                self._background.start_soon(self._search, link, call)
+            raise
+        finally:
+            self._creating.take(call.server)
+
+    async def _search(self, link: McpLink, call: Call) -> None:
+        with anyio.move_on_after(SEARCH_S), suppress(PeerError, HubError):
+            found = await _unfinished(link, call)
+            if self._creating[call.server]:
+                return  # one of these may be the task of another call whose reply is under way
+            await anyio.sleep(SETTLE_S)
+            known = {task.remote_id for task in self._table if task.server == call.server}
+            for remote_id in found - known:
+                log.info("orphaned task cancelled", server=call.server, call=call.id, task=remote_id)
+                await link.request("tasks/cancel", {"taskId": remote_id}, call_id=call.id)
+
+
+async def _unfinished(link: McpLink, call: Call) -> set[str]:
+    found: set[str] = set()
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await link.request("tasks/list", {"cursor": cursor} if cursor else None, call_id=call.id)
+        found |= {task["taskId"] for task in page["tasks"] if task["status"] not in ENDED}
+        cursor = page.get("nextCursor")
+        if not cursor:
+            break
+    return found

@@ -1,0 +1,179 @@
+"""Polls client tasks until they end.
+
+2025-11-25: `tasks/get` for the status, and `tasks/result` once the task has ended or needs input, for which the server
+then sends requests on the wire. 2026-07-28 (tasks extension, SEP-2663): `tasks/get` returns status, requests for input
+and result, and `tasks/update` takes the answers. Notifications only hasten the next poll.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from hubbubd import payload
+from hubbubd.core import tasks as core
+from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from hubbubd.core.servers import backoff
+from hubbubd.core.tasks import Failure, Task, TaskStatus
+from hubbubd.errors import Category, Fault, HubError, PeerError, UpstreamError
+from hubbubd.runtime.calls.tasks.active_task import ActiveTask
+from hubbubd.runtime.calls.tasks.questions import TaskQuestions
+from hubbubd.runtime.records import Change, Ledger, Table
+from hubbubd.timing.clock import Clock
+from hubbubd.upstream.ports import McpLink
+
+log = structlog.get_logger(__name__)
+
+
+class TaskPoller:
+    """Polls the client tasks of all servers, and updates their records."""
+
+    def __init__(self, ledger: Ledger, table: Table[Task], questions: TaskQuestions, clock: Clock) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._questions = questions
+        self._clock = clock
+
+    async def follow(self, followed: ActiveTask) -> dict[str, Any]:
+        """Poll a task until it ends, and return the result of its call. Raises PeerError and UpstreamError."""
+        followed.active.place = self._table.get(followed.task_id).trace
+        async with followed.group as group:
+            self._questions.take_up(followed)
+            await self._poll(followed)
+            group.cancel_scope.cancel()
+        if followed.failure is not None:
+            raise followed.failure
+        return outcome(self._table.get(followed.task_id))
+
+    async def _poll(self, followed: ActiveTask) -> None:
+        """Poll until the task has ended or is given up."""
+        while not (task := self._table.get(followed.task_id)).status.ended and followed.failure is None:
+            link = await followed.queue.connected()
+            longer_s = 0.0
+            try:
+                await self._ask(followed, link)
+            except UpstreamError as exc:
+                longer_s = backoff.asked_s(exc.fault.retry_after_s)
+                if not exc.fault.retryable:
+                    followed.failure = exc
+            except PeerError as exc:
+                # A server may forget a task as soon as it has sent the result, which may be on its way.
+                if exc.code in (INVALID_PARAMS, METHOD_NOT_FOUND) and not followed.fetching:
+                    if not self._table.get(task.id).status.ended:
+                        followed.failure = _lost(task, exc)
+                    await self._end(followed, exc)
+            except HubError as exc:
+                log.warning("task state not stored", task=task.id, error=str(exc))
+            if followed.failure is None and not (task := self._table.get(task.id)).status.ended:
+                await followed.pause(max(core.poll_s(task), longer_s))
+
+    async def _ask(self, followed: ActiveTask, link: McpLink) -> None:
+        wire = await followed.request(link, "tasks/get")
+        await self.see(followed.task_id, wire)
+        status = TaskStatus(wire["status"])
+        if followed.stateless:
+            match status:
+                case TaskStatus.COMPLETED:
+                    await self._end(followed, wire["result"])
+                case TaskStatus.FAILED:
+                    error = wire["error"]
+                    await self._end(followed, PeerError(error["code"], error["message"], error.get("data")))
+                case TaskStatus.INPUT_REQUIRED:
+                    await self._questions.put(followed, wire["inputRequests"])
+                case _:
+                    pass
+        elif status is TaskStatus.INPUT_REQUIRED:
+            if not followed.fetching:
+                followed.fetching = True
+                followed.group.start_soon(self._fetch_while_asked, followed, link)
+        elif status in (TaskStatus.COMPLETED, TaskStatus.FAILED) and not followed.fetching:
+            await self._fetch(followed, link, wire)
+
+    async def _fetch(self, followed: ActiveTask, link: McpLink, wire: Mapping[str, Any]) -> None:
+        try:
+            result = await followed.request(link, "tasks/result")
+            await self._end(followed, core.failure(wire, result) or result)
+        except PeerError as exc:
+            await self._end(followed, exc)
+
+    async def _fetch_while_asked(self, followed: ActiveTask, link: McpLink) -> None:
+        """Wait for the result, which lets the server send requests on its stream; polling goes on meanwhile."""
+        outcome: dict[str, Any] | PeerError | None = None
+        try:
+            outcome = await followed.request(link, "tasks/result")
+        except PeerError as exc:
+            outcome = exc
+        except HubError as exc:
+            log.info("task result fetch failed; retried", task=followed.task_id, error=str(exc))
+        if outcome is not None:
+            wire: Mapping[str, Any] = {}
+            # A cancelled task may return a result, too: the status decides.
+            with suppress(PeerError, HubError):
+                wire = await followed.request(link, "tasks/get")
+                await self.see(followed.task_id, wire)
+            await self._end(followed, (core.failure(wire, outcome) if isinstance(outcome, dict) else None) or outcome)
+        followed.fetching = False
+        followed.wake.set()
+
+    async def see(self, task_id: str, wire: Mapping[str, Any]) -> Task:
+        """Update a task from the server's report; durable on return, so that each of its states is observed."""
+
+        def plan() -> tuple[Task, list[Change[Any]]]:
+            before = self._table.get(task_id)
+            after = core.observed(before, wire, self._clock.now())
+            return after, [] if after is before else [self._table.change(task_id, after)]
+
+        return await self._ledger.transact(plan)
+
+    async def _end(self, followed: ActiveTask, outcome: dict[str, Any] | PeerError | Failure) -> None:
+        now = self._clock.now()
+
+        def ended(task: Task | None) -> Task | None:
+            return task if task is None or task.status.ended else _ended(task, outcome, now)
+
+        try:
+            await self._ledger.change(self._table, followed.task_id, ended)
+        except HubError:
+            self._ledger.later(self._table, followed.task_id, ended)  # the record follows when the store recovers
+
+    def cancelled(self, task_id: str, why: str) -> None:
+        """Note that a task is cancelled unless it has ended, write-behind."""
+        now = self._clock.now()
+
+        def cancelled(task: Task | None) -> Task | None:
+            return task if task is None or task.status.ended else core.move(task, TaskStatus.CANCELLED, now, why)
+
+        self._ledger.later(self._table, task_id, cancelled)
+
+
+def outcome(task: Task) -> dict[str, Any]:
+    """Return the result of an ended task for its call. Raises PeerError and UpstreamError."""
+    if task.result is not None:
+        return payload.loads(task.result)
+    if task.error is not None:
+        error = payload.loads(task.error)
+        raise PeerError(error["code"], error["message"], error.get("data"))
+    if task.status is TaskStatus.FAILED:
+        message = task.status_message or f"{task.server} says that the task failed, and not why"
+        raise UpstreamError(Fault(code="TASK_FAILED", category=Category.SERVER, message=message))
+    words = task.status_message or f"{task.server} cancelled the task"
+    raise UpstreamError(Fault(code="TASK_CANCELLED", category=Category.CANCELLED, message=words))
+
+
+def _ended(task: Task, outcome: dict[str, Any] | PeerError | Failure, now: float) -> Task:
+    if isinstance(outcome, PeerError):
+        error = {"code": outcome.code, "message": outcome.message}
+        if outcome.data is not None:
+            error["data"] = outcome.data
+        return core.fail(task, payload.dumps(error), outcome.message, now)
+    if isinstance(outcome, Failure):
+        failed = core.move(task, TaskStatus.FAILED, now, outcome.message)
+        return failed if outcome.result is None else replace(failed, result=payload.dumps(outcome.result))
+    return core.complete(task, payload.dumps(outcome), now)
+
+
+def _lost(task: Task, exc: PeerError) -> UpstreamError:
+    message = f"{task.server} does not know the task any more: {exc.message}"
+    return UpstreamError(Fault(code="TASK_LOST", category=Category.SERVER, message=message))

@@ -1,0 +1,98 @@
+"""Requests for input in the answers to `tasks/get`: into the inbox, and answered by `tasks/update` (SEP-2663)."""
+
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import structlog
+
+from hubbubd import payload
+from hubbubd.core import tasks as core
+from hubbubd.core.inbox.request_states import Delivery, Origin, RequestState
+from hubbubd.core.tasks import Task
+from hubbubd.errors import PeerError, UpstreamError
+from hubbubd.runtime.calls.rounds.multi_round import asked_by, configured, input_refused, questions_of
+from hubbubd.runtime.calls.tasks.active_task import TELL_S, ActiveTask
+from hubbubd.runtime.inbox import Inbox
+from hubbubd.runtime.records import Table
+from hubbubd.timing.clock import Clock
+
+log = structlog.get_logger(__name__)
+
+
+class TaskQuestions:
+    """The requests for input of all client tasks."""
+
+    def __init__(self, table: Table[Task], inbox: Inbox, clock: Clock) -> None:
+        self._table = table
+        self._inbox = inbox
+        self._clock = clock
+
+    async def put(self, followed: ActiveTask, asked: object) -> None:
+        """Add the new ones to the inbox, committed together with the task's references to them."""
+        queue, active = followed.queue, followed.active
+        known = dict(self._table.get(followed.task_id).questions)
+        new = {key: question for key, question in questions_of(asked).items() if key not in known}
+        if not new:
+            return
+        requests = {
+            key: asked_by(queue, active, Origin.TASK_INPUT, kind, params, now=self._clock.now())
+            for key, (kind, params) in new.items()
+            if not configured(queue, kind)
+        }
+        ids = [(key, requests[key].id if key in requests else "") for key in new]
+
+        def refers(task: Task | None) -> Task | None:
+            if task is None:
+                return None
+            pending = (*task.pending_ids, *(request.id for request in requests.values()))
+            return replace(task, questions=(*task.questions, *ids), pending_ids=pending)
+
+        await self._inbox.open(list(requests.values()), lambda: self._table.step(followed.task_id, refers))
+        for key, request_id in ids:
+            followed.group.start_soon(self._answer, followed, key, request_id)
+
+    def take_up(self, followed: ActiveTask) -> None:
+        """Continue those from before a restart."""
+        for key, request_id in self._table.get(followed.task_id).questions:
+            request = self._inbox.find(request_id) if request_id else None
+            unheard = request is not None and (
+                request.state is RequestState.OPEN or request.delivery is Delivery.PENDING
+            )
+            if unheard or not request_id:
+                followed.group.start_soon(self._answer, followed, key, request_id)
+
+    def take_back(self, followed: ActiveTask) -> None:
+        """Withdraw those of a task that has ended or is given up."""
+        task = self._table.record(followed.task_id)
+        for request_id in task.pending_ids if task is not None else ():
+            self._inbox.abandon(request_id, "its task has ended")
+
+    async def _answer(self, followed: ActiveTask, key: str, request_id: str) -> None:
+        """Wait for an answer and deliver it, at least once; without a request id it is the configured answer."""
+        answer: Any = {"roots": list(followed.queue.config.roots)}
+        if request_id:
+            with followed.queue.asked(followed.active, request_id):
+                request = await self._inbox.wait(request_id)
+            if request.answer is None or request.answer.refused:
+                followed.failure = input_refused(f"{request.kind} was refused, so the task is cancelled")
+                followed.wake.set()
+                return
+            answer = payload.loads(request.answer.payload)
+        while True:
+            link = await followed.queue.connected()
+            try:
+                # Shielded: the answer may end the task before the server confirms it.
+                with anyio.CancelScope(shield=True):
+                    with anyio.move_on_after(TELL_S) as telling:
+                        await followed.request(link, "tasks/update", inputResponses={key: answer})
+                    if not telling.cancelled_caught:
+                        await self._inbox.all_delivered([request_id])  # durable before the end of the call
+                        followed.wake.set()
+                        return
+            except PeerError as exc:
+                self._inbox.not_delivered(request_id, f"the server refused it: {exc.message}")
+                return
+            except UpstreamError as exc:
+                log.info("answer delivery failed; retried", task=followed.task_id, error=str(exc))
+            await anyio.sleep(core.poll_s(self._table.get(followed.task_id)))

@@ -1,0 +1,376 @@
+"""Diagnostics for operators: preflight checks (`hubbubd --check-config`) and checks of a live hub (`hubbub doctor`).
+
+Directory, store, certificates, commands, addresses. Read-only, except for the store's write probe; each check is short.
+"""
+
+import errno
+import os
+import shutil
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import anyio
+from anyio import to_thread
+from anyio.abc import ByteStream
+from anyio.streams.tls import TLSStream
+
+from hubbubd import bounds
+from hubbubd.config import Confinement, HubSettings, ServerConfig, Settings, resolve
+from hubbubd.config.policy.allowances import is_routing
+from hubbubd.config.sections.network import LAST_PORT, UNIX
+from hubbubd.config.sections.tls import TlsFiles
+from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.core.servers.server_record import ServerRecord
+from hubbubd.errors import ConfigError, first_cause
+from hubbubd.redaction import REDACTION
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.runtime.hub import Hub
+from hubbubd.runtime.servers import ConfigState
+from hubbubd.store import Store, StoreError, StoreLocked, StoreUnavailable, engines
+
+REACH_S = 5.0
+"""Seconds an address gets to answer."""
+
+AT_ONCE = 20
+"""How many addresses are tried concurrently."""
+
+SCARCE_BYTES = 256 * 1024 * 1024
+"""Bytes free on the disk below which an operator is warned: long before commits fail, at 1 MiB (`sqlite.engine`)."""
+
+TOLD_DEFECTS = 5
+"""How many defective records are listed one by one."""
+
+EXPIRES_SOON = timedelta(days=14)
+
+OF_NETWORK: Final = frozenset(
+    {
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
+    }
+)
+"""Variables by which programs reach others through a proxy, or trust their certificates; some in lower case, too."""
+
+
+async def before_start(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
+    """Preflight checks for a valid configuration; safe to run next to a live hub."""
+    hub = settings.hub
+    store, in_use = await _store(hub)
+    found = [
+        Finding("configuration", Severity.OK, _count(settings)),
+        *await to_thread.run_sync(_directory, hub.data_dir),
+        store,
+    ]
+    for setting in ("listen", "connect_listen", "mcp_listen", "metrics_listen"):
+        listen: str | None = getattr(hub, setting)
+        if listen is not None:
+            found.append(_address(setting, listen, hub.data_dir, in_use=in_use))
+    if hub.fleet is not None:
+        found.append(_address("fleet.listen", hub.fleet.listen, hub.data_dir, in_use=in_use))
+        found.append(await to_thread.run_sync(_vault_keys, hub.fleet.vault_key_file, environ))
+    return [*found, *await common(hub, settings.servers, environ)]
+
+
+async def while_running(hub: Hub, environ: Mapping[str, str]) -> list[Finding]:
+    """Checks of a live hub, and of the addresses or commands of configured servers that are not connected."""
+    servers = [record for record in hub.servers.all() if record.source == "file" and record.wanted]
+    away = [record.config for record in servers if record.connection.state is not ConnectionState.CONNECTED]
+    settings = hub.configuration.settings
+    return [
+        _configuration(await hub.configuration.check()),
+        await _writable(hub.store),
+        *records(hub.defects()),
+        *noted(hub.servers.all()),
+        _clock(hub.clock.set_by_s, hub.ages.doubted_s),
+        *await to_thread.run_sync(_directory, settings.data_dir),
+        *await _fleet(hub),
+        *await common(settings, away, environ),
+    ]
+
+
+async def _fleet(hub: Hub) -> list[Finding]:
+    if hub.fleet is None:
+        return []
+    from hubbubd.runtime.diagnostics.fleet_checks import checked  # lazy: few hubs are members of a fleet
+
+    return await checked(hub.fleet, hub.servers.candidates.differing(), hub.clock.now())
+
+
+async def common(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> list[Finding]:
+    """Check certificates, allowed commands, and the addresses or commands of these servers."""
+    found = await to_thread.run_sync(
+        lambda: [*_certificates(hub), *_allowed(hub, environ), *_variables(hub, servers, environ)]
+    )
+    ways: dict[str, Finding] = {}
+    limit = anyio.CapacityLimiter(AT_ONCE)
+
+    async def way(config: ServerConfig) -> None:
+        async with limit:
+            ways[config.name] = await _way(config, environ)
+
+    async with anyio.create_task_group() as together:
+        for config in servers:
+            together.start_soon(way, config)
+    return [*found, *(ways[config.name] for config in servers)]
+
+
+def _count(settings: Settings) -> str:
+    files, count = ", ".join(map(str, settings.files)), len(settings.servers)
+    if not any(path.exists() for path in settings.files):
+        return f"there is no {files}: the hub starts without servers (`hubbub init` makes it, --config names another)"
+    return f"{count or 'no'} server{'' if count == 1 else 's'} in {files}"
+
+
+def _configuration(state: ConfigState) -> Finding:
+    if state.problem:
+        advice = "correct it; until then the hub goes on with what held before"
+        return Finding("configuration", Severity.FAIL, state.problem, advice)
+    if state.needs_restart:
+        names = ", ".join(state.needs_restart)
+        return Finding("configuration", Severity.WARN, f"changed since the start: {names}", "restart the hub")
+    files = ", ".join(map(str, state.files))
+    return Finding("configuration", Severity.OK, files or "no files")
+
+
+def _clock(set_by_s: float, doubted_s: float) -> Finding:
+    if doubted_s:
+        return Finding(
+            "clock",
+            Severity.WARN,
+            f"it is {doubted_s / 3600:.0f} h ahead of what was recorded last; nobody confirms that, so it ages nothing",
+            "if the hub did not run for so long: hubbub store trust-clock; else set the clock, best by a time service",
+        )
+    if not set_by_s:
+        return Finding("clock", Severity.OK, "not set since the hub started")
+    return Finding(
+        "clock",
+        Severity.WARN,
+        f"the system's clock was set by {set_by_s:+.0f} s since the hub started",
+        "nothing, if it is right now; earlier timestamps keep the old time",
+    )
+
+
+async def _writable(store: Store) -> Finding:
+    try:
+        await store.probe()
+    except StoreUnavailable as exc:
+        return Finding("store", Severity.FAIL, str(exc), "docs/store.md says what helps")
+    return Finding("store", Severity.OK, f"{store.name} can be written")
+
+
+def records(defects: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings about records of the store that were mended or left out, by key."""
+    for key, why in islice(defects.items(), TOLD_DEFECTS):
+        advice = "the hub goes on with what fits of it; keep a copy of the store, and report it (docs/store.md)"
+        yield Finding(f"record {key}", Severity.WARN, why, advice)
+    if len(defects) > TOLD_DEFECTS:
+        yield Finding("records", Severity.WARN, f"{len(defects)} records of the store do not fit", "see the hub's log")
+
+
+def noted(servers: Sequence[ServerRecord]) -> Iterator[Finding]:
+    """Yield findings about servers of which the hub noted something."""
+    for record in servers:
+        for note in record.notes:
+            yield Finding(f"server {record.name}", Severity.WARN, note, "tell its author (docs/servers.md)")
+
+
+def _directory(path: Path) -> list[Finding]:
+    return [*_space(path), *_permissions(path)]
+
+
+def _space(path: Path) -> Iterator[Finding]:
+    about = f"data directory {path}"
+    if path.exists() and not path.is_dir():
+        yield Finding(about, Severity.FAIL, "there is a file in its place", "choose another (--data-dir)")
+        return
+    there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(
+            about, Severity.FAIL, f"{there} cannot be written", "give it to the account that the hub runs under"
+        )
+        return
+    free = shutil.disk_usage(there).free
+    space = f"{free // 1024**2} MiB are free"
+    if free < SCARCE_BYTES:
+        yield Finding(about, Severity.WARN, f"only {space}", "make room, or keep less (docs/store.md)")
+    elif there != path.absolute():
+        yield Finding(about, Severity.OK, f"it will be made; {space}")
+    elif path.stat().st_uid != os.geteuid():
+        yield Finding(about, Severity.FAIL, "it belongs to another user", f"chown -R {os.geteuid()} {path}")
+    else:
+        yield Finding(about, Severity.OK, space)
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    if not path.is_dir():
+        return
+    names = ("", "client.json", "tokens.json", "state_keys.json", "hubbub.db")
+    open_to_others = [each for each in (path / name for name in names) if each.exists() and each.stat().st_mode & 0o077]
+    if open_to_others:
+        paths = " ".join(map(str, open_to_others))
+        yield Finding("secrets", Severity.WARN, f"others may read {paths}", f"chmod go= {paths}")
+
+
+async def _store(hub: HubSettings) -> tuple[Finding, bool]:
+    """Check the store; return the finding, and whether a hub has it open."""
+    about = "store" if hub.store.url else f"store {hub.data_dir / engines.FILE}"
+    try:
+        return Finding(about, Severity.OK, await engines.looked_at(hub.store, hub.data_dir)), False
+    except StoreLocked:
+        return Finding(about, Severity.OK, "a hub has it open"), True
+    except (StoreError, ConfigError) as exc:
+        return Finding(about, Severity.FAIL, str(exc), "docs/store.md says what helps"), False
+
+
+def _address(setting: str, listen: str, data_dir: Path, *, in_use: bool) -> Finding:
+    about = f"{setting} {listen}"
+    if listen.startswith(UNIX):
+        directory = Path(listen.removeprefix(UNIX)).absolute().parent
+        if not directory.is_dir() and directory != data_dir.absolute():
+            return Finding(about, Severity.FAIL, f"there is no directory {directory}", "make it")
+        return Finding(about, Severity.OK, "its directory is there, or will be made")
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    try:
+        number = bounds.whole_text(port, high=LAST_PORT) or 0
+        with socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return Finding(about, Severity.OK, "it is free")
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE and in_use:
+            return Finding(about, Severity.OK, "in use by the running hub")
+        return Finding(about, Severity.FAIL, _said(exc), "end what listens there, or choose another address")
+
+
+def _vault_keys(file: Path | None, environ: Mapping[str, str]) -> Finding:
+    from hubbubd.store.vault.keys import VaultKeys  # lazy: few hubs are members of a fleet
+
+    try:
+        keys = VaultKeys.load(file, environ)
+    except ConfigError as exc:
+        return Finding(exc.key, Severity.FAIL, exc.problem, "docs/security.md says what the keys of the vault are")
+    count = len(keys.keys)
+    return Finding("vault", Severity.OK, f"{count} key{'' if count == 1 else 's'} in {keys.origin}")
+
+
+def _certificates(hub: HubSettings) -> Iterator[Finding]:
+    for each in (hub.tls, hub.fleet.tls if hub.fleet is not None else None):
+        if each is not None:
+            yield from _certificate(each)
+
+
+def _certificate(files: TlsFiles) -> Iterator[Finding]:
+    about, renew = f"certificate {files.cert}", "renew it; the hub takes a new file by itself"
+    try:
+        tls = files.read()
+    except ConfigError as exc:
+        yield Finding(about, Severity.FAIL, str(exc))
+        return
+    now = datetime.now(UTC)
+    until = f"valid until {tls.not_after:%Y-%m-%d %H:%M} UTC"
+    if problem := tls.problem(now):
+        yield Finding(about, Severity.WARN, problem, renew)
+    elif tls.not_after - now < EXPIRES_SOON:
+        yield Finding(about, Severity.WARN, until, renew)
+    else:
+        yield Finding(about, Severity.OK, until)
+
+
+def _allowed(hub: HubSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    for command in Confinement.of(hub, environ).commands.missing:
+        yield Finding("allow_commands", Severity.WARN, f"{command} is not there, or cannot be executed", "install it")
+
+
+def _variables(hub: HubSettings, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Offer to pass on what the hub itself needs to reach others: server processes do not get it by themselves."""
+    needed = [name for name in environ if name.upper() in OF_NETWORK and name not in hub.server_variables]
+    if needed and any(config.transport == "stdio" and not set(needed) <= set(config.env) for config in servers):
+        names = ", ".join(f'"{name}"' for name in sorted(needed))
+        problem = f"set for the hub, but not for the servers that it starts: {', '.join(sorted(needed))}"
+        yield Finding("server_variables", Severity.WARN, problem, f"server_variables = [{names}] in [hub]")
+
+
+async def _way(config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    """Check that a server's command exists, or that something answers at its address."""
+    about = f"server {config.name}"
+    try:
+        resolved = resolve(config, environ)
+    except ConfigError as exc:
+        return Finding(about, Severity.WARN, REDACTION.text(str(exc)), "set the variable, or correct the file")
+    if routing := sorted(name for name in resolved.headers if is_routing(name)):
+        wrong = f"its headers set what only the hub may set: {', '.join(routing)}"
+        return Finding(about, Severity.WARN, wrong, "take them out, unless the server needs them")
+    if idle := [name for name in (_OF_HTTP if resolved.command else _OF_STDIO) if getattr(config, name)]:
+        kind = "started by a command" if resolved.command else "reached by its url"
+        return Finding(about, Severity.WARN, f"it is {kind}, so these are ignored: {', '.join(idle)}", "take that out")
+    if resolved.command is not None:
+        return await to_thread.run_sync(_command, about, resolved, environ)
+    url = urlsplit(resolved.url or "")
+    if environ.get(f"{url.scheme}_proxy".upper()) or environ.get(f"{url.scheme}_proxy"):
+        return Finding(about, Severity.OK, "it is reached through a proxy, which was not tried")
+    host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
+    trouble = await _reach(host, port, _trusted(resolved) if url.scheme == "https" else None)
+    if trouble is not None:
+        problem, advice = trouble
+        return Finding(about, Severity.WARN, f"{host}:{port}: {problem}", advice)
+    return Finding(about, Severity.OK, f"{host}:{port} answers")
+
+
+def _said(exc: BaseException) -> str:
+    """Return the system's text for an error; asyncio's own message has the address in it."""
+    if isinstance(exc, OSError) and exc.errno and not isinstance(exc, socket.gaierror):
+        return os.strerror(exc.errno)
+    return getattr(exc, "strerror", None) or str(exc)
+
+
+_ADVICE = "start the server, or correct its url"
+_OF_HTTP, _OF_STDIO = ("headers",), ("args", "env", "cwd")
+"""Options that only one kind of server uses."""
+
+
+def _trusted(config: ServerConfig) -> Callable[[], ssl.SSLContext]:
+    return lambda: ssl.create_default_context(cafile=config.ca)
+
+
+async def _reach(host: str, port: int, trusted: Callable[[], ssl.SSLContext] | None) -> tuple[str, str] | None:
+    """Return why nothing answers at an address and what to do about it; None when something does."""
+    try:
+        with anyio.fail_after(REACH_S):
+            stream: ByteStream = await anyio.connect_tcp(host, port)
+            if trusted:
+                context = await to_thread.run_sync(trusted)
+                stream = await TLSStream.wrap(stream, hostname=host, ssl_context=context)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                await stream.aclose()
+    except TimeoutError:
+        return f"no answer within {REACH_S:g} s", _ADVICE
+    except ssl.SSLCertVerificationError as exc:
+        said = f"its certificate is not trusted: {exc.verify_message}"
+        return said, "set `ca` to the file of its authority, or correct the url"
+    except ssl.SSLError as exc:
+        return f"it does not speak TLS as expected ({exc.reason or exc})", "correct the url: is it http://?"
+    except (OSError, anyio.BrokenResourceError) as exc:
+        first = exc.__cause__ or exc  # anyio's own message does not say why
+        first = first_cause(first) if isinstance(first, Exception) else first
+        return _said(first) or type(first).__name__, _ADVICE
+    return None
+
+
+def _command(about: str, config: ServerConfig, environ: Mapping[str, str]) -> Finding:
+    where = config.env.get("PATH")
+    path = where.get_secret_value() if where else environ.get("PATH", os.defpath)
+    command = config.command or ""
+    if config.cwd and not Path(config.cwd).is_dir():
+        return Finding(about, Severity.WARN, f"there is no directory {config.cwd}", "make it, or correct cwd")
+    if any(arg.startswith("~/") for arg in config.args):
+        return Finding(about, Severity.WARN, "its args have `~/`, which only a shell replaces", "write ${HOME}/")
+    found = shutil.which(command, path=path)
+    if found is None:
+        problem = f"{command} is not on PATH, or cannot be executed"
+        advice = "write ${HOME}: `~` is for shells" if command.startswith("~") else "install it, or correct command"
+        return Finding(about, Severity.WARN, problem, advice)
+    return Finding(about, Severity.OK, found)

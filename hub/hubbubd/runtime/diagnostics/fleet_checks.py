@@ -1,0 +1,180 @@
+"""Checks of a fleet by a member: the others, their changes, clocks, standbys, free servers, files that differ."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import anyio
+import structlog
+
+from hubbubd import bounds
+from hubbubd.config.sections.network import is_local
+from hubbubd.members import Member, Standing
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
+from hubbubd.runtime.fleet.member import FleetOwnership
+from hubbubd.runtime.fleet.operations import FleetOperations
+from hubbubd.runtime.ownership import Owner
+from hubbubd.store import StoreUnavailable
+
+CLOCKS_S = 1.0
+"""Seconds by which a member's clock may differ from the database's."""
+
+UNOWNED_S = 30.0
+"""Seconds that a server may have no owner: longer than a member's end is noticed late."""
+
+GONE_S = 600.0
+"""Seconds for which a member is gone that does not just start again."""
+
+log = structlog.get_logger(__name__)
+
+
+async def checked(fleet: FleetOwnership, differing: list[str], now: float) -> list[Finding]:
+    """Return what an operator should know. `differing` are servers that this member's files have otherwise.
+
+    `now` is in seconds since the epoch.
+    """
+    with suppress(StoreUnavailable):
+        await fleet.meet()  # a member that has just been started again has another address
+    return [
+        _members(fleet),
+        *await _unanswering(fleet),
+        *_behind_loopback(fleet),
+        *_gone(fleet, now),
+        *_upgrade(fleet),
+        _feed(fleet),
+        _clock(fleet),
+        await _standby(fleet),
+        *_unowned(fleet),
+        *_files(differing),
+    ]
+
+
+def _members(fleet: FleetOwnership) -> Finding:
+    members = [each for each in fleet.members() if each.serves]
+    others = ", ".join(each.name for each in members if each.name != fleet.me)
+    if not others:
+        advice = "start another, or resume one that drains (hubbub fleet status)"
+        return Finding("fleet", Severity.WARN, f"no member but {fleet.me} takes servers", advice)
+    return Finding("fleet", Severity.OK, f"{fleet.me}, with {others}")
+
+
+def _living(fleet: FleetOwnership) -> list[Member]:
+    """Return the other members that live and have said where members reach them."""
+    others = (each for each in fleet.members() if each.name != fleet.me and each.forward)
+    return [each for each in others if each.standing is not Standing.GONE and not each.overdue]
+
+
+async def _unanswering(fleet: FleetOwnership) -> list[Finding]:
+    """Ask all living members at once whether they answer; the port gives each a bounded time."""
+    found: dict[str, Finding] = {}
+
+    async def ask(member: Member) -> None:
+        owner = Owner(member.name, member.life, member.forward)
+        try:
+            if await fleet.answers(owner):
+                if abs(off_s := await fleet.clock_of(owner) or 0.0) > CLOCKS_S:
+                    found[member.name] = _off(f"clock of {member.name}", "its clock", off_s)
+                return
+        except Exception:  # one that cannot be asked must not keep the rest from being found
+            log.exception("a member could not be asked: internal error", member=member.name)
+        message = f"it does not answer at {member.forward}: this member can forward nothing to it (OWNER_CHANGING)"
+        advice = "see that this machine reaches that address: [fleet] of that member, firewalls, certificates"
+        if is_local(member.forward):
+            advice = (
+                "it is loopback, which leads to no other machine: set listen or reached_at in [fleet] of that member"
+            )
+        found[member.name] = Finding(f"member {member.name}", Severity.WARN, message, advice)
+
+    async with anyio.create_task_group() as together:
+        for member in _living(fleet):
+            together.start_soon(ask, member)
+    return [found[name] for name in sorted(found)]
+
+
+def _behind_loopback(fleet: FleetOwnership) -> Iterator[Finding]:
+    mine = next((each.forward for each in fleet.members() if each.name == fleet.me), "")
+    elsewhere = ", ".join(f"{each.name} at {each.forward}" for each in _living(fleet) if not is_local(each.forward))
+    if mine and is_local(mine) and elsewhere:
+        message = f"others are to reach this member at {mine}, which leads to their own machine; there is {elsewhere}"
+        advice = "set listen in [fleet] to an address that they reach, or reached_at, and restart this member"
+        yield Finding("fleet.listen", Severity.WARN, message, advice)
+
+
+def _gone(fleet: FleetOwnership, now: float) -> Iterator[Finding]:
+    for each in fleet.members():
+        if each.standing is Standing.GONE and each.silent_s > GONE_S:
+            since = bounds.date(now - each.silent_s)
+            advice = "start it again; or nothing, if it is not to come back (hubbub fleet status)"
+            yield Finding(f"member {each.name}", Severity.OK, f"gone since {since:%Y-%m-%d %H:%M} UTC", advice)
+
+
+def _upgrade(fleet: FleetOwnership) -> Iterator[Finding]:
+    schema = fleet.membership.schema
+    if schema.is_settled:
+        return
+    older = FleetOperations(fleet).older()
+    message = f"the store's schema has version {schema.version}, but hubs that know {schema.required} are still let in"
+    if older:
+        advice = f"install the new version at {', '.join(older)}, too"
+    else:
+        advice = "all members are of the new version: if none is to go back, hubbub fleet finish-upgrade"
+    yield Finding("upgrade", Severity.WARN, message, advice)
+
+
+def _feed(fleet: FleetOwnership) -> Finding:
+    about, behind = "changes of the fleet", fleet.feed.revisions()
+    if fleet.feed.hears():
+        return Finding(about, Severity.OK, "this member hears of them")
+    return Finding(
+        about,
+        Severity.FAIL,
+        f"this member does not hear of others' changes; it is {behind} revisions behind, and NOT_SERVING",
+        "see that the database takes one more connection of this member; restart the member if that does not help",
+    )
+
+
+def _clock(fleet: FleetOwnership) -> Finding:
+    about, off_s = "clock of the fleet", fleet.time.ahead_s
+    if abs(off_s) <= CLOCKS_S:
+        return Finding(about, Severity.OK, f"differs from the database's by {abs(off_s):.2f} s")
+    return _off(about, "this member's clock", off_s)
+
+
+def _off(about: str, whose: str, off_s: float) -> Finding:
+    how = "behind" if off_s > 0 else "ahead of"
+    message = f"{whose} is {abs(off_s):.1f} s {how} the database's"
+    return Finding(about, Severity.WARN, message, "let NTP set the clocks of all members and of the database")
+
+
+async def _standby(fleet: FleetOwnership) -> Finding:
+    about, advice = (
+        "standby of the database",
+        "have a synchronous standby, so that a failover loses nothing (docs/store.md)",
+    )
+    try:
+        standbys = await fleet.membership.standbys()
+    except StoreUnavailable as exc:
+        return Finding(about, Severity.FAIL, str(exc), "see that the database runs")
+    if standbys is None:
+        seen = "GRANT pg_monitor to the account of the hub"
+        return Finding(about, Severity.OK, "a synchronous one is configured; whether it is there cannot be seen", seen)
+    if not standbys:
+        return Finding(about, Severity.WARN, "no synchronous one is there", advice)
+    return Finding(about, Severity.OK, f"{standbys} synchronous")
+
+
+def _unowned(fleet: FleetOwnership) -> Iterator[Finding]:
+    for each in FleetOperations(fleet).unowned():
+        if each.since_s > UNOWNED_S:
+            message = f"no member has had it for {each.since_s:.0f} s"
+            yield Finding(f"server {each.server}", Severity.WARN, message, each.why)
+
+
+def _files(differing: list[str]) -> Iterator[Finding]:
+    if differing:
+        names = ", ".join(sorted(differing))
+        yield Finding(
+            "CONFIG_DIFFERS",
+            Severity.WARN,
+            f"in this member's files these servers are not as their owners have them: {names}",
+            "give all members the same files, and `hubbub reload` each",
+        )

@@ -1,0 +1,51 @@
+"""The time of a fleet: its database's, by a clock of this machine that is never set.
+
+So all members stamp by one clock, and one whose own clock is wrong neither ends nor deletes anything.
+"""
+
+from collections.abc import Callable
+
+import anyio
+
+from hubbubd.members import Reading
+from hubbubd.timing.clock import elapsed, synchronised, system_time
+
+AGREES_S = 60.0
+"""Seconds by which the database's clock and one that a time service keeps right may differ: then it is right, too."""
+
+
+class FleetClock:
+    """The database's time, as the last beats have read it."""
+
+    def __init__(
+        self,
+        passed: Callable[[], float] = elapsed,
+        wall: Callable[[], float] = system_time,
+        synchronised: Callable[[], bool] = synchronised,
+    ) -> None:
+        """`passed` is never set; `wall` is this machine's time, and `synchronised` says whether a service keeps it."""
+        self._passed = passed
+        self._wall = wall
+        self._synchronised = synchronised
+        self._offset = wall() - passed()
+        self.heard = anyio.Event()
+        """Set once the database was asked; until then it is this machine's time."""
+
+    def hear(self, reading: Reading) -> None:
+        """Take a reading. What it leaves open stays as it was: a slow answer moves nothing."""
+        least, most = reading.at - reading.came, reading.at - reading.sent
+        self._offset = min(max(self._offset, least), most) if self.heard.is_set() else (least + most) / 2
+        self.heard.set()
+
+    def now(self) -> float:
+        """Return the database's time, in seconds since the epoch."""
+        return self._passed() + self._offset
+
+    @property
+    def ahead_s(self) -> float:
+        """Seconds by which the database's clock is ahead of this machine's."""
+        return self.now() - self._wall()
+
+    def vouched(self) -> bool:
+        """Return whether the time service of this machine says that the database's clock is right."""
+        return abs(self.ahead_s) <= AGREES_S and self._synchronised()

@@ -1,0 +1,93 @@
+"""Servers that a member of a fleet is leaving: each once at a time, and to the end."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import structlog
+
+from hubbubd.errors import HubError
+from hubbubd.store import StoreUnavailable, WriteConflict
+
+AT_ONCE = 50
+"""Servers that are left at a time."""
+
+AGAIN_S = 0.5
+"""Seconds before what the store has refused is tried again."""
+
+HAND_ON_S = 2.0
+"""Seconds between servers that are handed on as there are too many."""
+
+KEPT_S = 600.0
+"""Seconds for which a server is kept that was handed on and came back: nobody else may have it."""
+
+Step = Callable[[], Awaitable[None]]
+
+log = structlog.get_logger(__name__)
+
+
+class Handovers:
+    """The moves under way. `lost` is set once this member is gone: then all are over."""
+
+    def __init__(self, lost: anyio.Event) -> None:
+        self._lost = lost
+        self._under_way: dict[str, anyio.Event] = {}
+        self._at_once = anyio.CapacityLimiter(AT_ONCE)
+
+    @property
+    def servers(self) -> frozenset[str]:
+        """The servers that are being left."""
+        return frozenset(self._under_way)
+
+    async def make(self, server: str, owned: Callable[[], bool], *steps: Step) -> None:
+        """Do the steps for a server that is owned, each as often as it takes. Logs what goes wrong otherwise."""
+        async with self._at_once:
+            if server in self._under_way or not owned():
+                return
+            over = self._under_way[server] = anyio.Event()
+            try:
+                for step in steps:
+                    await self._until_done(step)
+            except Exception:
+                log.exception("a server was not handed on: internal error", server=server)
+            finally:
+                del self._under_way[server]
+                over.set()
+
+    async def over(self, server: str) -> bool:
+        """Wait until a server's move is over; return whether there was one."""
+        if (under_way := self._under_way.get(server)) is None:
+            return False
+        await under_way.wait()
+        return True
+
+    async def _until_done(self, step: Step) -> None:
+        while not self._lost.is_set():
+            try:
+                await step()
+            except (HubError, StoreUnavailable, WriteConflict) as exc:
+                log.warning("a server is not handed on yet; tried again", error=str(exc))
+                await anyio.sleep(AGAIN_S)
+            else:
+                return
+
+
+class HandedOn:
+    """The servers that a member has handed on as it had too many: one at a time, and none that came back."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._last = now()
+        self._kept_until: dict[str, float] = {}
+
+    def is_due(self) -> bool:
+        """Return whether the next one may go."""
+        return self._now() >= self._last + HAND_ON_S
+
+    def may_go(self, server: str) -> bool:
+        """Return whether a server has not just come back."""
+        return self._kept_until.get(server, 0.0) <= self._now()
+
+    def note(self, server: str) -> None:
+        """A server is handed on now."""
+        self._last = self._now()
+        self._kept_until[server] = self._last + KEPT_S

@@ -1,0 +1,130 @@
+"""Numbers of a fleet, as one member of it sees them. Scrapes run in another thread: they read plain numbers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import structlog
+
+from hubbubd.core.servers.server_record import NOBODY, Lease
+from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet.clock import FleetClock
+from hubbubd.runtime.ownership import UPKEEP
+from hubbubd.telemetry import metrics
+from hubbubd.telemetry.meter import Meter, Reading
+
+DEAF_S: Final = 5.0
+"""Seconds for which a member that is behind may stand still, and is given work all the same."""
+
+LOOK_S: Final = 2.0
+"""The most seconds between two looks that count: this process may have been stopped for longer."""
+
+log = structlog.get_logger(__name__)
+
+
+class Lag:
+    """How far a member is behind the others, and for how long it has stood still there.
+
+    Being behind is nothing special while others commit. But a member that is behind, and does not move at all, does not
+    hear of them. Two looks at least must see that: no commit counts that has just been made, and no pause of one's own.
+    """
+
+    def __init__(
+        self, me: str, position: Callable[[], int], members: Callable[[], Iterable[Member]], now: Callable[[], float]
+    ) -> None:
+        self._me = me
+        self._position = position
+        self._members = members
+        self._now = now
+        self._seen: int | None = None
+        self._seen_at = now()
+        self._still_s = 0.0
+
+    def revisions(self) -> int:
+        """Return by how many revisions this member is behind what another one had read at its last beat."""
+        return self._behind(self._members())
+
+    def hears(self) -> bool:
+        """Return whether this member hears of what others commit."""
+        return self._still_s <= DEAF_S or self._position() != self._seen or not self._is_behind()
+
+    def look(self) -> None:
+        """See whether this member moves. To be called again and again."""
+        now, heard, is_behind = self._now(), self.hears(), self._is_behind()
+        stands = is_behind and self._position() == self._seen
+        before_s, more_s = self._still_s, min(now - self._seen_at, LOOK_S)
+        self._still_s = before_s + more_s if stands else 0.0
+        self._seen, self._seen_at = self._position() if is_behind else None, now
+        if heard and not self.hears():
+            log.error("this member does not hear of others' changes; it is to be given no work", member=self._me)
+        elif before_s > DEAF_S and not stands:
+            log.warning("this member hears of others' changes again", member=self._me)
+
+    def _is_behind(self) -> bool:
+        """Return whether a member that lives has read more: the history of others may be another one."""
+        living = (each for each in self._members() if each.standing is not Standing.GONE and not each.overdue)
+        return self._behind(living) > 0
+
+    def _behind(self, members: Iterable[Member]) -> int:
+        position = self._position()
+        return max([0, *(member.position - position for member in members)])
+
+
+class MeasuredMember(Protocol):
+    """A member of a fleet, as `FleetOwnership` describes it."""
+
+    me: str
+    time: FleetClock
+    feed: Lag
+
+    def members(self) -> list[Member]: ...
+
+    def owned_count(self) -> int: ...
+
+    def free_count(self) -> int: ...
+
+    def remaining_s(self) -> float: ...
+
+
+class FleetMeasures:
+    """Measures a member of a fleet, in one life of it."""
+
+    def __init__(self, meter: Meter, fleet: MeasuredMember) -> None:
+        self._meter = meter
+        self._fleet = fleet
+        if not meter.on:
+            return
+        meter.observe(metrics.FLEET_MEMBERS, self._members)
+        meter.observe(metrics.FLEET_OWNED, lambda: _one(fleet.owned_count()))
+        meter.observe(metrics.FLEET_UNOWNED, lambda: _one(fleet.free_count()))
+        meter.observe(metrics.FLEET_LEASE, lambda: _one(max(fleet.remaining_s(), 0.0)))
+        meter.observe(metrics.FLEET_LAG, lambda: _one(fleet.feed.revisions()))
+        meter.observe(metrics.FLEET_CLOCK, lambda: _one(fleet.time.ahead_s))
+
+    def taken(self, server: str, before: Lease | None, free_s: float) -> None:
+        """A server has become this member's. `before` is its lease when it was free, `free_s` how long it was."""
+        if server == UPKEEP:
+            return
+        if before is None:
+            why = "new"
+        elif before.member == NOBODY:
+            why = "handed_on"
+        else:
+            why = "restarted" if before.member == self._fleet.me else "owner_gone"
+        self._meter.count(metrics.FLEET_TAKEOVERS, {"why": why})
+        self._meter.record(metrics.FLEET_TAKEOVER, free_s, {"why": why})
+
+    def lost(self) -> None:
+        """This member has to start anew."""
+        self._meter.count(metrics.FLEET_LOST, {})
+
+    def _members(self) -> Iterable[Reading]:
+        found = Counter(
+            "overdue" if each.overdue and each.standing is not Standing.GONE else each.standing.value
+            for each in self._fleet.members()
+        )
+        return [(found[state], {"state": state}) for state in ("live", "draining", "overdue", "gone")]
+
+
+def _one(value: float) -> Iterable[Reading]:
+    return ((value, {}),)

@@ -1,0 +1,448 @@
+"""This hub's place in a fleet: it says that it lives, takes what is nobody's, and hands on what it gives up.
+
+    beat ──> the database knows that this hub lives ──> it may act for a while
+    scan ──> members and leases ──> core ownership decides ──> a lease is committed ──> its server is taken, or left
+
+Both go on by themselves. Whoever is found to be gone ends, and starts anew as another life.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+
+import anyio
+import structlog
+
+from hubbubd.core.servers.ownership import MemberView
+from hubbubd.core.servers.server_record import NOBODY, Lease
+from hubbubd.errors import HubError
+from hubbubd.members import Expulsion, Member, Standing
+from hubbubd.runtime.fleet.clock import FleetClock
+from hubbubd.runtime.fleet.handovers import HandedOn, Handovers
+from hubbubd.runtime.fleet.measures import FleetMeasures, Lag
+from hubbubd.runtime.fleet.takeover import ServedLeases
+from hubbubd.runtime.fleet.term import MembershipTerm
+from hubbubd.runtime.ownership import UPKEEP, Candidates, Owner, OwnershipHooks
+from hubbubd.runtime.records import Ledger, Table
+from hubbubd.store import StoreUnavailable, WriteConflict
+from hubbubd.store.membership import HistoryLost, Membership
+from hubbubd.telemetry import meter as metering
+from hubbubd.telemetry.meter import Meter
+from hubbubd.timing.clock import elapsed
+
+BEATS = 4
+"""Beats in the time of a lease."""
+
+AGAIN = 16
+"""Into so many parts a lease is divided for one: the pause after a beat that has taken the time of the next one."""
+
+STARTING_S = 60.0
+"""Seconds for which a member that starts is not given up: it has no servers, and may be long silent as it reads."""
+
+MARGIN = 0.25
+"""The part of a lease's time by which a member stops to act before others may take over."""
+
+SCAN_S = 1.0
+"""Seconds between looks at the other members."""
+
+GIVING_UP_S = 5.0
+"""Seconds in which a member that ends gives up what it has left. Otherwise the database is away; others will see."""
+
+HELD_S = 0.05
+"""Seconds between looks whether this member may act again."""
+
+log = structlog.get_logger(__name__)
+
+
+async def _unasked(_owner: Owner) -> bool:
+    return False
+
+
+async def _unknown(_owner: Owner) -> None:
+    return None
+
+
+async def _kept_nowhere() -> tuple[int, int]:
+    return 0, 0
+
+
+class FleetOwnership:
+    """The ownership of a member of a fleet. `join` gives it what it works on."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        *,
+        drain_timeout_s: float,
+        rebalance: bool,
+        losses: list[HistoryLost] | None = None,
+        now: Callable[[], float] = elapsed,
+        time: FleetClock | None = None,
+    ) -> None:
+        """Begin a life. `losses` are those of former lives; it notes them, and adds its own."""
+        self.me = membership.name
+        self._life = MembershipTerm(self.me, [] if losses is None else losses)
+        self.lost = self._life.over
+        """Set once this member is found to be gone."""
+        self.time = time or FleetClock()
+        self.answers: Callable[[Owner], Awaitable[bool]] = _unasked
+        """Whether a member answers, at the port for members."""
+        self.clock_of: Callable[[Owner], Awaitable[float | None]] = _unknown
+        self.rotate_key: Callable[[], Awaitable[tuple[int, int]]] = _kept_nowhere
+        """Has all secrets sealed with the first key; returns how many rows are, of how many. Raises Unavailable."""
+        self.membership = membership
+        self._drain_timeout_s = drain_timeout_s
+        self._rebalance = rebalance
+        self._now = now
+        self._valid_until = now() + membership.lease_ttl_s * (1 - MARGIN)
+        self._members: dict[str, Member] = {}
+        self._own: set[str] = set()
+        self._moves = Handovers(self.lost)
+        self._free_since: dict[str, float] = {}
+        self._handed_on = HandedOn(now)
+        self._acts = False
+        self._position: Callable[[], int] = lambda: 0
+        self.feed = Lag(self.me, lambda: self._position(), self.members, now)
+        self._reconsider: Callable[[], None] = lambda: None
+        self._listeners: list[Callable[[str], None]] = []
+        self._ending = False
+        self._stirred = anyio.Event()
+
+    def join(
+        self,
+        ledger: Ledger,
+        leases: Table[Lease],
+        servers: Candidates,
+        hands: OwnershipHooks,
+        *,
+        meter: Meter = metering.OFF,
+        note: Callable[[str, str], None] = lambda action, target: None,
+    ) -> None:
+        """Follow the leases from now on. `note` notes in the audit log what is done by nobody's wish."""
+        ledger.health.require(self.serves)
+        self._reconsider = ledger.health.reconsider
+        self._ledger = ledger
+        self._position = lambda: ledger.store.revision
+        self._leases = leases
+        self._servers = servers
+        self._hands = hands
+        self._taken = ServedLeases(self.me, servers, hands, owns=self.owns, due=self._due, may_act=self.may_act)
+        self._note = note
+        leases.follow(self._follow)
+        self._measures = FleetMeasures(meter, self)  # last: it may be read at once, in another thread
+
+    # Ownership
+
+    def owns(self, server: str) -> bool:
+        """Return whether a server is this member's own."""
+        return server in self._own
+
+    def may_act(self) -> bool:
+        """Return whether this member may send anything to its servers now."""
+        return self._now() < self._valid_until and not self.lost.is_set()
+
+    def serves(self) -> bool:
+        """Return whether this member is to be given work: it may act, hears of others, and does not drain."""
+        me = self._members.get(self.me)
+        is_live = me is not None and me.life == self.membership.life and me.standing is Standing.LIVE
+        return is_live and not self._ending and self.may_act() and self.feed.hears()
+
+    async def heard(self) -> None:
+        """Return once the database's time is known, or this life is over."""
+        while not self.time.heard.is_set() and not self.lost.is_set():  # noqa: ASYNC110 - either, and soon
+            await anyio.sleep(HELD_S)
+
+    async def permit(self) -> None:
+        """Return once this member may act. Raises UpstreamError (OWNER_LOST) once it is gone."""
+        while not self.may_act():
+            if self.lost.is_set():
+                raise self._life.fault()
+            await anyio.sleep(HELD_S)
+
+    def owner(self, server: str) -> Owner | None:
+        """Return the other member that has a server; None if no other is known to have it."""
+        member = self.view(server).holder(server)
+        if member is None or member.name == self.me or not member.is_reached:
+            return None
+        return Owner(member.name, member.life, member.forward)
+
+    def is_free(self, server: str) -> bool:
+        """Return whether a server is certainly nobody's."""
+        return self.view(server).is_free(server)
+
+    def others(self) -> list[Owner]:
+        """Return all other members that take part."""
+        others = (each for each in self._members.values() if each.name != self.me)
+        return [Owner(each.name, each.life, each.forward) for each in others if each.is_reached]
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Call the listener with the name of each server whose owner has changed. It must not block."""
+        self._listeners.append(listener)
+
+    # For operators
+
+    def members(self) -> list[Member]:
+        """Return all members, as they were at the last look, by name."""
+        return sorted(self._members.values(), key=lambda member: member.name)
+
+    def lease(self, server: str) -> Lease | None:
+        """Return a server's lease."""
+        return self._leases.record(server)
+
+    def owned_count(self) -> int:
+        """Return how many servers this member has."""
+        return len(self._own) - (UPKEEP in self._own)
+
+    def free_count(self) -> int:
+        """Return how many servers nobody has, as of the last look."""
+        return len(self._free_since) - (UPKEEP in self._free_since)
+
+    def remaining_s(self) -> float:
+        """Return for how many seconds this member may act without another beat; negative if it may not."""
+        return self._valid_until - self._now()
+
+    def home(self, server: str) -> str:
+        """Return the only member that may have a server; empty if it may be had by others."""
+        return self._servers.home(server)
+
+    async def meet(self) -> None:
+        """Look who the members are. Raises StoreUnavailable."""
+        self._members = {member.name: member for member in await self.membership.members()}
+        self.feed.look()
+
+    async def appoint(self, member: Member, standing: Standing) -> bool:
+        """Set a member's standing, which it minds within seconds; return whether its life was not over.
+
+        Raises StoreUnavailable.
+        """
+        done = await self.membership.appoint(member, standing)
+        await self.meet()
+        self.stir()
+        return done
+
+    async def expel(self, member: Member, done: Callable[[], None] = lambda: None) -> bool:
+        """Declare a member gone if it is overdue; return whether it is gone. Raises StoreUnavailable.
+
+        `done` is called if nobody else has done it before.
+        """
+        expulsion = await self.membership.expel(member)
+        if expulsion is Expulsion.DONE:
+            done()
+        if expulsion:
+            await self.meet()
+            self.stir()
+        return bool(expulsion)
+
+    def stir(self) -> None:
+        """Look at once."""
+        self._stirred.set()
+
+    async def move(self, server: str, to: str = "") -> None:
+        """Leave a server of one's own, and give it up, for a member if one is named.
+
+        Goes on if the caller is cancelled: otherwise nobody would act on a server that was left and not given up.
+        """
+        if await self._moves.over(server) or server not in self._own or self.lost.is_set():
+            return
+        done = anyio.Event()
+        self._tasks.start_soon(self._moved, server, to, done)
+        await done.wait()
+
+    async def _moved(self, server: str, to: str, done: anyio.Event) -> None:
+        async def left() -> None:
+            await self._taken.settled()  # one that is just being taken is left afterwards
+            await self._hands.leave(server, self._drain_timeout_s)
+
+        try:
+            await self._moves.make(server, lambda: server in self._own, left, lambda: self._give_up(server, to))
+        finally:
+            done.set()
+
+    async def drain(self) -> None:
+        """Take nothing more, as this member is about to end, and hand all servers on, as many as there is time for.
+
+        Raises Unavailable.
+        """
+        self._ending = True
+        await self.membership.stand(Standing.DRAINING)
+        self.stir()
+        with anyio.move_on_after(self._drain_timeout_s + GIVING_UP_S):
+            async with anyio.create_task_group() as together:
+                for server in list(self._own):
+                    together.start_soon(self.move, server)
+
+    async def quit(self) -> None:
+        """Say that this member is gone, so that nobody waits for it. Its store takes no more commits."""
+        self._life.quits = True
+        try:
+            await self.membership.stand(Standing.GONE)
+        except StoreUnavailable as exc:
+            log.warning("the fleet was not told that this member has ended; it will see", error=str(exc))
+
+    # At work
+
+    async def run(self) -> None:
+        """Look after the servers until this member is found to be gone, or until cancelled."""
+        self._acts = True
+        await self._life.certain(self._beaten)  # from here on it may be expected to be heard of
+        self._life.note_losses(self._note)
+        async with anyio.create_task_group() as self._tasks:
+            self._tasks.start_soon(self._scan)
+            self._tasks.start_soon(self._taken.run, self._life.certain)
+            await self.lost.wait()
+            self._measures.lost()
+            self._tasks.cancel_scope.cancel()
+
+    async def beat(self) -> None:
+        """Say again and again that this member lives, from the opening of the store on, until it is found to be gone.
+
+        What is to be read at the start may take longer than a lease.
+        """
+        while not self.lost.is_set() and not self._life.quits:
+            started = self._now()
+            held = not self.may_act()
+            if await self._life.certain(self._beaten):
+                self._valid_until = started + self.membership.lease_ttl_s * (1 - MARGIN)
+                if held:
+                    log.warning("the database is back; this member acts again", member=self.me)
+            elif not held and not self.may_act():
+                log.error("the database is away; nothing is sent to servers until it is back", member=self.me)
+            self._reconsider()
+            pause_s = self.membership.lease_ttl_s / BEATS - (self._now() - started)
+            await anyio.sleep(max(pause_s, self.membership.lease_ttl_s / AGAIN))
+
+    async def _beaten(self) -> None:
+        for_s = self.membership.lease_ttl_s
+        self.time.hear(await self.membership.beat(self._position(), for_s if self._acts else max(for_s, STARTING_S)))
+        self.feed.look()
+
+    async def _scan(self) -> None:
+        while True:
+            await self._life.certain(self._look)
+            with anyio.move_on_after(SCAN_S * random.uniform(0.8, 1.2)):  # noqa: S311 - spreads load, guards nothing
+                await self._stirred.wait()
+            self._stirred = anyio.Event()
+
+    async def _look(self) -> None:
+        await self.meet()
+        for member in self.view().overdue():
+            if await self.expel(member, partial(self._note, "ExpelMember", member.name)):
+                log.warning("member declared gone: it was not heard of in time", member=member.name)
+        self._note_free()
+        await self._tidy()
+        await self._take()
+        await self._hand_on()
+        self._ledger.health.reconsider()
+
+    def names(self) -> set[str]:
+        """Return all that may have an owner: the servers, and the upkeep."""
+        return {UPKEEP, *self._servers.known()}
+
+    def _waits(self, server: str) -> float | None:
+        return 0.0 if server == UPKEEP else self._servers.waits(server)
+
+    def view(self, only: str | None = None) -> MemberView:
+        """Return what this member knows; of all servers, or, as many calls ask for it, of one."""
+        known = self._leases if only is None else filter(None, [self._leases.record(only)])
+        leases = {lease.server: lease for lease in known}
+        return MemberView(
+            me=self.me,
+            life=self.membership.life,
+            store=self._ledger.store.id,
+            members=self._members,
+            leases=leases,
+            free_since=self._free_since,
+            now=self._now(),
+        )
+
+    def _note_free(self) -> None:
+        now = self._now()
+        free = self.view().free(self.names())
+        self._free_since = {server: self._free_since.get(server, now) for server in free}
+
+    async def _take(self) -> None:
+        async with anyio.create_task_group() as together:
+            for server in [] if self._ending else self.view().to_take(self.names(), self._waits):
+                together.start_soon(self._claim, server)
+
+    def _due(self) -> set[str]:
+        return set[str]() if self._ending else (self._own & self.names()) - self._moves.servers
+
+    async def _claim(self, server: str) -> None:
+        """Commit this member's lease, unless somebody was faster."""
+        store, before = self._ledger.store.id, self._leases.record(server)
+        lease = Lease(server=server, store=store, member=self.me, life=self.membership.life)
+        since = self._free_since.get(server, self._now())
+        if not self.is_free(server):  # it was taken since this member looked
+            return
+        try:
+            await self._ledger.commit([self._leases.change(server, lease)])
+        except WriteConflict:
+            log.info("server taken by another member", server=server)
+        except (HubError, StoreUnavailable) as exc:
+            log.warning("a server was not taken; tried again", server=server, error=str(exc))
+        else:
+            self._measures.taken(server, before, max(self._now() - since, 0.0))
+
+    async def _hand_on(self) -> None:
+        def may_go(server: str) -> bool:
+            settled = (
+                server in self._taken
+                and server not in self._moves.servers
+                and server != UPKEEP
+                and not self.home(server)
+            )
+            return settled and self._handed_on.may_go(server) and self._servers.idle(server)
+
+        if not self._rebalance or not self._handed_on.is_due():
+            return
+        if (found := self.view().to_hand_on(may_go)) is not None:
+            server, to = found
+            self._handed_on.note(server)
+            log.info("server handed on: this member has more than its share", server=server, to=to)
+            self._tasks.start_soon(self.move, server, to)
+
+    async def _tidy(self) -> None:
+        """Delete the leases of servers that there are no more, and leave those that this member is not to have."""
+        names = self.names()
+        for server in [lease.server for lease in self._leases if lease.server not in names]:
+            mine = server in self._own or (UPKEEP in self._own and self.is_free(server))
+            if (
+                mine and server not in self._moves.servers and server not in self.names()
+            ):  # it may have been added meanwhile
+                await self._delete(server)
+        me = self._members.get(self.me)
+        draining = me is not None and me.life == self.membership.life and me.standing is Standing.DRAINING
+        for server in list(self._own - self._moves.servers):
+            if draining or (server != UPKEEP and self._servers.waits(server) is None):
+                self._tasks.start_soon(self.move, server)
+
+    async def _delete(self, server: str) -> None:
+        # If it was added again meanwhile, and put to work here, it is left, as is all that has no lease.
+        with suppress(WriteConflict):
+            await self._ledger.commit([self._leases.change(server, None)])
+
+    async def _give_up(self, server: str, to: str) -> None:
+        if server not in self._own:  # a commit has held whose outcome was not known; another may have the server by now
+            return
+        given_up = Lease(server=server, store=self._ledger.store.id, wish=to)
+        await self._ledger.commit([self._leases.change(server, given_up)])
+
+    def _follow(self, _before: Lease | None, after: Lease | None) -> None:
+        known = after or _before
+        assert known is not None
+        server = known.server
+        mine = self._ledger.store.id, self.me, self.membership.life
+        if after is not None and (after.store, after.member, after.life) == mine:
+            self._own.add(server)
+        else:
+            self._own.discard(server)
+        self._taken.changed()
+        if after is None or after.member == NOBODY:
+            self._free_since.setdefault(server, self._now())
+            self.stir()
+        else:
+            self._free_since.pop(server, None)
+        for listener in self._listeners:
+            listener(server)

@@ -1,0 +1,208 @@
+"""What operators see and change of a fleet: who takes part, who has which server, and which servers nobody has."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from hubbubd.errors import FailedPrecondition, NotFound
+from hubbubd.members import Member, Standing
+from hubbubd.runtime.fleet.member import FleetOwnership
+from hubbubd.runtime.ownership import UPKEEP, Owner, changing
+
+log = structlog.get_logger(__name__)
+
+STAYS = "it starts a command, or is allowed only as the owner of a machine added it"
+"""Why a server is bound to a member."""
+
+SETTLED_S = 10.0
+"""Seconds after which a server that is still free is not just about to be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unowned:
+    """A server that nobody has, for how long, as far as this member knows, and why, for people."""
+
+    server: str
+    why: str
+    since_s: float
+
+
+class FleetOperations:
+    """What operators do with a fleet, at one of its members."""
+
+    def __init__(self, fleet: FleetOwnership) -> None:
+        self._fleet = fleet
+
+    def owned(self) -> dict[str, list[str]]:
+        """Return the servers that each member has, in order of their names."""
+        found: dict[str, list[str]] = {}
+        for server in sorted(self._fleet.names() - {UPKEEP}):
+            lease = self._fleet.lease(server)
+            if lease is not None and not self._fleet.is_free(server):
+                found.setdefault(lease.member, []).append(server)
+        return found
+
+    def unowned(self) -> list[Unowned]:
+        """Return the servers that nobody has, in order of their names."""
+        view = self._fleet.view()
+        free = [server for server in sorted(self._fleet.names() - {UPKEEP}) if view.is_free(server)]
+        ages = {server: max(view.now - view.free_since.get(server, view.now), 0.0) for server in free}
+        return [Unowned(server, self._why(server, age), age) for server, age in ages.items()]
+
+    def _why(self, server: str, age_s: float) -> str:
+        members = self._fleet.members()
+        if not any(member.serves for member in members):
+            return "no member takes servers: all drain, have ended, or were not heard of; start one, or resume one"
+        if home := self._fleet.home(server):
+            there = next((member for member in members if member.name == home), None)
+            if there is None or not there.serves:
+                how = "drains: resume it" if there is not None and _drains(there) else "does not live: start it"
+                return f"{STAYS}, so it stays where it was added: at {home}, which {how}, or remove it"
+        if age_s < SETTLED_S:
+            return "it has just become free; a member takes it within seconds"
+        return (
+            "no member that takes servers may have it: see that a live one has it in its configuration file, or allows"
+            " servers that were added over the API"
+        )
+
+    async def move(self, server: str, to: str = "") -> str:
+        """Hand a server of this member on, and return to whom. Returns at once if it is to stay here.
+
+        Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE, SERVER_NOT_MOVABLE) and Unavailable (OWNER_CHANGING).
+        """
+        if server == UPKEEP or server not in self._fleet.names():
+            raise NotFound("server", server)
+        if not self._fleet.owns(server):
+            raise changing(server)
+        if to == self._fleet.me:
+            return to
+        to = await self._taker(server, to)
+        if home := self._fleet.home(server):
+            raise FailedPrecondition(
+                f"{server} cannot go: {STAYS}, so it stays where it was added: at {home}. To have it elsewhere, remove"
+                " it and add it there",
+                reason="SERVER_NOT_MOVABLE",
+                metadata={"server": server, "member": home},
+            )
+        await self._fleet.move(server, to)
+        return to
+
+    async def _taker(self, server: str, to: str) -> str:
+        """Return the member that is to have a server: `to`, if it takes any, or without one the first that does."""
+        if to:
+            member = await self._find(to)
+            if not member.serves:
+                raise _not_live(member)
+            return to
+        await self._fleet.meet()
+        others = [name for name in self._fleet.view().order(server) if name != self._fleet.me]
+        if not others:
+            raise FailedPrecondition(
+                f"no other member takes servers, so {server} stays at {self._fleet.me}; start one, or resume one",
+                reason="MEMBER_NOT_LIVE",
+                metadata={"member": self._fleet.me},
+            )
+        return others[0]
+
+    async def stand(self, name: str, standing: Standing) -> str:
+        """Have a member drain, or take servers again; return its name, by default this one's.
+
+        Raises NotFound, FailedPrecondition (MEMBER_NOT_LIVE), and StoreUnavailable.
+        """
+        member = await self._find(name or self._fleet.me)
+        if member.standing is Standing.GONE or not await self._fleet.appoint(member, standing):
+            raise _not_live(member)
+        log.info("standing of a member set", member=member.name, standing=standing.value)
+        return member.name
+
+    async def expel(self, name: str, *, dead: bool, force: bool) -> str:
+        """Declare a member gone, and return its name. One that lives starts anew.
+
+        Without `dead` it must be overdue; with it, it must not answer, unless `force`. Raises NotFound,
+        FailedPrecondition (MEMBER_LIVES), and StoreUnavailable.
+        """
+        member = await self._find(name)
+        if member.name == self._fleet.me:
+            raise _lives(member, "it is the one that you ask; drain it, or stop it")
+        if member.standing is Standing.GONE:
+            return member.name
+        if not dead:
+            if not await self._fleet.expel(member):
+                raise _lives(member, self._doubt(member))
+        elif not force and await self._fleet.answers(Owner(member.name, member.life, member.forward)):
+            raise _lives(member, f"it answers at {member.forward}; drain it, stop it, or force it if it must go")
+        else:
+            await self._fleet.appoint(member, Standing.GONE)
+        log.warning("member declared gone by an operator", member=member.name, life=member.life)
+        return member.name
+
+    def _doubt(self, member: Member) -> str:
+        """Return why a member that nobody said to be dead is not expelled."""
+        if member.overdue:
+            wait_s = self._fleet.membership.lease_ttl_s
+            return f"{self._fleet.me} has itself not been heard of without a pause for {wait_s:g} s; repeat it then"
+        ago = f"it was heard of {member.silent_s:.1f} s ago"
+        return f"{ago}; drain it, or say that it is dead if you know that its process has ended"
+
+    async def rotate_key(self) -> tuple[int, int]:
+        """Seal all secrets with the first key; return how many rows are, of how many. Raises Unavailable."""
+        return await self._fleet.rotate_key()
+
+    def older(self) -> list[str]:
+        """Return the members that do not know the schema of the store, by name; none unless an upgrade is under way."""
+        version = self._fleet.membership.schema.version
+        known = [each for each in self._fleet.members() if each.schema < version]
+        return [each.name for each in known if each.standing is not Standing.GONE]
+
+    async def finish_upgrade(self) -> int:
+        """Have hubs refused from now on that do not know the schema of the store; return its version.
+
+        Raises FailedPrecondition (MEMBERS_OUTDATED) while there is one among the members, and StoreUnavailable.
+        """
+        older = ""
+        for _ in range(2):
+            schema = await self._fleet.membership.finish_upgrade()
+            if schema.is_settled:
+                log.info("upgrade finished", schema=schema.version)
+                self._fleet.stir()
+                return schema.version
+            await self._fleet.meet()
+            if older := ", ".join(self.older()):
+                break  # otherwise the last of them has just ended
+        raise FailedPrecondition(
+            f"members of an older version would be refused: {older}; install the new version there, or expel them if"
+            " they have ended",
+            reason="MEMBERS_OUTDATED",
+            metadata={"members": older},
+        )
+
+    async def _find(self, name: str) -> Member:
+        await self._fleet.meet()
+        for member in self._fleet.members():
+            if member.name == name:
+                return member
+        raise NotFound("member", name)
+
+
+def _drains(member: Member) -> bool:
+    return member.standing is Standing.DRAINING and not member.overdue
+
+
+def _not_live(member: Member) -> FailedPrecondition:
+    if member.standing is Standing.GONE:
+        problem = "is gone; it takes part again once it is started"
+    elif member.standing is Standing.DRAINING:
+        problem = "drains, and takes no servers; resume it first"
+    else:
+        problem = f"was not heard of for {member.silent_s:.1f} s"
+    return FailedPrecondition(
+        f"the member {member.name} {problem}", reason="MEMBER_NOT_LIVE", metadata={"member": member.name}
+    )
+
+
+def _lives(member: Member, why: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"the member {member.name} was not declared gone: {why}",
+        reason="MEMBER_LIVES",
+        metadata={"member": member.name},
+    )

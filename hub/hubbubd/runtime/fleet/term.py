@@ -1,0 +1,64 @@
+"""The life of a member of a fleet: it is over once the database says so, and the next life notes what was lost."""
+
+from collections.abc import Awaitable, Callable
+from copy import copy
+
+import anyio
+import structlog
+
+from hubbubd.errors import Category, Fault, HubError, UpstreamError
+from hubbubd.store import StoreUnavailable
+from hubbubd.store.membership import Expelled, HistoryLost
+
+log = structlog.get_logger(__name__)
+
+
+class MembershipTerm:
+    """One life of a member. `losses` outlives it: the losses of history that no life has noted yet."""
+
+    def __init__(self, member: str, losses: list[HistoryLost]) -> None:
+        self.over = anyio.Event()
+        """Set once this member is found to be gone."""
+        self.quits = False
+        """Whether it ends by itself, and says so itself."""
+        self._member = member
+        self._losses = losses
+        self._why = "this member of the fleet was declared gone; its servers are with others"
+
+    async def certain(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Do something with the database; return whether it was done. Whoever is gone learns it here."""
+        try:
+            await work()
+        except Expelled as exc:
+            if not self.quits and not self.over.is_set():  # otherwise that was said while this was under way
+                self._end(exc)
+            return False
+        except (StoreUnavailable, HubError) as exc:
+            log.warning("the fleet's database did not answer", member=self._member, error=str(exc))
+            return False
+        except Exception:  # a member that lived on and looked no more would keep its servers, and take none
+            log.exception("looking after the fleet failed: internal error; tried again", member=self._member)
+            return False
+        return True
+
+    def _end(self, why: Expelled) -> None:
+        self.over.set()
+        if isinstance(why, HistoryLost):
+            self._losses.append(copy(why))  # without its traceback, which leads to all that this life has read
+            self._why = "the database has lost what this member of the fleet has seen; it starts anew"
+            about = {"seen": why.seen, "reached": why.reached}
+            log.error(
+                "the database has lost history; this member starts anew", member=self._member, error=str(why), **about
+            )
+        else:
+            log.error("this member was declared gone; it starts anew", member=self._member, error=str(why))
+
+    def fault(self) -> UpstreamError:
+        """Return what those are told who want something of a life that is over."""
+        return UpstreamError(Fault(code="OWNER_LOST", category=Category.CONNECTION, message=self._why))
+
+    def note_losses(self, note: Callable[[str, str], None]) -> None:
+        """Note in the audit log what was lost in former lives, once."""
+        while self._losses and not self.over.is_set():
+            lost = self._losses.pop(0)
+            note("LoseHistory", f"{self._member}: revision {lost.seen}, now {lost.reached}")

@@ -1,0 +1,100 @@
+"""Questions that the host is asked first which made the call: opened as claimed for it, so that no worker takes them.
+
+What is decided about the hosts of a call is in the record from the beginning: which are asked, and why others are not.
+"""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.asked_hosts import AskedHost
+from hubbubd.core.inbox.request_states import MAX_CLAIM_S, PendingRequest
+from hubbubd.errors import FailedPrecondition
+from hubbubd.frozen import replaced
+from hubbubd.timing.clock import Clock
+
+PREFIX: Final = "reserved_"
+"""What the ids of these claims begin with."""
+
+MAX_LEFT: Final = 10_000
+"""Calls of which it is remembered that their hosts have left: the latest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WaitingHost:
+    """A host that waits for a call, in the name of a principal.
+
+    `why_not` returns why it is not asked a question, "" if it is; `first` whether it is asked that before all others.
+    """
+
+    by: str
+    host: str
+    why_not: Callable[[PendingRequest], str]
+    first: Callable[[PendingRequest], bool]
+    for_s: float = MAX_CLAIM_S
+    """Seconds for which what is its first is claimed, if nobody gives that back before."""
+
+
+class Reservations:
+    """The hosts that wait for calls."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._calls: dict[str, list[WaitingHost]] = {}
+        self._left: OrderedDict[str, float] = OrderedDict()
+        """When the hosts left that made calls which go on."""
+
+    def note_caller(self, call_id: str, left_at: float | None) -> None:
+        """Note when the last host left that waited for a call; None if one is there."""
+        self._left.pop(call_id, None)
+        if left_at is not None:
+            self._left[call_id] = left_at
+            if len(self._left) > MAX_LEFT:
+                self._left.popitem(last=False)
+
+    @contextmanager
+    def for_host(self, call_id: str, waiting: WaitingHost) -> Generator[None]:
+        """Have a call's questions opened with what is decided about a host, during the block.
+
+        Blocks of one call may overlap.
+        """
+        self._calls.setdefault(call_id, []).append(waiting)
+        try:
+            yield
+        finally:
+            self._calls[call_id].remove(waiting)
+            if not self._calls[call_id]:
+                del self._calls[call_id]
+
+    def claim_of(self, request: PendingRequest) -> str | None:
+        """Return the id of the claim with which a question was reserved, if it still is."""
+        claim = request.holder(self._clock.now())
+        return claim.id if claim is not None and claim.id.startswith(PREFIX) else None
+
+    def opened(self, requests: Sequence[PendingRequest]) -> list[PendingRequest]:
+        """Return new requests with the hosts that they concern, claimed where they are a host's first."""
+        return [self._opened(request) for request in requests]
+
+    def _opened(self, request: PendingRequest) -> PendingRequest:
+        calls = (request.call_id,) if request.call_id else request.candidate_call_ids
+        waiting = [each for call_id in calls for each in self._calls.get(call_id, ())]
+        if request.call_id and (left_at := self._left.get(request.call_id)) is not None:
+            request = replaced(request, caller_left_at=left_at)
+        if not waiting:
+            return request
+        now = self._clock.now()
+        decided = [(each, each.why_not(request)) for each in waiting]
+        for each, why_not in decided:
+            request = core.host_noted(request, AskedHost(host=each.host, at=now, why_not=why_not))
+        first = next((each for each, why_not in decided if not why_not and each.first(request)), None)
+        if first is None:
+            return request
+        claim_id = f"{PREFIX}{secrets.token_hex(12)}"
+        try:
+            return core.claim(request, claim_id, first.by, first.for_s, now, host=first.host)
+        except FailedPrecondition:  # its deadline has passed already
+            return request

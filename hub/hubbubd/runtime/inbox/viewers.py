@@ -1,0 +1,58 @@
+"""Who was shown which open request, and when: in memory, and written with the request's next change."""
+
+from collections.abc import Collection
+
+from hubbubd.core.inbox import request_states as core
+from hubbubd.core.inbox.request_states import PendingRequest, RequestEventType
+from hubbubd.runtime.records import Ledger, Table
+from hubbubd.timing.clock import Clock
+
+KEPT = "open"
+"""Id of the one record of who was shown what."""
+
+
+class Viewers:
+    """Who was shown the open requests."""
+
+    def __init__(self, ledger: Ledger, table: Table[core.RequestViews], clock: Clock) -> None:
+        self._ledger = ledger
+        self._table = table
+        self._clock = clock
+        self._at: dict[str, dict[str, float]] = {}
+
+    def recover(self, open_ones: Collection[str]) -> None:
+        """Load who was shown the requests that are still open."""
+        before = self._table.record(KEPT) or core.RequestViews()
+        self._at = {id_: dict(seen) for id_, seen in before.at.items() if id_ in open_ones}
+
+    def note(self, request: PendingRequest, to: str) -> None:
+        """Note that a principal was shown a request."""
+        if not core.shown_to(request, to):
+            seen = self._at.setdefault(request.id, {})
+            if len(seen) < core.MOMENTS:
+                seen.setdefault(to, self._clock.now())
+
+    def forget(self, request_id: str) -> None:
+        """Forget a request that is closed, or deleted."""
+        self._at.pop(request_id, None)
+
+    def added(self, request: PendingRequest) -> PendingRequest:
+        """Return the request with the moments noted so far."""
+        for to, at in self._at.get(request.id, {}).items():
+            if not core.shown_to(request, to):
+                request = core.noted(request, RequestEventType.SHOWN, at, to)
+        return request
+
+    def keep(self, open_ones: Collection[str]) -> None:
+        """Store what was noted, at shutdown.
+
+        In a record of its own: it must not show up as a change of the requests.
+        """
+
+        def with_these(there: core.RequestViews | None) -> core.RequestViews | None:
+            before = there.at if there is not None else {}
+            shown = {id_: {**before.get(id_, {}), **self._at.get(id_, {})} for id_ in (*before, *self._at)}
+            after = core.RequestViews(at={id_: seen for id_, seen in shown.items() if id_ in open_ones})
+            return there if after == (there or core.RequestViews()) else after
+
+        self._ledger.later(self._table, KEPT, with_these)

@@ -1,0 +1,73 @@
+"""A condition for watchers: wait for news, with a time limit for bookmarks and an end at shutdown."""
+
+import asyncio
+import math
+
+from hubbubd.errors import Unavailable
+
+BOOKMARK_S = 5.0
+"""Seconds of silence after which a watch sends a bookmark as a keep-alive."""
+
+
+class VersionedCondition:
+    """A counter of news. Waiters name the count they have seen, so that no news is missed."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+        self.closed = False
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def beat(self) -> None:
+        """Wake all waiters."""
+        self.beats += 1
+        for waiter in self._waiting:
+            _wake(waiter)
+
+    def close(self) -> None:
+        """Wake all waiters for the last time."""
+        self.closed = True
+        self.beat()
+
+    def require_open(self, **metadata: str) -> None:
+        """Raise Unavailable (SHUTTING_DOWN) once closed."""
+        if self.closed:
+            raise Unavailable("the hub is shutting down", reason="SHUTTING_DOWN", metadata=metadata)
+
+    async def wait(self, seen: int, limit_s: float = math.inf) -> bool:
+        """Wait for a beat after `seen`, at most `limit_s` seconds; return whether there was one."""
+        if self.beats == seen:
+            # Not anyio's scopes and events: each watcher waits here for each event.
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
+            timer = loop.call_later(limit_s, _wake, waiter) if limit_s < math.inf else None
+            self._waiting.add(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.discard(waiter)
+                if timer is not None:
+                    timer.cancel()
+        return self.beats != seen
+
+
+class StoreProgress(VersionedCondition):
+    """How far all tables have come together: the newest revision of the store that each of them has."""
+
+    def __init__(self, revision: int) -> None:
+        super().__init__()
+        self.revision = revision
+
+    def advance(self, revision: int) -> None:
+        """Note that all tables have a revision."""
+        self.revision = revision
+        self.beat()
+
+    async def reach(self, revision: int) -> None:
+        """Wait until all tables have a revision, or until the hub shuts down."""
+        while self.revision < revision and not self.closed:
+            await self.wait(self.beats)
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,137 @@
+"""Encoding and decoding of stored records. One that does not validate is mended as far as possible.
+
+A store may contain records written by an older or newer version, or edited by hand. A number out of bounds is clamped;
+any other invalid field is dropped. A record that is still invalid is unreadable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Final, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json
+
+T = TypeVar("T")
+
+ROUNDS: Final = 5
+"""How often a record is mended: dropping a field can make others invalid."""
+
+PROBLEMS: Final = 20
+"""How many problems of a record are mended per round."""
+
+TOLD: Final = 3
+"""How many of them the record's `defect` names."""
+
+MISSING: Final = ("missing", "missing_argument", "missing_keyword_only_argument")
+"""pydantic's error types for a missing field."""
+
+LONGEST: Final = 300
+"""Longest `defect`, in characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairRule:
+    """How records of a noun are mended: `stead` has values for invalid fields, so that nothing acts on the record.
+
+    Fields in `vital` are never dropped or replaced, since they carry permission or identity.
+    """
+
+    stead: Mapping[str, object] = field(default_factory=dict[str, object])
+    vital: frozenset[str] = frozenset()
+
+
+class UnreadableRecord(ValueError):
+    """Too little of a record is valid; the text names the problems."""
+
+
+def read(adapter: TypeAdapter[T], value: bytes, how: RepairRule) -> tuple[T, str]:
+    """Decode a record, mended if need be; return it with what did not fit (empty if sound). Raises Unreadable."""
+    try:
+        return adapter.validate_json(value), ""
+    except ValidationError as exc:
+        problems = _problems(exc)
+    summary = _told(problems)
+    try:
+        raw: object = from_json(value)
+    except ValueError as exc:
+        raise UnreadableRecord(str(exc)) from None
+    if not isinstance(raw, dict):
+        raise UnreadableRecord(summary)
+    mended = cast("dict[str, Any]", raw)
+    for _ in range(ROUNDS):
+        for problem in problems:
+            if not _mend(mended, problem, how):
+                raise UnreadableRecord(summary)
+        try:
+            return adapter.validate_python(mended | {"defect": summary}), summary
+        except ValidationError as exc:
+            problems = _problems(exc)
+    raise UnreadableRecord(summary)
+
+
+def write(adapter: TypeAdapter[T], record: T) -> bytes:
+    """Encode a record. Lone surrogates, which a server may send but UTF-8 cannot encode, become U+FFFD."""
+    try:
+        return adapter.dump_json(record)
+    except PydanticSerializationError:
+        return adapter.dump_json(_whole_text(record))
+
+
+def _problems(exc: ValidationError) -> list[ErrorDetails]:
+    return exc.errors(include_url=False, include_input=False)[:PROBLEMS]
+
+
+def _told(problems: list[ErrorDetails]) -> str:
+    lines = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:TOLD]]
+    return "; ".join(lines)[:LONGEST]
+
+
+def _mend(raw: dict[str, Any], problem: ErrorDetails, how: RepairRule) -> bool:
+    """Mend one problem in place; return False where that is not allowed."""
+    place = problem["loc"]
+    context: Mapping[str, Any] = problem.get("ctx", {})
+    bound = context.get("le", context.get("ge"))
+    if bound is not None and (around := _around(raw, place)) is not None:
+        around[place[-1]] = bound
+        return True
+    name = str(place[0]) if place else ""
+    if not name or name in how.vital:
+        return False
+    if name in how.stead:
+        raw[name] = how.stead[name]
+        return True
+    raw.pop(name, None)
+    return problem["type"] not in MISSING
+
+
+def _around(raw: dict[str, Any], place: tuple[int | str, ...]) -> Any:
+    """Return the object or array that contains the value at a path; None when there is none."""
+    around: Any = raw
+    try:
+        for step in place[:-1]:
+            around = around[step]
+        return None if around[place[-1]] is None else around
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _whole_text(value: Any) -> Any:
+    """Return the value with lone surrogates replaced in every string, names of members included."""
+    match value:
+        case str():
+            return type(value)(value.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        case dict():
+            items = cast("dict[Any, Any]", value).items()
+            return {_whole_text(key): _whole_text(inner) for key, inner in items}
+        case list():
+            return [_whole_text(inner) for inner in cast("list[Any]", value)]
+        case tuple():
+            return tuple(_whole_text(inner) for inner in cast("tuple[Any, ...]", value))
+        case BaseModel():
+            return value.model_copy(update={name: _whole_text(getattr(value, name)) for name in value.model_fields_set})
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return replace(
+                value, **{each.name: _whole_text(getattr(value, each.name)) for each in fields(value) if each.init}
+            )
+        case _:
+            return value

@@ -1,0 +1,214 @@
+"""The configuration: loaded at the start, reloaded when files change, on SIGHUP, or over the API.
+
+A wrong configuration changes nothing: the hub goes on with the last good one and reports the problem while it lasts.
+Every reload is in the audit log, and its outcome is an event, too.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from hubbubd.config import HubSettings, Settings
+from hubbubd.config.hub import LIVE
+from hubbubd.core.audit import BY_FILE
+from hubbubd.errors import ConfigError, FailedPrecondition, HubError
+from hubbubd.redaction import REDACTION
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.oversight import Attempt, Audit
+from hubbubd.runtime.servers.config.record import ServerDiff
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.registry import Servers
+from hubbubd.timing.clock import Clock
+
+POLL_S = 1.0
+"""Seconds between looks at the files' stat by name, which finds every way of replacing them."""
+
+RELOAD = "ReloadConfig"
+"""The action of a reload in the audit log: the name of the RPC."""
+
+log = structlog.get_logger(__name__)
+
+FileStamps = Mapping[Path, tuple[int, ...] | None]
+"""The stat of each file, to detect changes; None while there is no file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloaded:
+    """Result of a reload: names of servers, of settings applied, and of settings that need a restart."""
+
+    servers: ServerDiff
+    settings: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigState:
+    """The configuration's files, when they were last applied (epoch seconds), and what is wrong with them now."""
+
+    files: tuple[Path, ...]
+    loaded_at: float
+    problem: str = ""
+    needs_restart: tuple[str, ...] = ()
+
+
+class Configuration:
+    """The current settings, and their reloads. `load` reads the files in a worker thread."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        load: Callable[[], Settings],
+        servers: Servers,
+        clock: Clock,
+        audit: Audit,
+        events: EventFeed,
+        background: Background,
+    ) -> None:
+        self.settings: HubSettings = settings.hub
+        self.state = ConfigState(files=settings.files, loaded_at=clock.now())
+        self._load = load
+        self._servers = servers
+        self._adopters: list[Callable[[HubSettings], None]] = []
+        self._clock = clock
+        self._audit = audit
+        self._events = events
+        self._background = background
+        self._turn = anyio.Lock()
+        # Empty, so that the first poll reloads: the files may have changed during the start.
+        self._seen: FileStamps = {}
+        self._at_start = _stamps_of(settings.files)
+
+    @property
+    def watching(self) -> bool:
+        """Whether the hub polls the files for changes."""
+        return self.settings.watch_config and bool(self.state.files)
+
+    def on_adopted(self, adopt: Callable[[HubSettings], None]) -> None:
+        """Call `adopt` with the new settings whenever live settings have changed."""
+        self._adopters.append(adopt)
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration and apply it, to the end even if the caller is cancelled.
+
+        Raises FailedPrecondition (CONFIG_REJECTED) with nothing changed, and Unavailable when only a part could be
+        applied.
+        """
+        return await self._background.finish(self._reload)
+
+    async def reload_by(self, principal: str, target: str) -> Reloaded:
+        """Do `reload` for a trigger other than the API, with an entry in the audit log. Raises as `reload`."""
+        with self._noted(principal, target):
+            return await self.reload()
+
+    async def _reload(self) -> Reloaded:
+        async with self._turn:
+            self._seen = await to_thread.run_sync(_stamps_of, self.state.files)
+            try:
+                settings = await to_thread.run_sync(self._load)
+            except ConfigError as exc:
+                raise self._reject(exc) from None
+            return await self._take_over(settings)
+
+    async def check(self) -> ConfigState:
+        """Return the state, with what is wrong with the files now; applies nothing."""
+        try:
+            await to_thread.run_sync(self._load)
+        except ConfigError as exc:
+            return replace(self.state, problem=REDACTION.text(str(exc)))
+        return self.state
+
+    async def follow(self) -> None:
+        """Poll the files and reload when they change, while `watch_config` is set, until cancelled.
+
+        Debounced: a file is read once it was unchanged for POLL_S, and not while it is empty or gone, as its writer may
+        be in the middle of it. Otherwise an editor that first empties a file would remove all servers.
+        """
+        unsettled = self._seen
+        while True:
+            await anyio.sleep(POLL_S)
+            if not self.settings.watch_config:
+                continue
+            found = await to_thread.run_sync(_stamps_of, self.state.files)
+            settled, unsettled = found == unsettled, found
+            if found == self._seen or not settled:
+                continue
+            await self._take_notice(found)
+
+    async def _take_notice(self, found: FileStamps) -> None:
+        """Reload because the files have changed."""
+        before = self._seen or self._at_start
+        changed = ", ".join(str(path) for path, about in found.items() if about != before.get(path))
+        empty = {path: "is empty" for path, about in found.items() if about is not None and not about[-1]}
+        gone = {
+            path: "is gone and cannot be read"
+            for path, about in found.items()
+            if about is None and before.get(path) is not None
+        }
+        try:
+            with self._noted(BY_FILE, changed) if changed else nullcontext():
+                if empty or gone:
+                    self._seen = found
+                    path, problem = next(iter((empty | gone).items()))
+                    raise self._reject(ConfigError(str(path), f"{problem}; `hubbub reload` if that is meant"))
+                await self.reload()
+        except FailedPrecondition:
+            pass  # `_reject` has reported it
+        except HubError as exc:
+            self._seen = {}
+            log.warning("configuration not applied; retried", error=exc.message)
+
+    async def _take_over(self, settings: Settings) -> Reloaded:
+        before, after = self.settings, settings.hub
+        differ = {name for name in HubSettings.model_fields if getattr(before, name) != getattr(after, name)}
+        live, needs_restart = sorted(differ & LIVE), tuple(sorted(differ - LIVE))
+        self.settings = before.model_copy(update={name: getattr(after, name) for name in live})
+        if live:
+            for adopt in self._adopters:
+                adopt(self.settings)
+        try:
+            servers = await self._servers.adopt({each.name: each for each in settings.servers}, self.settings)
+        except HubError as exc:
+            self._note_problem(f"not all of it could be done: {exc.message}")
+            raise
+        state, done = self.state, Reloaded(servers=servers, settings=tuple(live), needs_restart=needs_restart)
+        self.state = ConfigState(files=settings.files, loaded_at=self._clock.now(), needs_restart=needs_restart)
+        if state.problem or state.needs_restart != needs_restart or live or servers != ServerDiff():
+            about = {**asdict(servers), "settings": live, "needs_restart": needs_restart}
+            log.info("configuration reloaded", **about)
+            self._events.reloaded(about)
+        return done
+
+    def _noted(self, principal: str, target: str) -> AbstractContextManager[None]:
+        return self._audit.change(Attempt(principal=principal, action=RELOAD, target=target))
+
+    def _reject(self, exc: ConfigError) -> FailedPrecondition:
+        problem = REDACTION.text(str(exc))
+        self._note_problem(problem)
+        log.error("configuration rejected; the previous one stays in force", problem=problem)
+        return FailedPrecondition(
+            f"the configuration is wrong, and the hub goes on with the one before: {problem}",
+            reason="CONFIG_REJECTED",
+            metadata={"key": exc.key, "problem": exc.problem},
+        )
+
+    def _note_problem(self, problem: str) -> None:
+        if problem != self.state.problem:  # a retried reload reports a problem only once
+            self._events.config_problem(problem)
+        self.state = replace(self.state, problem=problem)
+
+
+def _stamps_of(files: tuple[Path, ...]) -> FileStamps:
+    def about(path: Path) -> tuple[int, ...] | None:
+        try:
+            found = path.expanduser().stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+    return {path: about(path) for path in files}

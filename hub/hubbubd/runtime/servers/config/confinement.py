@@ -1,0 +1,71 @@
+"""What servers of the API may do, by the current settings, and whether a change of these concerns one."""
+
+import os
+from collections.abc import Collection
+from dataclasses import replace
+
+import structlog
+
+from hubbubd.config import Confinement, HubSettings
+from hubbubd.config.hub import CONFINING
+from hubbubd.config.sections.mcp import PROFILES
+from hubbubd.core.servers.server_record import ServerRecord
+
+log = structlog.get_logger(__name__)
+
+
+class ConfinementCheck:
+    """The settings, and the confinement that they make up."""
+
+    def __init__(self, settings: HubSettings, me: str = "") -> None:
+        """`me` is this member's name; empty without a fleet."""
+        self.settings = settings
+        self._me = me
+        self._now = Confinement.of(settings, os.environ)
+
+    def of(self, record: ServerRecord) -> Confinement | None:
+        """Return what a server may do; None is everything, as for those of files."""
+        return self.trusting(self.trusts(record)) if record.source == "api" else None
+
+    def trusts(self, record: ServerRecord) -> bool:
+        """Return whether a server is the owner's of this machine: in a fleet it may be that of another member's."""
+        return record.trusted and (not self._me or record.home in ("", self._me))
+
+    def needs_trust(self, record: ServerRecord) -> bool:
+        """Return whether a server may be connected only where it is trusted, as far as this hub knows."""
+        return record.trusted and (record.bound or bool(self._refusal(record, trusted=False)))
+
+    def trusting(self, trusted: bool) -> Confinement:
+        """Return what a server of the API may do."""
+        return self._now.trusting(trusted)
+
+    def admits(self, record: ServerRecord) -> bool:
+        """Return whether a server of the API may be connected here; its record need not have its secrets."""
+        return not self._refusal(record, trusted=self.trusts(record))
+
+    def _refusal(self, record: ServerRecord, *, trusted: bool) -> str:
+        return self.trusting(trusted).refusal(record.config.without_placeholders(), os.environ)
+
+    def adopt(self, settings: HubSettings) -> frozenset[str]:
+        """Apply settings; return the names of those that changed and confine servers."""
+        before, self.settings = self.settings, settings
+        changed = frozenset(name for name in CONFINING if getattr(before, name) != getattr(settings, name))
+        if changed and changed <= {PROFILES}:  # only names: what was found of commands stays
+            self._now = replace(self._now, hub=settings)
+        elif changed:
+            self._now = Confinement.of(settings, os.environ)
+        if changed:
+            self.warn()
+        return changed
+
+    def concerns(self, record: ServerRecord, before: Confinement | None, changed: Collection[str]) -> bool:
+        """Return whether a server that was confined like `before` may reach or run something else now."""
+        config, now = record.config, self.trusting(trusted := self.trusts(record))
+        rules = {"allow_hosts", "deny_hosts", *(("trust_local",) if trusted else ())}
+        moved = config.url is not None and bool(rules & {*changed})
+        return before is None or moved or before.refusal(config, os.environ) != now.refusal(config, os.environ)
+
+    def warn(self) -> None:
+        """Warn of allowed commands that cannot be run."""
+        for command in self._now.commands.missing:
+            log.warning("allowed command not found or not executable", command=command)

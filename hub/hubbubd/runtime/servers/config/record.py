@@ -1,0 +1,46 @@
+"""The record of a server that is configured, before anything is known of its connection."""
+
+from dataclasses import dataclass, replace
+
+from hubbubd.config import ServerConfig
+from hubbubd.config.servers.server import Roots
+from hubbubd.core.servers.server_record import ServerRecord, Source
+
+
+def new_record(
+    config: ServerConfig, source: Source, *, wanted: bool, revision: int = 0, trusted: bool = False, home: str = ""
+) -> ServerRecord:
+    """Return the record of a server; `trusted` if the owner of the hub's machine configured it.
+
+    `home` is the member of a fleet that added it.
+    """
+    return ServerRecord(
+        name=config.name,
+        config=config,
+        source=source,
+        wanted=wanted,
+        fingerprint=config.fingerprint,
+        revision=revision,
+        trusted=trusted,
+        home=home,
+    )
+
+
+def lasting_roots(before: ServerRecord, config: ServerConfig) -> Roots | None:
+    """Return the overriding roots, unless the configuration changed its own roots."""
+    return before.roots if before.config.roots == config.roots else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDiff:
+    """Names of the servers that a reload added, changed and removed."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def afresh(record: ServerRecord) -> ServerRecord:
+    """Return a server's record without what its connection has told."""
+    known = new_record(record.config, record.source, wanted=record.wanted, revision=record.revision)
+    return replace(known, roots=record.roots, trusted=record.trusted, home=record.home, bound=record.bound)

@@ -1,0 +1,59 @@
+"""Optimistic concurrency for changes of a server over the API: each change gives it a new revision."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hubbubd.core.servers.server_record import ServerRecord
+from hubbubd.errors import Aborted, AlreadyExists, NotFound
+
+
+class Stale(Aborted):
+    """The server was changed since the caller read it; `now` is its current record."""
+
+    def __init__(self, now: ServerRecord) -> None:
+        super().__init__(
+            f"{now.name} has changed since you read it: read it again, and change what is there now",
+            reason="REVISION_CONFLICT",
+            metadata={"server": now.name, "revision": str(now.revision)},
+        )
+        self.now = now
+
+
+def expect(record: ServerRecord, revision: int | None) -> ServerRecord:
+    """Return the record if it has this revision (None: any). Raises Stale."""
+    if revision is not None and record.revision != revision:
+        raise Stale(record)
+    return record
+
+
+def following(newest: int, before: ServerRecord | None = None) -> int:
+    """Return a revision that no server of this name ever had, removed ones included: above the store's `newest`."""
+    return max(newest, before.revision if before else 0) + 1
+
+
+def kept_revision(before: ServerRecord | None, record: ServerRecord, newest: int) -> int:
+    """Return the revision of a server of the files: the stored one if the configuration is unchanged.
+
+    Stored configurations have no secrets, so these are not compared.
+    """
+    if before is None or before.source != record.source or before.roots != record.roots:
+        return following(newest, before)
+    same = before.config.model_dump_json() == record.config.model_dump_json()
+    return before.revision if same else following(newest, before)
+
+
+def changed(before: ServerRecord, changes: Mapping[str, Any], there: ServerRecord | None) -> ServerRecord:
+    """Return what is recorded of a server with these changes. Raises NotFound.
+
+    A new configuration was decided from the record `before`: raises Stale if another one is there now.
+    """
+    if there is None:
+        raise NotFound("server", before.name)
+    if "revision" in changes:
+        expect(there, before.revision)
+    return replace(there, **changes)
+
+
+def exists(name: str) -> AlreadyExists:
+    return AlreadyExists(f"a server {name!r} exists already", reason="SERVER_EXISTS")

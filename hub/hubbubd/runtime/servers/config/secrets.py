@@ -1,0 +1,66 @@
+"""Secrets of servers added over the API, kept out of the store: values of variables and headers, queries of urls."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from hubbubd.config import ServerConfig
+from hubbubd.core.servers.server_record import ServerRecord
+from hubbubd.errors import Aborted, HubError, Overtaken, Unavailable, UnknownOutcome
+from hubbubd.upstream.ports import Connector
+
+log = structlog.get_logger(__name__)
+
+
+class SpecSecrets:
+    """Moves these secrets to and from the connector's vault."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+
+    async def keep(self, config: ServerConfig) -> None:
+        """Replace the stored secrets of a server by those of a configuration.
+
+        Raises Unavailable, and Aborted when another member of the fleet has just stored some for a server of this name.
+        """
+        secrets = config.secrets()
+        kept = {"fingerprint": config.fingerprint, "secrets": secrets} if secrets else None
+        try:
+            await self._connector.keep_spec_secrets(config.name, kept)
+        except Overtaken as exc:
+            raise Aborted(f"{exc}; try again", reason="CONTENDED") from None
+        except OSError as exc:
+            raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
+
+    async def drop(self, name: str) -> None:
+        """Delete the secrets of a server; a failure is only logged."""
+        try:
+            await self._connector.keep_spec_secrets(name, None)
+        except OSError as exc:
+            log.warning("server secrets not deleted", server=name, error=str(exc))
+
+    async def undo(self, name: str, before: ServerConfig | None, failure: HubError) -> None:
+        """Store what was there before a change that has failed. If that may have held, its secrets stay."""
+        if isinstance(failure, UnknownOutcome):
+            return
+        if before is None:
+            await self.drop(name)
+        else:
+            await self.keep(before)
+
+    async def refresh(self, names: Sequence[str]) -> None:
+        """Read anew what other members of a fleet may have stored. Raises Unavailable."""
+        try:
+            await self._connector.refresh_secrets(*names)
+        except OSError as exc:
+            raise Unavailable(str(exc), reason="STORE_UNAVAILABLE") from None
+
+    async def complete(self, record: ServerRecord) -> ServerConfig:
+        """Return the configuration of a stored server with its secrets put back."""
+        kept = self._connector.spec_secrets(record.name)
+        # After a crash in the middle of a change the vault may have another server's secrets under this name.
+        if kept and kept["fingerprint"] == record.fingerprint:
+            return record.config.with_secrets(kept["secrets"])
+        if not record.config.lacks_secrets and (kept or record.config.secrets()):
+            await self.keep(record.config)
+        return record.config

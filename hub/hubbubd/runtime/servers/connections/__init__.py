@@ -1,0 +1,1 @@
+"""Connections to servers: opened, pinged, closed, and what servers send over them."""

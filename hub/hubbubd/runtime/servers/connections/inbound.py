@@ -1,0 +1,260 @@
+"""Routes a server's requests to the inbox, tasks or a configured answer, and its notifications to whom they concern."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any, Final, cast
+
+import structlog
+
+from hubbubd import payload
+from hubbubd.core import tasks as core_tasks
+from hubbubd.core.calls.capabilities import declared, serves
+from hubbubd.core.inbox.questions import problem
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
+from hubbubd.core.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from hubbubd.core.tasks import RELATED_TASK
+from hubbubd.errors import HubError, NotFound
+from hubbubd.redaction import REDACTION
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import ActiveCall, ClientTasks, Consents, ServerQueue, kind_of, served
+from hubbubd.runtime.catalog import ServerCatalog
+from hubbubd.runtime.inbox import Authorizations, Inbox, ReceiverTasks, Tasks, question
+from hubbubd.runtime.oversight import Audit
+from hubbubd.runtime.servers.events import EventFeed
+from hubbubd.runtime.servers.notes import ServerNotes
+from hubbubd.runtime.servers.subscriptions import Subscriptions
+from hubbubd.timing.clock import Clock
+from hubbubd.upstream.ports import InboundReply, InboundRequest, ReplyError
+
+_SPEAKING: Final = ("notifications/message", "notifications/progress", "notifications/tasks/status")
+"""Notifications with words of a server, in which known secrets are replaced, as on its stderr."""
+
+log = structlog.get_logger(__name__)
+
+
+class ServerInbound:
+    """The hub's side of one server's requests and notifications; implements `upstream.ports.Inbound`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        queue: ServerQueue,
+        inbox: Inbox,
+        tasks: Tasks,
+        client_tasks: ClientTasks,
+        consents: Consents,
+        receiver: ReceiverTasks,
+        clock: Clock,
+        background: Background,
+        on_log: Callable[[str, dict[str, Any]], None],
+        events: EventFeed,
+        subscriptions: Subscriptions,
+        catalog: ServerCatalog,
+        authorizations: Authorizations,
+        audit: Audit,
+        notes: ServerNotes,
+    ) -> None:
+        self.note = notes.note
+        self._name = name
+        self._queue = queue
+        self._inbox = inbox
+        self._tasks = tasks
+        self._client_tasks = client_tasks
+        self._consents = consents
+        self._receiver = receiver
+        self._clock = clock
+        self._background = background
+        self._on_log = on_log
+        self._events = events
+        self._subscriptions = subscriptions
+        self._catalog = catalog
+        self._authorizations = authorizations
+        self._audit = audit
+
+    async def on_request(self, request: InboundRequest) -> InboundReply:
+        """Answer a server's request: at once, as a task, or when a person has answered. Raises ReplyError."""
+        if request.method.startswith("tasks/"):
+            with served(self._queue.tracer, self._name, request):
+                return await self._receiver.serve(request.method, request.params)
+        kind = kind_of(request.method, request.params)
+        if kind is None:
+            raise ReplyError(METHOD_NOT_FOUND, "Method not found")
+        if (wrong := problem(kind, request.params)) is not None:
+            raise ReplyError(INVALID_PARAMS, f"Invalid params: {wrong}")
+        if kind is RequestKind.ROOTS and (roots := self._queue.config.roots) != "ask":
+            with served(self._queue.tracer, self._name, request):
+                return InboundReply(result={"roots": list(roots)})
+        related = _related_task(request.params)
+        known = self._client_tasks.known(self._name, related) if related else None
+        active, source = (known[0], CauseSource.WIRE) if known else self._queue.cause(request.call_id)
+        if active is None and request.call_id is not None and not self._wants_task(kind, request):
+            raise ReplyError(INTERNAL_ERROR, "the call that this belongs to has ended")
+        try:
+            reply = await self._ask(request, kind, active, source, known[1] if known else related)
+        except HubError as exc:
+            raise ReplyError(INTERNAL_ERROR, exc.message) from exc
+        return _echoing(reply, related) if related else reply
+
+    async def _ask(
+        self,
+        request: InboundRequest,
+        kind: RequestKind,
+        active: ActiveCall | None,
+        source: CauseSource | None,
+        task_id: str | None,
+    ) -> InboundReply:
+        pending = self._pending(request, kind, active, source, task_id)
+        if active is not None and pending.certain and not _declared(active, kind, request.params):
+            raise ReplyError(METHOD_NOT_FOUND, "Method not found: the client did not declare this for its call")
+        if self._wants_task(kind, request):
+            with served(self._queue.tracer, self._name, request):
+                return await self._as_task(request, pending, active)
+        return await self._plain(request, pending, active)
+
+    def _wants_task(self, kind: RequestKind, request: InboundRequest) -> bool:
+        return self._queue.config.receiver_tasks and kind is not RequestKind.ROOTS and "task" in request.params
+
+    def on_notification(self, method: str, params: dict[str, Any], call_id: str | None) -> None:
+        """Route a notification: to events, the catalog, client tasks, subscriptions, and calls that wait for a consent.
+
+        Log messages of a known call also go to that call's watchers.
+        """
+        self._catalog.notice(method)
+        if method in _SPEAKING:
+            params = REDACTION.value(params)
+        if method == "notifications/message":
+            active, _ = self._queue.cause(call_id)
+            if active is not None:
+                call_id = active.call.id
+                self._on_log(call_id, params)
+        elif method in ("notifications/tasks/status", "notifications/tasks"):
+            self._client_tasks.hasten(self._name, str(params.get("taskId")))
+        elif method == "notifications/resources/updated":
+            self._subscriptions.notice(self._name, params)
+        elif method == "notifications/elicitation/complete":
+            self._consents.complete(self._name, params.get("elicitationId"))
+        self._events.tell(self._name, method, params, call_id)
+
+    def on_stderr(self, line: str) -> None:
+        """Publish a line of stderr as an event."""
+        self._events.stderr(self._name, line)
+
+    def on_throttled(self, rate: float, unit: str) -> None:
+        """Log, publish and audit that a server exceeds its rate limit."""
+        line = f"it sends too much: {rate:.15g} {unit} a second are read, and the rest waits at the server"
+        log.warning("server throttled", server=self._name, rate=rate, unit=unit)
+        self._events.throttled(self._name, line)
+        self._audit.note("ThrottleServer", self._name)
+
+    async def authorize(self, url: str, redirect_uri: str, call_id: str | None) -> str:
+        """As `upstream.ports.Inbound`: ask a person to visit the authorization URL, as a pending request."""
+        active = self._queue.calls.get(call_id) if call_id else None
+        asked = InboundRequest(method="elicitation/create", params=question(self._name, url))
+        source = CauseSource.WIRE if active else None
+        pending = self._pending(asked, RequestKind.ELICITATION_URL, active, source, None)
+        pending = replace(pending, origin=Origin.AUTHORIZATION, candidate_call_ids=())
+        with self._queue.asked(active, pending.id) if active else nullcontext():
+            return await self._authorizations.ask(pending, url, redirect_uri)
+
+    def held_up(self, call_id: str | None) -> AbstractContextManager[None]:
+        """As `upstream.ports.Inbound`: pause the deadlines of a call, or of the catalog's fetches."""
+        active = self._queue.calls.get(call_id) if call_id else None
+        return self._queue.asked(active) if active else self._catalog.patience.asking()
+
+    async def _plain(self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None) -> InboundReply:
+        self._inbox.require_room(self._name, 1, len(pending.request))  # raises before the causing call is parked
+        with self._queue.asked(active, pending.id, candidates=pending.candidate_call_ids):
+            try:
+                await self._client_tasks.open(pending)
+                settled = await self._inbox.wait(pending.id)
+            except BaseException:
+                gone = "the server withdrew it" if request.withdrawn() else "the connection to the server was lost"
+                self._inbox.abandon(pending.id, gone)
+                raise
+        return self._reply(settled)
+
+    def _reply(self, settled: PendingRequest) -> InboundReply:
+        late = self._inbox.too_late(settled)
+
+        def sent(reason: str | None) -> None:
+            if reason is None:
+                self._inbox.delivered(settled.id, late=late)
+            else:
+                self._inbox.not_delivered(settled.id, reason)
+
+        if settled.answer is None:
+            raise ReplyError(INTERNAL_ERROR, settled.reason or "withdrawn")
+        answer = payload.loads(settled.answer.payload)
+        if settled.answer.refused:
+            raise ReplyError(answer["error"]["code"], answer["error"]["message"], sent=sent)
+        return InboundReply(result=answer, sent=sent)
+
+    async def _as_task(
+        self, request: InboundRequest, pending: PendingRequest, active: ActiveCall | None
+    ) -> InboundReply:
+        task = self._receiver.new(request.params["task"], request.method, pending)
+        # The task's ttl also bounds its pending request, as nothing else would end it.
+        deadline = core_tasks.expires_at(task)
+        task = replace(task, trace=pending.trace)
+        question = self._queue.tracer.begin(task.trace, f"ask {pending.kind}")
+        pending = replace(pending, origin=Origin.TASK, task_id=task.id, deadline=deadline, trace=question)
+        await self._tasks.add(task, pending)
+        self._background.start_soon(self._park_until_settled, active, pending)
+        return InboundReply(result={"task": core_tasks.on_the_wire(task)})
+
+    async def _park_until_settled(self, active: ActiveCall | None, pending: PendingRequest) -> None:
+        if active is not None and active.call.state.ended:
+            return
+        with self._queue.asked(active, pending.id, candidates=pending.candidate_call_ids), suppress(NotFound):
+            await self._inbox.wait(pending.id)
+
+    def _pending(
+        self,
+        request: InboundRequest,
+        kind: RequestKind,
+        active: ActiveCall | None,
+        source: CauseSource | None,
+        task_id: str | None,
+    ) -> PendingRequest:
+        now = self._clock.now()
+        return PendingRequest(
+            id=f"req_{secrets.token_hex(8)}",
+            server=self._name,
+            kind=kind,
+            origin=Origin.PLAIN,
+            request=payload.dumps(request.params),
+            created_at=now,
+            deadline=now + self._queue.config.answered_within_s(durable=False)
+            if self._queue.config.auto_reject_on_timeout
+            else None,
+            call_id=active.call.id if active else None,
+            cause_source=source,
+            candidate_call_ids=() if active or request.call_id else self._queue.candidate_ids(),
+            alone=active is not None and task_id is None and self._queue.alone(active.call.principal),
+            principal=active.call.principal if active else None,
+            task_id=task_id,
+            trace=self._queue.tracer.begin(request.trace or (active.place if active else None), f"ask {kind}"),
+        )
+
+
+def _declared(active: ActiveCall, kind: RequestKind, params: Mapping[str, Any]) -> bool:
+    """Return whether the caller of a call, if it has declared capabilities, can answer this kind of request."""
+    own = declared(active.call.params)
+    return own is None or serves(own, kind, params)
+
+
+def _related_task(params: Mapping[str, Any]) -> str | None:
+    """Return the task id in a request's `_meta` (2025-11-25, tasks, related task metadata)."""
+    step: Any = params
+    for key in ("_meta", RELATED_TASK, "taskId"):
+        step = cast("Mapping[str, Any]", step).get(key) if isinstance(step, Mapping) else None
+    return step if isinstance(step, str) else None
+
+
+def _echoing(reply: InboundReply, task_id: str) -> InboundReply:
+    """Repeat the related task in the reply's `_meta` (2025-11-25, tasks, related task metadata)."""
+    meta = {**reply.result.get("_meta", {}), RELATED_TASK: {"taskId": task_id}}
+    return replace(reply, result={**reply.result, "_meta": meta})

@@ -1,0 +1,120 @@
+"""The pings of a connection: a timer between them, a task only while one is under way."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from enum import Enum, auto
+
+import anyio
+
+from hubbubd.config import ServerConfig
+from hubbubd.errors import Category, Fault, HubError, PeerError
+from hubbubd.runtime.background import Background
+from hubbubd.upstream.deviations import Deviation, words
+from hubbubd.upstream.ports import McpLink
+
+MISSED_PINGS = 2
+"""Consecutive unanswered pings after which a connection counts as lost."""
+
+
+class _PingAnswer(Enum):
+    LIFE = auto()
+    SILENCE = auto()
+    BROKEN = auto()
+
+
+class Pings:
+    """Pings a link at each interval, until `stop`. `silent` gets the fault once MISSED_PINGS in a row went unanswered.
+
+    A miss does not count while the server is `busy` with a call: a synchronous server cannot answer then. Where no ping
+    was ever answered on this connection, another request decides (`McpLink.probe`, by_list), and that is remembered.
+    """
+
+    def __init__(
+        self,
+        link: McpLink,
+        config: ServerConfig,
+        background: Background,
+        *,
+        busy: Callable[[], bool],
+        silent: Callable[[Fault], None],
+        note: Callable[[str, str | None], None],
+    ) -> None:
+        self._link = link
+        self._config = config
+        self._background = background
+        self._busy = busy
+        self._silent = silent
+        self._note = note
+        self._missed = 0
+        self._answered = self._by_list = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._under_way: anyio.CancelScope | None = None
+        # The first comes at any time within the interval, so that connections made together are not pinged together.
+        share = 1 - random.random()  # noqa: S311 - spreads pings, guards nothing
+        self._wait(config.ping_interval_s * share)
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Apply changed options; a new interval begins now, or after the ping that is under way."""
+        self._config = config
+        if self._under_way is None:
+            self._wait(config.ping_interval_s)
+
+    def stop(self) -> None:
+        """End the pings, and one that is under way."""
+        self._wait(0)
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+    def _wait(self, wait_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring) if wait_s else None
+
+    def _ring(self) -> None:
+        self._under_way = anyio.CancelScope()
+        self._background.start_soon(self._ping, self._under_way)
+
+    async def _ping(self, under_way: anyio.CancelScope) -> None:
+        try:
+            with under_way:
+                await self._ask()
+        finally:
+            self._under_way = None
+            if not under_way.cancel_called and self._missed < MISSED_PINGS:
+                self._wait(self._config.ping_interval_s)
+
+    async def _ask(self) -> None:
+        answer = await self._answer(by_list=self._by_list)
+        if answer is _PingAnswer.SILENCE and not self._answered and not self._by_list and not self._busy():
+            answer = await self._answer(by_list=True)
+            if answer is _PingAnswer.LIFE:
+                self._by_list = True
+                self._note(Deviation.PING_IGNORED, words(Deviation.PING_IGNORED))
+        alive = answer is _PingAnswer.LIFE
+        self._answered = self._answered or alive
+        self._missed = 0 if alive or self._busy() else self._missed + 1
+        if self._missed >= MISSED_PINGS:
+            self._silent(
+                Fault(
+                    code="PING_TIMEOUT",
+                    category=Category.CONNECTION,
+                    message=f"{self._config.name} missed {MISSED_PINGS} pings in a row"
+                    " (ping_interval_s = 0 sends it none, ping_timeout_s gives it longer)",
+                    retryable=True,
+                    details={"ping_timeout_s": self._config.ping_timeout_s},
+                )
+            )
+
+    async def _answer(self, *, by_list: bool) -> "_PingAnswer":
+        """Return what became of a request that any server answers."""
+        try:
+            with anyio.fail_after(self._config.ping_timeout_s):
+                await self._link.probe(by_list=by_list)
+        except PeerError:
+            return _PingAnswer.LIFE  # an error is an answer
+        except TimeoutError:
+            return _PingAnswer.SILENCE
+        except HubError:
+            return _PingAnswer.BROKEN  # which says nothing of whether the server knows pings
+        return _PingAnswer.LIFE

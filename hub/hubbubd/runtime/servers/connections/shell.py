@@ -1,0 +1,284 @@
+"""The shell of `core/servers/connection_states.py`: opens, pings, reconnects and closes connections as planned."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+import anyio.lowlevel
+import structlog
+
+from hubbubd.config import Confinement, ServerConfig
+from hubbubd.core.calls.call_faults import cancelled
+from hubbubd.core.servers import connection_states as core
+from hubbubd.core.servers.connection_states import (
+    ConnectionEvent,
+    ConnectionState,
+    Effect,
+    RetryPolicy,
+    ServerConnection,
+)
+from hubbubd.errors import Category, Fault, FaultCode, UpstreamError
+from hubbubd.runtime.background import Background
+from hubbubd.runtime.calls import End, ServerQueue
+from hubbubd.runtime.servers.connections.log import tell
+from hubbubd.runtime.servers.connections.pings import Pings
+from hubbubd.runtime.servers.measures import Measures
+from hubbubd.runtime.servers.notes import ServerNotes
+from hubbubd.timing.bucket import Bucket
+from hubbubd.timing.clock import Clock
+from hubbubd.timing.slots import Slots
+from hubbubd.upstream.ports import Connector, Era, Hello, Inbound, LostDuringProbe, McpLink
+
+RECONNECTS_PER_S, RECONNECTS_AT_ONCE = 40.0, 5
+"""Rate limit of reconnects over all servers, and its burst."""
+
+HANDSHAKES, HANDSHAKE_S = 16, 0.25
+"""Attempts to connect at once, and the seconds for which one counts: later it waits for its server, not for the hub."""
+
+log = structlog.get_logger(__name__)
+
+
+class ConnectTurns:
+    """The attempts of all servers: after a common failure they come one after the other, and a few at once."""
+
+    def __init__(self) -> None:
+        self._bucket = Bucket(RECONNECTS_PER_S, RECONNECTS_AT_ONCE, anyio.current_time())
+        self._slots = Slots(HANDSHAKES, HANDSHAKE_S)
+
+    async def reconnect(self) -> None:
+        """Wait for the turn of an attempt after a failed one."""
+        await anyio.sleep(self._bucket.owe(anyio.current_time()))
+
+    async def begin(self) -> Callable[[], None]:
+        """Wait until an attempt may begin; return what to call at its end."""
+        return await self._slots.take()
+
+
+class ConnectionShell:
+    """Keeps one server connected while it is wanted. `changed` is called after every transition."""
+
+    def __init__(
+        self,
+        *,
+        config: ServerConfig,
+        connector: Connector,
+        inbound: Inbound,
+        queue: ServerQueue,
+        clock: Clock,
+        measures: Measures,
+        changed: Callable[[], None],
+        confinement: Confinement | None,
+        turns: ConnectTurns,
+        background: Background,
+        may_act: Callable[[], bool],
+        notes: ServerNotes,
+    ) -> None:
+        self.config = config
+        self.confinement = confinement
+        self.connection = ServerConnection()
+        self.hello: Hello | None = None
+        self.link: McpLink | None = None
+        self._connector = connector
+        self._inbound = inbound
+        self._queue = queue
+        self._clock = clock
+        self._measures = measures
+        self._changed = changed
+        self._turns = turns
+        self._may_act = may_act
+        self._notes = notes
+        self._policy = _policy(config)
+        self._background = background
+        self._pings: Pings | None = None
+        self._handing_over = False
+        self._end = End.SERVER_GONE
+        """How its calls end when the connection ends for good."""
+        self._era: Era | None = None
+        self._wanted = anyio.Event()
+        self._now = anyio.Event()
+        self._renewed_at = -math.inf
+        self._life = anyio.CancelScope()
+        self._settled = anyio.Event()
+
+    @property
+    def state(self) -> ConnectionState:
+        return self.connection.state
+
+    def connect(self) -> None:
+        """Want the connection: start an attempt, or cut a wait for one short."""
+        self._queue.closed = False
+        self._end = End.SERVER_GONE
+        self._wanted.set()
+        self._now.set()
+
+    def hasten(self) -> None:
+        """Cut the wait for the next attempt short, as after a suspension of the computer."""
+        self._now.set()
+
+    def adopt(self, config: ServerConfig) -> None:
+        """Apply options that need no new connection."""
+        self.config = config
+        self._policy = _policy(config)
+        if self._pings is not None:
+            self._pings.adopt(config)
+
+    async def hand_over(self, fault: Fault) -> None:
+        """End the connection for good, but leave its calls to a successor."""
+        self._handing_over = True
+        await self.disconnect(fault)
+
+    async def disconnect(self, fault: Fault, end: End = End.SERVER_GONE) -> None:
+        """End the connection, its attempts and its calls; return when everything is cleaned up."""
+        self._end = end
+        if self._wanted.is_set():  # an unset event must stay: `run` may be waiting for it
+            self._wanted = anyio.Event()
+        if not self._handing_over:
+            self._queue.closed = True
+        if self.state is ConnectionState.DISCONNECTED:
+            if not self._handing_over:
+                self._queue.stop_all(fault, end)
+            return
+        if self.state is not ConnectionState.DISCONNECTING:
+            self._feed(ConnectionEvent.DISCONNECT, fault=fault)
+            self._settled = anyio.Event()
+            self._life.cancel()
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Serve one request to be connected after another, until cancelled."""
+        while True:
+            while not self._wanted.is_set():  # `disconnect` may have replaced the event
+                await self._wanted.wait()
+            with anyio.CancelScope() as self._life:
+                self._feed(ConnectionEvent.CONNECT)
+                await self._keep_connected()
+                if self.state is ConnectionState.DISCONNECTED:
+                    # Given up: wait for the next `connect`.
+                    self._wanted = anyio.Event()
+            if self.state is ConnectionState.DISCONNECTING:
+                self._feed(ConnectionEvent.CLEANUP_COMPLETE)
+                self._settled.set()
+
+    async def _keep_connected(self) -> None:
+        while self.state is not ConnectionState.DISCONNECTED:
+            if self.state is ConnectionState.CONNECTING:
+                event, fault = await self._attempt()
+                if self._life.cancel_called:  # `disconnect` was called as the attempt ended by itself
+                    return
+                self._feed(event, fault=fault)
+            elif self.connection.next_retry_at is None:
+                self._feed(ConnectionEvent.GIVE_UP)
+            else:
+                self._now = anyio.Event()
+                with anyio.move_on_after(max(self.connection.next_retry_at - self._clock.now(), 0.0)):
+                    await self._now.wait()
+                await self._turns.reconnect()
+                self._feed(ConnectionEvent.RECONNECT)
+
+    async def _attempt(self) -> tuple[ConnectionEvent, Fault]:
+        """Open a connection and use it until it ends; return how it ended."""
+        attempted = await self._turns.begin()
+        self._notes.begin()
+        try:
+            async with self._connector.open(self.config, self._inbound, self._era, self.confinement) as link:
+                attempted()
+                return await self._use(link)
+        except UpstreamError as exc:
+            fault = exc.fault
+            if isinstance(exc, LostDuringProbe):
+                # A server that has answered the probe before was lost by chance; only the second time skip the probe.
+                self._era = None if self._era is Era.STATELESS else Era.HANDSHAKE
+        except Exception as exc:
+            log.exception("connection attempt failed: internal error", server=self.config.name)
+            fault = Fault(
+                code="INTERNAL",
+                category=Category.TRANSPORT,
+                message=f"the hub failed: {type(exc).__name__}",
+                retryable=True,
+            )
+        finally:
+            attempted()
+        if self.state is ConnectionState.CONNECTED:
+            return ConnectionEvent.CONNECTION_LOST, fault
+        return (
+            ConnectionEvent.TIMEOUT if fault.category is Category.TIMEOUT else ConnectionEvent.TRANSPORT_ERROR
+        ), fault
+
+    async def _use(self, link: McpLink) -> tuple[ConnectionEvent, Fault]:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self.link, self.hello, self._era = link, link.hello, link.hello.era
+        silences: list[Fault] = []
+
+        def silent(fault: Fault) -> None:
+            silences.append(fault)
+            waiting.cancel()
+
+        waiting = anyio.CancelScope()
+        self._pings = Pings(link, self.config, self._background, busy=self._busy, silent=silent, note=self._notes.note)
+        try:
+            self._notes.settle()
+            self._feed(ConnectionEvent.HANDSHAKE_COMPLETE)
+            with waiting:
+                fault = await link.wait_lost()
+                return self._loss(fault), fault
+            return ConnectionEvent.CONNECTION_LOST, silences[0]
+        finally:
+            self._pings.stop()
+            self._pings = None
+            self.link = None
+            self._queue.attach(None)  # before the calls on the wire fail and others get their turns
+
+    def _busy(self) -> bool:
+        """Return whether a ping may have remained without an answer for a good reason."""
+        return self._queue.busy or not self._may_act()
+
+    def _loss(self, fault: Fault) -> ConnectionEvent:
+        """Return SESSION_LOST, which reconnects at once, unless that happened recently: then the session flaps."""
+        renewed_at, self._renewed_at = self._renewed_at, anyio.current_time()
+        stable = self._renewed_at - renewed_at >= max(self.config.stable_after_s, core.STABLE_S)
+        return (
+            ConnectionEvent.SESSION_LOST
+            if fault.code == FaultCode.SESSION_LOST and stable
+            else ConnectionEvent.CONNECTION_LOST
+        )
+
+    def _feed(self, event: ConnectionEvent, *, fault: Fault | None = None) -> None:
+        now = self._clock.now()
+        jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
+        before = self.connection
+        self.connection, effect = core.plan(before, event, now, self._policy, fault=fault, jitter=jitter)
+        self._measures.happened(self.config, self.hello, before, event, fault)
+        if effect is not None:
+            self._execute(effect, event, fault)
+        tell(self.config.name, event, self.connection, now, fault)
+        self._changed()
+
+    def _execute(self, effect: Effect, event: ConnectionEvent, fault: Fault | None) -> None:
+        match effect:
+            case Effect.RELEASE_CALLS:
+                self._queue.attach(self.link)
+            case Effect.FAIL_ALL_CALLS:
+                if self._handing_over:
+                    return
+                self._queue.closed = True
+                self._queue.given_up = self.connection.fault if event is ConnectionEvent.GIVE_UP else None
+                self._queue.stop_all(_ended(self.config.name, fault or self.connection.fault), self._end)
+
+
+def _policy(config: ServerConfig) -> RetryPolicy:
+    return RetryPolicy(
+        retries=config.retries,
+        backoff_s=config.backoff_s,
+        backoff_max_s=config.backoff_max_s,
+        stable_after_s=config.stable_after_s,
+        retryable_errors=None if config.retryable_errors is None else frozenset(config.retryable_errors),
+    )
+
+
+def _ended(server: str, fault: Fault | None) -> Fault:
+    """Return the fault with which a server's calls end when its connection will not come back."""
+    if fault is None or fault.category is Category.CANCELLED:
+        return fault or cancelled(f"{server} was disconnected", "SERVER_DISCONNECTED")
+    return replace(fault, message=f"the hub gave up on {server}: {fault.message}")

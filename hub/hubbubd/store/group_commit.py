@@ -1,0 +1,208 @@
+"""Group commit, for every engine: commits made while one group is on its way share the next.
+
+    commit ──> queue ──> one transaction for all that queued ──> listeners, by revision ──> callers
+
+The loop starts the next transaction as soon as the last one is durable. A bounded queue of commits gives backpressure.
+An engine has the transaction, and reads.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass
+
+import anyio
+
+from hubbubd.store import Commit, Precondition, StoreUnavailable, Write, WriteConflict
+from hubbubd.store.feeds import CommitBuffer
+
+QUEUED_COMMITS = 1024
+"""Commits that may wait for the disk; who makes more waits for room."""
+
+Outcome = Commit | WriteConflict
+"""What became of one commit of a group; one that changed nothing has no writes, and the revision that it found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a group, with what others have committed `before` it and `after` it, if the store is shared."""
+
+    outcomes: Sequence[Outcome]
+    before: Sequence[Commit] = ()
+    after: Sequence[Commit] = ()
+
+
+@dataclass(slots=True, eq=False)
+class QueuedCommit:
+    """A queued commit; it finishes even if its caller is cancelled."""
+
+    writes: tuple[Write, ...]
+    guards: tuple[Precondition, ...]
+    done: asyncio.Future[int]
+
+
+class GroupedStore(ABC):
+    """The queue, the listeners and the watches of a store. Belongs to the event loop that made it."""
+
+    def __init__(self, revision: int) -> None:
+        self.reconnects = 0
+        """How often the connection for commits was made again; an engine that has none leaves it."""
+        self._loop = asyncio.get_running_loop()
+        # Listeners begin work of their own, which is not part of whatever RPC happens to begin a group.
+        self._context = copy_context()
+        self._revision = revision
+        self._space = anyio.Semaphore(QUEUED_COMMITS, fast_acquire=True)
+        self._queue: list[QueuedCommit] = []
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._listeners: dict[object, Callable[[Commit], None]] = {}
+        self._feeds: set[CommitBuffer] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @abstractmethod
+    def _apply(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[Applied]":
+        """Begin to apply a group; each commit sees the writes of those before it, and fails alone.
+
+        If the future has an exception, none of the group has happened.
+        """
+
+    @abstractmethod
+    async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+        """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
+
+        Raises Compacted, also for a revision that was never reached, and StoreUnavailable.
+        """
+
+    @abstractmethod
+    async def _release(self) -> None:
+        """Close the engine; all commits that were begun have ended."""
+
+    @property
+    def revision(self) -> int:
+        """The newest durable revision that listeners have seen."""
+        return self._revision
+
+    async def commit(self, writes: Sequence[Write], guards: Sequence[Precondition] = ()) -> int:
+        """Apply all writes if all guards hold; return the revision once it is durable.
+
+        Of several writes to one key the last counts. Without an effective change the revision stays and no listener is
+        called. Waits while QUEUED_COMMITS are queued; a caller cancelled by then has begun nothing. Raises Conflict or
+        StoreUnavailable, and ValueError when a key is not valid Unicode.
+        """
+        for each in (*writes, *guards):
+            each.key.encode()  # an invalid key must not fail the commits that share its transaction
+        await self._space.acquire()
+        if self._closing:
+            self._space.release()
+            raise self._closed()
+        begun = QueuedCommit(tuple(writes), tuple(guards), self._loop.create_future())
+        self._queue.append(begun)
+        if self._idle.is_set():
+            self._idle.clear()
+            # Not at once: all commits of this turn of the loop share a sync.
+            self._loop.call_soon(self._flush, context=self._context)
+        return await begun.done
+
+    def _flush(self) -> None:
+        group, self._queue = self._queue, []
+        if not group:
+            self._idle.set()
+            return
+        applied = self._apply(group)
+        if applied.done():
+            self._conclude(group, applied)
+        else:
+            applied.add_done_callback(lambda done: self._conclude(group, done))
+
+    def _conclude(self, group: Sequence[QueuedCommit], applied: "asyncio.Future[Applied]") -> None:
+        self._flush()  # the next sync runs while listeners are called for this one; it completes in a later turn
+        failure = applied.exception()
+        outcomes: Sequence[Outcome | StoreUnavailable]
+        if failure is None:
+            found = applied.result()
+            outcomes = found.outcomes
+            own = [each for each in outcomes if isinstance(each, Commit) and each.writes]
+            for commit in (*found.before, *own, *found.after):
+                self._tell(commit)
+        else:
+            kind = type(failure) if isinstance(failure, StoreUnavailable) else StoreUnavailable
+            outcomes = [kind(str(failure)) for _ in group]
+        for begun, outcome in zip(group, outcomes, strict=True):
+            self._space.release()
+            if begun.done.done():
+                continue  # the caller was cancelled
+            if isinstance(outcome, Commit):
+                begun.done.set_result(outcome.revision)
+            else:
+                outcome.__cause__ = failure
+                begun.done.set_exception(outcome)
+
+    def _tell(self, commit: Commit) -> None:
+        self._revision = commit.revision
+        for listener in tuple(self._listeners.values()):
+            try:
+                listener(commit)
+            except Exception as exc:  # noqa: BLE001  # one listener's bug must not keep a commit from the others
+                self._loop.call_exception_handler({"message": "A store listener raised", "exception": exc})
+
+    def _closed(self) -> StoreUnavailable:
+        return StoreUnavailable("the store is closed")
+
+    def listen(self, listener: Callable[[Commit], None]) -> Callable[[], None]:
+        """Call `listener` on the event loop with each durable commit, in revision order, without gaps.
+
+        The listener must not block or raise. Returns a function that unsubscribes.
+        """
+        token = object()
+        self._listeners[token] = listener
+
+        def stop() -> None:
+            self._listeners.pop(token, None)
+
+        return stop
+
+    async def watch(self, prefix: str, after: int) -> AsyncGenerator[Commit]:
+        """Yield the commits to a prefix since revision `after`, then live ones; atomic, ordered, without gaps.
+
+        Catching up yields the newest state of each key once, at its own revision; a watcher whose buffer overflows
+        catches up again. Live writes carry their `ref`. Raises Compacted for a revision that is too old or that this
+        store never reached, and StoreUnavailable when the store closes. Close the generator to end the watch.
+        """
+        feed = CommitBuffer(prefix, after)
+        stop = self.listen(feed.put)
+        self._feeds.add(feed)
+        try:
+            while True:
+                feed.missed = False
+                current, changes = await self._changes(prefix, feed.position)
+                for commit in changes:
+                    yield commit
+                feed.position = max(feed.position, current)
+                while not feed.missed:
+                    if commit := feed.take():
+                        yield commit
+                    elif self._closing and self._closing.done():
+                        raise self._closed()
+                    else:
+                        await feed.news()
+        finally:
+            stop()
+            self._feeds.discard(feed)
+
+    async def close(self) -> None:
+        """Finish the commits that have begun and close the store. Idempotent.
+
+        Later commits and reads raise StoreUnavailable, and so do open watches.
+        """
+        if not self._closing:
+            self._closing = self._loop.create_task(self._finish())
+        await asyncio.shield(self._closing)
+
+    async def _finish(self) -> None:
+        await self._idle.wait()
+        try:
+            await self._release()
+        finally:
+            for feed in self._feeds:
+                feed.wake()

@@ -1,0 +1,272 @@
+"""Connections to a PostgreSQL database, and what their errors mean."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+
+from hubbubd.store import StoreLocked, StoreTooNew, StoreUnavailable
+from hubbubd.store.postgres import sql as sql
+
+ERRORS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""Whatever goes wrong with a connection, or at its other end. An InternalClientError is one that ends as it is used."""
+
+CONNECT_S: Final = 5.0
+"""Seconds for a connection to be made."""
+
+LOCKING_TRIES: Final = 20
+LOCKING_PAUSE_S: Final = 0.2
+"""Seconds between tries to lock the tables, in which members at work go on."""
+
+OLDEST: Final = 140000
+"""The oldest version of PostgreSQL that is used, as `server_version_num`."""
+
+SESSION: Final = {
+    "application_name": "hubbubd",
+    "synchronous_commit": "on",
+    "lock_timeout": "5s",
+    # A hub that is stopped while it opens the store would keep the commits of all others waiting.
+    "idle_in_transaction_session_timeout": "10s",
+    # A generic plan, or the compiler, would cost more than all the rest of such short statements.
+    "jit": "off",
+    "plan_cache_mode": "force_custom_plan",
+    # A hub that is gone without a word gives up its lock soon.
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_CERTAIN: Final = frozenset({"22", "23", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "HB", "P0"})
+"""Classes of errors after which a statement has changed nothing; after others its connection may have just broken."""
+
+_ADVICE: Final = {
+    "25006": "it is a standby and takes no writes; name the primary, or target_session_attrs=read-write",
+    "28P01": "the password is wrong; look at password_file, PGPASSWORD or ~/.pgpass",
+    "28000": "it does not let this user in; look at its pg_hba.conf",
+    "3D000": "there is no such database; make it with `createdb`",
+    "42501": "this user may not do that; let it create and use the schema",
+    "53100": "its disk is full; make room",
+    "53300": "it has no connection left; raise max_connections",
+    "55P03": "its tables are in use, as by pg_dump or a hub that opens it just now; start this hub again afterwards",
+    "57P03": "it is starting or stopping; it is tried again",
+}
+
+
+class DatabaseConnection(Protocol):
+    """A connection, as far as it is used; the library's own types are incomplete."""
+
+    async def execute(self, query: str, *args: Any) -> str:
+        """Run a statement."""
+        ...
+
+    async def fetch(self, query: str, *args: Any) -> list[Sequence[Any]]:
+        """Return the rows of a query."""
+        ...
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        """Return the first value of the first row; None without one."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """Return a transaction for a block."""
+        ...
+
+    async def add_listener(self, channel: str, callback: Callable[[object, int, str, str], None]) -> None:
+        """Call back with each notice on a channel: this connection, the process it is from, the channel, its text."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Return whether it has ended."""
+        ...
+
+    def terminate(self) -> None:
+        """End it without a word."""
+        ...
+
+    async def close(self, *, timeout: float) -> None:
+        """End it in order."""
+        ...
+
+
+def is_certain(error: BaseException) -> bool:
+    """Return whether the database itself has said that the statement changed nothing."""
+    return (getattr(error, "sqlstate", None) or "")[:2] in _CERTAIN
+
+
+def failed(name: str, error: BaseException) -> StoreUnavailable:
+    """Return the error for people: what happened, and what to do."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    reason = str(error) or type(error).__name__
+    advice = _ADVICE.get(getattr(error, "sqlstate", None) or "")
+    if advice is None and isinstance(error, OSError):
+        advice = "it cannot be reached; look whether it runs, and at [store] url"
+    return StoreUnavailable(
+        f"the store {name} failed: {advice} ({reason})" if advice else f"the store {name} failed: {reason}"
+    )
+
+
+def _hosts(url: str) -> deque[str]:
+    """Return an address for each host of an address."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return deque([url])
+    user, at, hosts = parts.netloc.rpartition("@")
+    return deque(urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(","))
+
+
+def _shown(url: str) -> str:
+    """Return an address without what is secret. Nothing but its scheme where a password may be in any part of it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "postgresql://..."
+    user, _, hosts = parts.netloc.rpartition("@")
+    user = user.partition(":")[0]
+    if "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        return f"{parts.scheme}://..."
+    return f"{parts.scheme}://{user}{'@' if user else ''}{hosts}{parts.path}"
+
+
+class Database:
+    """Where the store is. `name` is that for people, without what is secret."""
+
+    def __init__(self, url: str, schema: str, password: str | None) -> None:
+        self.schema = schema
+        self._urls = _hosts(url)
+        """One for each host, that which is to be tried first in front."""
+        self._password = password
+        self._fresh_id = secrets.token_hex(8)
+        self.name = f"{_shown(url)}, schema {schema}"
+
+    def sql(self, text: str) -> str:
+        """Return a statement for this schema."""
+        return (
+            text.replace("{schema}", f'"{self.schema}"')  # some names are words of SQL
+            .replace("{version}", str(sql.SCHEMA_VERSION))
+            .replace("{expelled}", sql.EXPELLED)
+            .replace("{behind}", sql.BEHIND)
+            .replace("$id$", f"'{self._fresh_id}'")
+        )
+
+    async def connected(self) -> DatabaseConnection:
+        """Make a connection to the first host that answers and fits. Raises StoreUnavailable.
+
+        Each has its part of CONNECT_S: one that is silent must not keep from those after it.
+        """
+        left = len(self._urls)
+        while True:
+            url = self._urls[0]
+            try:
+                return await self._connected(url)
+            except BaseException as error:  # also if the caller has no more patience
+                if self._urls[0] == url:
+                    self._urls.rotate(-1)
+                left -= 1
+                if not left or not isinstance(error, StoreUnavailable):
+                    raise
+
+    async def _connected(self, url: str) -> DatabaseConnection:
+        try:
+            connect, timeout = cast("Any", asyncpg).connect, CONNECT_S / len(self._urls)
+            link = await connect(url, password=self._password, timeout=timeout, server_settings={**SESSION})
+            return cast("DatabaseConnection", link)
+        except (*ERRORS, OverflowError) as error:
+            raise failed(self.name, error) from error
+        except ValueError:  # it repeats what it could not read, which may be of the password
+            raise StoreUnavailable(
+                f"the store {self.name} failed: its address cannot be read; look at its ports, and write / ? # @ : and"
+                " % of a password as %2F %3F %23 %40 %3A and %25, or use password_file, PGPASSWORD or ~/.pgpass"
+            ) from None
+
+    async def check(self, link: DatabaseConnection) -> None:
+        """Check that the database keeps what it says it keeps. Raises StoreUnavailable."""
+        wrong = await link.fetchval(
+            """SELECT CASE
+            WHEN current_setting('server_version_num')::int < $1 THEN 'it is older than PostgreSQL 14'
+            WHEN pg_is_in_recovery() THEN 'it is a standby; name the primary'
+            WHEN current_setting('fsync') = 'off' THEN 'its fsync is off, so it would lose what it has confirmed'
+            WHEN current_setting('full_page_writes') = 'off' THEN 'its full_page_writes is off'
+            WHEN current_setting('server_encoding') <> 'UTF8' THEN 'its encoding is not UTF8'
+            END""",
+            OLDEST,
+        )
+        if wrong:
+            raise StoreUnavailable(f"the store {self.name} cannot be used: {wrong}")
+
+    async def migrate(self, link: DatabaseConnection, *, alone: bool) -> None:
+        """Make the tables, or bring them up to date, within a transaction. Nobody else is at work if this is `alone`.
+
+        Members of the version before go on, and may be started again, until the upgrade is finished.
+        Raises StoreTooNew, StoreLocked if there are members of still older versions, and ERRORS.
+        Source: https://martinfowler.com/bliki/ParallelChange.html
+        """
+        version = 0
+        if await link.fetchval("SELECT to_regclass($1)", f"{self.schema}.meta") is not None:
+            if 1 < await link.fetchval(self.sql(sql.VERSION)) < sql.SCHEMA_VERSION:
+                await self._lock_tables(link)
+            version = await self.require(link)
+        if sql.UPGRADES <= version < sql.SCHEMA_VERSION and not alone:
+            await self._refuse_older(link)
+        for step in sql.MIGRATIONS[version:]:
+            await link.execute(self.sql(step))
+        await link.execute(self.sql(sql.MIGRATED))
+        await link.execute(self.sql(sql.BESIDE if version else sql.REQUIRE))
+
+    async def require(self, link: DatabaseConnection, *, alone: bool = False) -> int:
+        """Check that this hub may open the store, which holds until the transaction ends; return the tables' version.
+
+        If it is `alone`, the upgrade is finished: others must know this hub's version from then on. Raises StoreTooNew
+        and ERRORS.
+        """
+        [(version, required)] = await link.fetch(self.sql(sql.VERSIONS))
+        if required > sql.SCHEMA_VERSION:
+            raise StoreTooNew(
+                f"the store {self.name} is used by newer hubs (schema {required}, this hub knows up to"
+                f" {sql.SCHEMA_VERSION}); install their version"
+            )
+        if alone:
+            await link.execute(self.sql(sql.REQUIRE))
+        return version
+
+    async def _refuse_older(self, link: DatabaseConnection) -> None:
+        if older := ", ".join(name for name, *_ in await link.fetch(self.sql(sql.TOO_OLD))):
+            raise StoreLocked(
+                f"the store {self.name} is in use by members that are more than one version of its schema behind this"
+                f" hub: {older}; install the versions in between first, or stop those (one that was killed: hubbubd"
+                " --release)"
+            )
+
+    async def _lock_tables(self, link: DatabaseConnection) -> None:
+        """Lock the tables, which members use meanwhile, until the transaction ends. Raises ERRORS."""
+        await link.execute(self.sql(sql.KEEP_VACUUM_OUT))
+        for left in range(LOCKING_TRIES, 0, -1):
+            try:
+                async with link.transaction():
+                    await link.execute(self.sql(sql.LOCK_TABLES))
+                    return
+            except asyncpg.LockNotAvailableError:
+                if left == 1:
+                    raise
+            await asyncio.sleep(LOCKING_PAUSE_S)
+
+
+async def reachable(url: str, schema: str, password: str | None) -> str:
+    """Return the name of a database that can be used. Raises StoreUnavailable."""
+    database = Database(url, schema, password)
+    link = await database.connected()
+    try:
+        await database.check(link)
+    except ERRORS as error:
+        raise failed(database.name, error) from error
+    finally:
+        await asyncio.shield(link.close(timeout=CONNECT_S))
+    return database.name

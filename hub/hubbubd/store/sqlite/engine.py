@@ -1,0 +1,309 @@
+"""One SQLite database, blocking: the transactions behind `SqliteStore`, which adds the queue and the thread."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import BinaryIO, Self, TypeVar
+
+from hubbubd.store import (
+    Commit,
+    Compacted,
+    KeyValue,
+    Precondition,
+    Snapshot,
+    StoreDamaged,
+    StoreLocked,
+    StoreStats,
+    Write,
+    WriteConflict,
+)
+from hubbubd.store.errors import PRIMARY, explained
+from hubbubd.store.sqlite import backup as copying
+from hubbubd.store.sqlite import file
+from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, number, rename
+
+T = TypeVar("T")
+
+RECLAIMED_PAGES = 256
+"""Free pages cut off the file per step (1 MiB); a commit waits for one step at most."""
+
+ROOM = 1024 * 1024
+"""Bytes that must be free on the disk before a failed store counts as healthy again."""
+
+COLUMNS = 3
+"""The most values of a row in a statement."""
+
+ROWS = 1000
+"""The most rows of one statement; fewer where SQLite takes fewer values.
+
+SQLite runs without the interpreter's lock. A busy event loop gives it back up to 5 ms later, after each step of each
+statement: with a statement for each row, a commit of a thousand would take seconds.
+"""
+
+BOUND = 1024 * 1024
+"""Bytes of values from which on a statement gets no further rows: SQLite copies them."""
+
+# 0xff never occurs in UTF-8, so a prefix followed by it ends the range of the keys that start with the prefix.
+IN_RANGE = "key >= ? AND key < CAST(? AS TEXT)"
+
+
+def _places(rows: int, columns: int) -> str:
+    """Return the placeholders of so many rows."""
+    row = f"({', '.join('?' * columns)})"
+    return ", ".join([row] * rows)
+
+
+def _batches(items: Iterable[T], most: int, size_of: Callable[[T], int] = lambda _: 0) -> Generator[list[T]]:
+    """Divide what goes into one statement each: at most so many, and no more once they have BOUND bytes."""
+    batch, size = list[T](), 0
+    for item in items:
+        batch.append(item)
+        size += size_of(item)
+        if len(batch) == most or size >= BOUND:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _outcome(
+    known: Mapping[str, int], revision: int, writes: Sequence[Write], guards: Sequence[Precondition]
+) -> Commit | WriteConflict:
+    """Return what becomes of a commit after a revision. `known` has the revisions of the keys, 0 or none if missing."""
+    for guard in guards:
+        if known.get(guard.key, 0) != guard.revision:
+            return WriteConflict(guard.key)
+    newest = {write.key: write for write in writes}
+    changes = tuple(each for each in newest.values() if each.value is not None or known.get(each.key))
+    return Commit(revision + 1 if changes else revision, changes)
+
+
+def _range(prefix: str) -> tuple[str, bytes]:
+    return prefix, prefix.encode() + b"\xff"
+
+
+class Engine:
+    """An open database. Not thread-safe. Every method blocks and may raise StoreUnavailable."""
+
+    def __init__(self, name: str, directory: Path | None, db: sqlite3.Connection, held: ExitStack) -> None:
+        self.name = name
+        self._directory = directory
+        self._db = db
+        self._held = held
+        self._rows = min(ROWS, db.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // COLUMNS)
+        self._schema = number(db, "PRAGMA user_version")
+        self._damage: StoreDamaged | None = None
+        self.id: str
+        self.revision: int
+        self.compacted: int
+        self.id, self.revision, self.compacted = db.execute("SELECT id, revision, compacted FROM meta").fetchone()
+
+    @classmethod
+    def open(cls, path: Path | None, migrations: Sequence[Migration] = MIGRATIONS) -> Self:
+        """Open the database at a path, created if missing; None opens one in memory.
+
+        Raises StoreLocked, StoreTooNew, StoreDamaged and StoreUnavailable; an existing file is then unchanged.
+        """
+        name = str(path or ":memory:")
+        with explained(name), ExitStack() as held:
+            if path:
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                held.callback(os.close, file.claim(path))
+                copying.remove(copying.place(path))
+                file.find_or_make(path, migrations)
+            try:
+                db = held.enter_context(file.connected(name))
+                if file.identity(db) == "":
+                    # A restored copy: its history diverges from here, so it gets a new id. The id must be in the
+                    # database file before there is a journal: it tells whether a journal belongs to the file.
+                    rename(db)
+                db.execute("PRAGMA journal_mode = WAL")
+                migrate(db, name, migrations)
+                return cls(name, path and path.parent, db, held.pop_all())
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & PRIMARY == sqlite3.SQLITE_BUSY:
+                    raise StoreLocked(f"the store {name} is in use by another program") from exc
+                raise
+
+    @contextmanager
+    def _access(self) -> Generator[None]:
+        try:
+            with explained(self.name):
+                yield
+        except StoreDamaged as exc:
+            self._damage = exc
+            raise
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        """Run the block in a transaction that is durable at its end, or rolled back. A damaged store refuses it."""
+        if self._damage:
+            raise StoreDamaged(str(self._damage))
+        with self._access():
+            try:
+                with self._db:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    yield
+            except (sqlite3.Error, OSError):
+                with suppress(sqlite3.Error):
+                    self._write_nothing_new()
+                raise
+
+    def _write_nothing_new(self) -> None:
+        """Commit without a change, but with all its writing and syncing.
+
+        After a commit whose sync failed this also overwrites its frames. They are complete in the journal, and the next
+        process to open it would take them for a commit; syncing again cannot be trusted to repair that.
+        """
+        self._db.execute(f"PRAGMA user_version = {self._schema}")
+
+    def probe(self) -> None:
+        """Test by writing that the store can be written, and that the disk has ROOM left."""
+        if self._directory:
+            with self._access(), tempfile.TemporaryFile(dir=self._directory) as scratch:
+                os.posix_fallocate(scratch.fileno(), 0, ROOM)
+        with self._transaction():
+            self._write_nothing_new()
+
+    def apply(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> list[Commit | WriteConflict]:
+        """Group commit: apply several commits with one sync. Each sees the writes of those before it and fails alone.
+
+        A commit that changes nothing is returned without writes, at the revision it found. If this raises, none of the
+        group has happened.
+        """
+        outcomes: list[Commit | WriteConflict] = []
+        revision, rows = self.revision, dict[str, tuple[str, int, bytes | None]]()
+        with self._transaction():
+            known = self._revisions(group)
+            for writes, guards in group:
+                outcome = _outcome(known, revision, writes, guards)
+                outcomes.append(outcome)
+                if isinstance(outcome, Commit) and outcome.writes:
+                    revision = outcome.revision
+                    known.update((each.key, 0 if each.value is None else revision) for each in outcome.writes)
+                    rows.update((each.key, (each.key, revision, each.value)) for each in outcome.writes)
+            if rows:
+                self._put(rows.values())
+                self._db.execute("UPDATE meta SET revision = ?", (revision,))
+        self.revision = revision
+        return outcomes
+
+    def _revisions(self, group: Sequence[tuple[Sequence[Write], Sequence[Precondition]]]) -> dict[str, int]:
+        """Return the revisions that last wrote the keys on which a group depends, of those that exist."""
+        needed = {guard.key for _, guards in group for guard in guards}
+        needed.update(write.key for writes, _ in group for write in writes if write.value is None)
+        found: dict[str, int] = {}
+        for keys in _batches(needed, self._rows):
+            # As one row: each row of a result is a step.
+            question = (
+                f"WITH wanted (n, key) AS (VALUES {_places(len(keys), 2)})"  # noqa: S608  # question marks
+                " SELECT group_concat(n || ' ' || CAST(revision AS INTEGER)) FROM wanted CROSS JOIN entries USING (key)"
+                " WHERE value IS NOT NULL"
+            )
+            (text,) = self._db.execute(question, [*chain.from_iterable(enumerate(keys))]).fetchone()
+            pairs = (each.split() for each in (text or "").split(",") if each)
+            found.update((keys[int(n)], int(revision)) for n, revision in pairs)
+        return found
+
+    def _put(self, rows: Collection[tuple[str, int, bytes | None]]) -> None:
+        kept, gone = [row for row in rows if row[2] is not None], [row for row in rows if row[2] is None]
+        for batch in _batches(kept, self._rows, lambda row: len(row[2] or b"")):
+            self._db.execute(
+                f"INSERT INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}"  # noqa: S608  # as above
+                " ON CONFLICT (key) DO UPDATE SET revision = excluded.revision, value = excluded.value",
+                [*chain.from_iterable(batch)],
+            )
+        # REPLACE makes a new row: one set to NULL in place would keep the page that a large value had filled.
+        for batch in _batches(gone, self._rows):
+            self._db.execute(
+                f"REPLACE INTO entries (key, revision, value) VALUES {_places(len(batch), COLUMNS)}",  # noqa: S608
+                [*chain.from_iterable(batch)],
+            )
+
+    def snapshot(self, prefix: str) -> Snapshot:
+        """Read everything under a prefix, with its tombstones."""
+        entries: list[KeyValue] = []
+        deleted: list[tuple[str, int]] = []
+        with self._access():
+            for key, value, revision in self._db.execute(
+                f"SELECT key, value, revision FROM entries WHERE {IN_RANGE} ORDER BY key",  # noqa: S608  # constants
+                _range(prefix),
+            ):
+                if value is None:
+                    deleted.append((key, revision))
+                else:
+                    entries.append(KeyValue(key, value, revision))
+        return Snapshot(self.revision, tuple(entries), tuple(sorted(deleted, key=itemgetter(1))))
+
+    def changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+        """Return the current revision, and the newest state of each key under a prefix that changed after `after`.
+
+        Raises Compacted, also for a revision that was never reached: the file was restored from a copy.
+        """
+        if not self.compacted <= after <= self.revision:
+            raise Compacted(self.compacted)
+        with self._access():
+            rows = self._db.execute(
+                # The unary plus makes SQLite use the index by revision: few rows are newer, many may share the prefix.
+                f"SELECT revision, key, value FROM entries WHERE revision > ? AND +{IN_RANGE} ORDER BY revision, key",  # noqa: S608  # constants
+                (after, *_range(prefix)),
+            ).fetchall()
+        return self.revision, [
+            Commit(revision, tuple(Write(key, value) for _, key, value in same))
+            for revision, same in groupby(rows, itemgetter(0))
+        ]
+
+    def compact(self, revision: int) -> None:
+        """Remove the tombstones up to a revision, or up to the newest if that is lower."""
+        compacted = min(revision, self.revision)
+        if compacted <= self.compacted:
+            return
+        with self._transaction():
+            self._db.execute("DELETE FROM entries WHERE value IS NULL AND revision <= ?", (compacted,))
+            self._db.execute("UPDATE meta SET compacted = ?", (compacted,))
+        self.compacted = compacted
+
+    def reclaim(self) -> bool:
+        """Checkpoint the journal, cut off some free pages and return whether there are more.
+
+        Afterwards neither file contains deleted or overwritten data.
+        """
+        with self._access():
+            free = number(self._db, "PRAGMA freelist_count")
+            if free:
+                self._db.executescript(f"PRAGMA incremental_vacuum({RECLAIMED_PAGES})")  # `execute` stops after a page
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return 0 < number(self._db, "PRAGMA freelist_count") < free
+
+    def copy(self, path: Path, given_up: Callable[[], bool]) -> BinaryIO:
+        """Return a copy of the database, as `copying.copied`. May run in another thread beside the engine's own."""
+        with self._access():
+            copying.require_room(self._db, path)
+            return copying.copied(self._db, path, lambda db: rename(db, ""), given_up)
+
+    def stats(self) -> StoreStats:
+        """Return sizes and counts; sizes exclude the journal."""
+        with self._access():
+            page = number(self._db, "PRAGMA page_size")
+            size = number(self._db, "PRAGMA page_count") * page
+            free = number(self._db, "PRAGMA freelist_count") * page
+            keys, rows = self._db.execute("SELECT count(value), count(*) FROM entries").fetchone()
+        return StoreStats(
+            id=self.id,
+            revision=self.revision,
+            compacted_revision=self.compacted,
+            size_bytes=size,
+            keys=keys,
+            deletions=rows - keys,
+            free_bytes=free,
+        )
+
+    def close(self) -> None:
+        """Checkpoint the journal and close the file."""
+        with self._access():
+            self._held.close()

@@ -1,0 +1,189 @@
+"""Lock, create and inspect the store's file before anything in it is changed. Called by `Engine.open` and
+`--check-config`.
+"""
+
+import errno
+import fcntl
+import os
+import sqlite3
+import stat
+from collections.abc import Generator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from hubbubd.process import files
+from hubbubd.store import StoreLocked, StoreUnavailable
+from hubbubd.store.errors import damaged, explained
+from hubbubd.store.sqlite.schema import MIGRATIONS, Migration, migrate, recognise
+
+STATEMENTS = 8
+"""How many prepared statements a connection keeps. Each keeps the values that it had last, as long as it is kept."""
+
+
+def claim(path: Path) -> int:
+    """Lock the store for this process and return the lock's descriptor; the kernel releases it when the process ends.
+
+    Raises StoreLocked and OSError.
+    """
+    # A separate file: closing any descriptor of the database would drop SQLite's POSIX locks on it.
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(lock, 20, 0).decode().strip() or "unknown"
+        os.close(lock)
+        problem = f"the store {path} is in use by another hub (process {holder}); stop it, or choose another directory"
+        raise StoreLocked(problem) from None
+    with suppress(OSError):  # the lock also holds without the process id, as on a full disk
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+@contextmanager
+def connected(database: str, *, uri: bool = False) -> Generator[sqlite3.Connection]:
+    """Open a connection without implicit transactions that never waits for a lock."""
+    db = sqlite3.connect(
+        database,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=STATEMENTS,
+        uri=uri,
+    )
+    with closing(db):
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA synchronous = FULL")
+        # Overwrite deleted data with zeros: what servers ask and people answer is personal data.
+        db.execute("PRAGMA secure_delete = ON")
+        yield db
+
+
+def find_or_make(path: Path, migrations: Sequence[Migration]) -> None:
+    """Ensure a sound store at a path, accessible to its owner only: inspect an existing file, or create one.
+
+    Raises StoreUnavailable, StoreDamaged, StoreTooNew, OSError and sqlite3.Error; an existing file is then unchanged.
+    """
+    if path.exists():
+        _inspect(path, migrations)
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            path.chmod(mode & 0o700)  # SQLite gives its journal the same mode
+    else:
+        _create(path, migrations)
+
+
+def look_at(path: Path) -> None:
+    """Check that the store at a path is sound, without changing it.
+
+    Raises StoreLocked when a hub has it open, StoreTooNew, StoreDamaged and StoreUnavailable.
+    """
+    with explained(str(path)):
+        lock = claim(path)
+        try:
+            _inspect(path, MIGRATIONS)
+        finally:
+            os.close(lock)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return Path(f"{path.resolve()}{suffix}")
+
+
+def _holds(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _create(path: Path, migrations: Sequence[Migration]) -> None:
+    """Create a store under another name and rename it, so that it appears whole or not at all."""
+    require_no_journal(path)
+    draft = path.with_name(f"{path.name}.new")
+    leftovers = [Path(f"{draft}{suffix}") for suffix in ("", "-journal", "-wal")]
+    try:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with connected(str(draft)) as db:
+            migrate(db, str(path), migrations)
+            db.execute("PRAGMA journal_mode = WAL")
+        draft.replace(path)
+    except BaseException:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+        raise
+    files.sync_directory(path.parent)
+
+
+def _inspect(path: Path, migrations: Sequence[Migration]) -> None:
+    """Check that a file is a usable store, without changing a byte of it or of its journal."""
+    # SQLite would open a read-only file without an error. The superuser can write any file, but a file whose owner may
+    # not write it was made so on purpose.
+    os.close(os.open(path, os.O_RDWR))
+    if not path.stat().st_mode & stat.S_IWUSR:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if path.stat().st_size and _holds(_beside(path, "-journal")):
+        return  # a restored copy with a hot rollback journal: only SQLite's recovery, a change, makes it whole
+    with reading(path) as db:
+        check(db, path, migrations)
+
+
+@contextmanager
+def reading(path: Path) -> Generator[sqlite3.Connection]:
+    """Open a claimed store for reading, with what is in its journal, without changing a byte of either.
+
+    Raises StoreUnavailable, StoreDamaged, OSError and sqlite3.Error.
+    """
+    if not path.stat().st_size:
+        raise damaged(str(path), "it is empty")
+    if _holds(_beside(path, "-journal")):
+        raise StoreUnavailable(f"the store {path} was left in the middle of a change; let a hub open it once")
+    journal = _beside(path, "-wal")
+    alone = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    if not _holds(journal):
+        with connected(alone, uri=True) as db:
+            yield db
+        return
+    # Only file and journal together are the store: an interrupted checkpoint leaves a file that is inconsistent alone.
+    # No locks (unix-none) as the store is claimed, and SQLite cannot take its exclusive lock on a file that is open
+    # for reading. Closing a read-only connection does not checkpoint.
+    with connected(f"{path.absolute().as_uri()}?mode=ro&vfs=unix-none", uri=True) as db:
+        if _is_of_another(alone, identity(db)):
+            raise StoreUnavailable(f"the journal {journal} is not that of {path.name}; move it away")
+        yield db
+
+
+def require_no_journal(path: Path) -> None:
+    """Raise StoreUnavailable if a store is missing, but its journal is there."""
+    if not path.exists() and _holds(_beside(path, "-wal")):
+        raise StoreUnavailable(f"the store {path} is missing, but its journal is there; put it back, or move that away")
+
+
+def _is_of_another(alone: str, id_with_journal: str | None) -> bool:
+    """Return whether the file, read without the journal, is a sound store with another id.
+
+    Errors count as no, and so does the id in an unsound file: its pages may be partly written.
+    """
+    with suppress(sqlite3.Error), connected(alone, uri=True) as db:
+        known_as = identity(db)
+        return known_as is not None and known_as != id_with_journal and _integrity(db) == "ok"
+    return False
+
+
+def identity(db: sqlite3.Connection) -> str | None:
+    """Return the store's id; empty for a copy that was never opened, None when there is none to read."""
+    with suppress(sqlite3.Error):
+        return (db.execute("SELECT id FROM meta").fetchone() or (None,))[0]
+    return None
+
+
+def check(db: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> None:
+    """Check that an open database is a sound store. Raises StoreUnavailable, StoreTooNew and StoreDamaged."""
+    recognise(db, str(path), migrations)
+    integrity = _integrity(db)
+    if integrity != "ok":
+        raise damaged(str(path), integrity.splitlines()[-1])
+
+
+def _integrity(db: sqlite3.Connection) -> str:
+    """Return the result of SQLite's quick_check: "ok", or the first problem."""
+    return db.execute("PRAGMA quick_check(1)").fetchone()[0]

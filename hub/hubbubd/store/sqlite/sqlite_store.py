@@ -1,0 +1,143 @@
+"""The store on SQLite: one thread with one connection.
+
+`:memory:` has no thread: the same steps run on the loop, so tests on a virtual clock are deterministic.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from tempfile import gettempdir
+from typing import BinaryIO, Literal, Self, TypeVar
+
+import anyio
+
+from hubbubd.store import Commit, Snapshot, StoreStats, StoreUnavailable
+from hubbubd.store.group_commit import Applied, GroupedStore, QueuedCommit
+from hubbubd.store.sqlite.backup import GivenUp, place
+from hubbubd.store.sqlite.engine import Engine
+from hubbubd.store.sqlite.schema import MIGRATIONS, Migration
+
+T = TypeVar("T")
+
+
+class SqliteStore(GroupedStore):
+    """A `Store` in one SQLite file or in memory. Belongs to the event loop that opened it."""
+
+    def __init__(self, engine: Engine, thread: ThreadPoolExecutor | None, copy_path: Path) -> None:
+        super().__init__(engine.revision)
+        self._engine = engine
+        self._thread = thread
+        self._copy_path = copy_path
+        self._copying = anyio.Lock()
+
+    @classmethod
+    async def open(cls, path: Path | Literal[":memory:"], migrations: Sequence[Migration] = MIGRATIONS) -> Self:
+        """Open the store at a path, created if missing (mode 0600; a missing directory 0700), or one in memory.
+
+        Raises StoreLocked when any process, this one included, has it open, StoreTooNew, StoreDamaged, and
+        StoreUnavailable when the file cannot be used or is no store. An existing file is then unchanged, byte for byte.
+        """
+        if not isinstance(path, Path):
+            return cls(Engine.open(None, migrations), None, Path(gettempdir(), f"hubbub-{secrets.token_hex(8)}.copy"))
+        thread = ThreadPoolExecutor(1, "store")
+        opening = asyncio.get_running_loop().run_in_executor(thread, Engine.open, path, migrations)
+        try:
+            with anyio.CancelScope(shield=True):  # an opened engine must reach its owner, or nobody closes it
+                await opening
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(opening.result(), thread, place(path))
+
+    @property
+    def name(self) -> str:
+        """The path of the file."""
+        return self._engine.name
+
+    @property
+    def id(self) -> str:
+        """A random id from the store's creation; part of every resume token."""
+        return self._engine.id
+
+    def _apply(self, group: Sequence[QueuedCommit]) -> "asyncio.Future[Applied]":
+        wanted = [(begun.writes, begun.guards) for begun in group]
+        return self._run(lambda: Applied(self._engine.apply(wanted)))
+
+    async def _changes(self, prefix: str, after: int) -> tuple[int, list[Commit]]:
+        return await self._ask(partial(self._engine.changes, prefix, after))
+
+    def _run(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run blocking work in the order of the calls: on the thread, or inline when in memory."""
+        if self._thread:
+            return self._loop.run_in_executor(self._thread, work)
+        done: asyncio.Future[T] = self._loop.create_future()
+        try:
+            done.set_result(work())
+        except Exception as exc:  # noqa: BLE001  # as on the thread: whoever awaits the future gets it
+            done.set_exception(exc)
+        return done
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        if self._closing:
+            raise self._closed()
+        return await self._run(work)
+
+    async def snapshot(self, prefix: str = "") -> Snapshot:
+        """Read everything under a prefix at one revision. Raises StoreUnavailable."""
+        return await self._ask(partial(self._engine.snapshot, prefix))
+
+    async def compact(self, revision: int) -> None:
+        """Remove tombstones up to `revision`; watches can no longer resume from before it."""
+        await self._ask(partial(self._engine.compact, revision))
+
+    async def reclaim(self) -> None:
+        """Return unused space to the file system, with deleted and overwritten data erased. Raises StoreUnavailable."""
+        while await self._ask(self._engine.reclaim):
+            pass  # in steps, so that waiting commits get the thread in between
+
+    async def copy(self) -> BinaryIO:
+        """Return a consistent copy as an open file without a name.
+
+        It has no id: it gets one where it is opened, so no resume token of this store fits it. Commits go on meanwhile;
+        copies are made one at a time. Raises NoRoom and StoreUnavailable.
+        """
+        async with self._copying:
+            if self._closing:
+                raise self._closed()
+            work = partial(self._engine.copy, self._copy_path, lambda: given_up or self._closing is not None)
+            given_up = False
+            if self._thread is None:
+                return work()
+            copying = self._loop.run_in_executor(None, work)
+            try:
+                return await asyncio.shield(copying)
+            except asyncio.CancelledError:
+                given_up = True
+                with anyio.CancelScope(shield=True), suppress(GivenUp, StoreUnavailable):
+                    (await copying).close()
+                raise
+            except GivenUp:
+                raise self._closed() from None
+
+    async def stats(self) -> StoreStats:
+        """Return sizes and counts. Raises StoreUnavailable."""
+        return await self._ask(self._engine.stats)
+
+    async def probe(self) -> None:
+        """Do all that a commit does without a change. Raises StoreUnavailable if a commit could not succeed.
+
+        On a disk this also requires 1 MiB of free space.
+        """
+        await self._ask(self._engine.probe)
+
+    async def _release(self) -> None:
+        try:
+            async with self._copying:  # a copy under way sees that the store closes, and gives up
+                await self._run(self._engine.close)
+        finally:
+            if self._thread:
+                self._thread.shutdown(wait=False)

@@ -1,0 +1,1 @@
+"""Copies of stores, from any engine to any engine."""

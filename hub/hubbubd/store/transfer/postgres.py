@@ -1,0 +1,177 @@
+"""Stores in PostgreSQL, as sources and targets of copies. A source is read in one transaction, a target written in one.
+
+The connection that has the lock of the store does the work: if it breaks, both are gone.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from typing import Final, Protocol, cast
+
+import anyio
+
+from hubbubd.store import StoreError, StoreLocked
+from hubbubd.store.postgres import sql as sql
+from hubbubd.store.postgres.database import CONNECT_S, ERRORS, Database, DatabaseConnection, failed
+from hubbubd.store.sqlite.backup import Row
+from hubbubd.store.transfer.sqlite import SLICE_BYTES, SLICE_ROWS
+from hubbubd.store.transfer.store_transfer import Extent
+
+NAMED: Final = 256
+"""As many characters of a key are told."""
+
+_PATIENT: Final = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
+"""The other store may take its time."""
+
+_EXTENT: Final = """
+SELECT m.revision, m.compacted, count(e.value), count(e.key) - count(e.value),
+  coalesce(sum(octet_length(e.key) + coalesce(octet_length(e.value), 0)), 0)::bigint
+FROM {schema}.meta m LEFT JOIN {schema}.entries e ON true GROUP BY m.revision, m.compacted
+"""
+# The size of a value is read without the value, so a slice is bounded before its values leave the database.
+_SLICE: Final = """
+SELECT key, revision, value FROM (
+  SELECT key, revision, value,
+    sum(coalesce(octet_length(value), 0)) OVER (ORDER BY key ROWS UNBOUNDED PRECEDING) AS size_with
+  FROM (
+    SELECT key, revision, value FROM {schema}.entries WHERE $1::text IS NULL OR key > $1 ORDER BY key LIMIT $2
+  ) AS following
+) AS sized
+WHERE size_with - coalesce(octet_length(value), 0) < $3 ORDER BY key
+"""
+_FINISH: Final = """
+WITH made AS (
+  INSERT INTO {schema}.commits (op, last, outcomes) VALUES (gen_random_uuid(), $2::bigint, '[]') RETURNING op
+)
+UPDATE {schema}.meta SET id = $1, revision = $2::bigint, compacted = $3, op = made.op FROM made
+"""
+
+
+class _Connection(DatabaseConnection, Protocol):
+    """A connection, with what only copies need of it."""
+
+    def transaction(
+        self, *, isolation: str = "read_committed", readonly: bool = False
+    ) -> AbstractAsyncContextManager[None]:
+        """Return a transaction for a block."""
+        ...
+
+    async def copy_records_to_table(
+        self, table: str, *, schema_name: str, columns: Sequence[str], records: Sequence[Row]
+    ) -> str:
+        """Insert rows by COPY."""
+        ...
+
+
+@asynccontextmanager
+async def held_database(url: str, schema: str, password: str | None) -> AsyncGenerator["HeldDatabase"]:
+    """Hold the store in a schema for a block, whether or not it is there.
+
+    Raises StoreLocked when a hub has it open, StoreTooNew, and StoreUnavailable when the database does not fit.
+    """
+    database = Database(url, schema, password)
+    link = cast("_Connection", await database.connected())
+    try:
+        held = HeldDatabase(database, link)
+        with _explained(database.name):
+            await database.check(link)
+            await link.execute(_PATIENT)
+            if not await link.fetchval(sql.LOCK, schema):
+                raise StoreLocked(f"the store {held.name} is in use by a hub; stop it, or name another schema")
+            if await held.exists():
+                async with link.transaction():
+                    await database.migrate(link, alone=True)
+                # A hub that had the store, and has lost its connection, keeps nothing more when it is back.
+                await link.execute(database.sql(sql.ALL_GONE), "")
+        yield held
+    finally:
+        with anyio.CancelScope(shield=True), suppress(*ERRORS):
+            await link.close(timeout=CONNECT_S)
+
+
+@contextmanager
+def _explained(name: str) -> Generator[None]:
+    try:
+        yield
+    except ERRORS as error:
+        raise failed(name, error) from error
+
+
+class HeldDatabase:
+    """A store in a schema whose lock this process has; implements `transfer.Held`."""
+
+    def __init__(self, database: Database, link: _Connection) -> None:
+        self._database = database
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        """The address of the database and the schema, without a password."""
+        return self._database.name
+
+    async def exists(self) -> bool:
+        """Return whether the schema has a store."""
+        return await self._link.fetchval("SELECT to_regclass($1)", f"{self._database.schema}.meta") is not None
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncGenerator["_PostgresReader | None"]:
+        """Open one cut for a block; None if the schema has no store. Raises StoreUnavailable."""
+        with _explained(self.name):
+            there = await self.exists()
+        if not there:
+            yield None
+            return
+        with _explained(self.name):
+            async with self._link.transaction(isolation="repeatable_read", readonly=True):
+                yield _PostgresReader(self._database, self._link)
+
+    @asynccontextmanager
+    async def filling(self, extent: Extent) -> AsyncGenerator["_PostgresWriter"]:
+        """Fill the store in one transaction. Raises StoreUnavailable."""
+        with _explained(self.name):
+            async with self._link.transaction():
+                await self._database.migrate(self._link, alone=True)
+                await self._database.require(self._link, alone=True)
+                yield _PostgresWriter(self._database, self._link)
+                finish = self._database.sql(_FINISH)
+                await self._link.execute(finish, secrets.token_hex(8), extent.revision, extent.compacted)
+        with suppress(*ERRORS):  # the copy is there; the database does this itself later
+            await self._link.execute(self._database.sql("ANALYZE {schema}.entries"))
+
+
+class _PostgresReader:
+    def __init__(self, database: Database, link: _Connection) -> None:
+        self._database = database
+        self._link = link
+
+    async def extent(self) -> Extent:
+        with _explained(self._database.name):
+            [(revision, compacted, records, deletions, size)] = await self._link.fetch(self._database.sql(_EXTENT))
+        return Extent(revision=revision, compacted=compacted, records=records, deletions=deletions, size_bytes=size)
+
+    async def slices(self) -> AsyncGenerator[Sequence[Row]]:
+        query = self._database.sql(_SLICE)
+        last: str | None = None
+        while True:
+            with _explained(self._database.name):
+                found = await self._link.fetch(query, last, SLICE_ROWS, SLICE_BYTES)
+            rows = [cast("Row", tuple(row)) for row in found]
+            if not rows:
+                return
+            yield rows
+            last = rows[-1][0]
+
+
+class _PostgresWriter:
+    def __init__(self, database: Database, link: _Connection) -> None:
+        self._database = database
+        self._link = link
+
+    async def add(self, rows: Sequence[Row]) -> None:
+        for key, _, _ in rows:
+            if wrong := sql.unfit(key):
+                raise StoreError(f"the key {key[:NAMED]!r} {wrong}; nothing was copied")
+        with _explained(self._database.name):
+            await self._link.copy_records_to_table(
+                "entries", schema_name=self._database.schema, columns=("key", "revision", "value"), records=rows
+            )

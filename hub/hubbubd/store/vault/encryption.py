@@ -1,0 +1,103 @@
+"""Secrets as bytes that can be read only with a key of the vault, and only in the place where they were put.
+
+Each version of a row has a key of its own (AES-256-GCM), which is wrapped with a key of the vault. Both bind the place:
+the vault, the row and its version. So no row can stand for another one, and no content for that of another version.
+"""
+
+import hashlib
+import secrets
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from hubbubd import payload
+
+FORMAT: Final = "hubbub/1"
+
+KEY_BYTES: Final = 32
+"""AES-256."""
+
+NONCE_BYTES: Final = 12
+"""Random. A key of the vault wraps one key for each version of a row: far fewer than the 2^32 that it is good for (NIST
+SP 800-38D, section 8.3)."""
+
+ID_DIGITS: Final = 12
+"""Hexadecimal digits of a key's id."""
+
+
+class UnreadableSecret(Exception):
+    """What is sealed is not what was put there: it was changed, or it is of another place, version or key."""
+
+
+@dataclass(frozen=True, slots=True)
+class VaultKey:
+    """A key of the vault. `id` names it and tells nothing of it."""
+
+    secret: bytes = field(repr=False)
+    id: str = ""
+
+    @classmethod
+    def of(cls, secret: bytes) -> Self:
+        """Return the key with its id. Raises ValueError unless it is as long as a key."""
+        if len(secret) != KEY_BYTES:
+            raise ValueError(f"a key has {KEY_BYTES} bytes, and this has {len(secret)}")
+        digest = hashlib.sha256(f"{FORMAT} key".encode() + secret).hexdigest()
+        return cls(secret, digest[:ID_DIGITS])
+
+
+@dataclass(frozen=True, slots=True)
+class SealLocation:
+    """Where something is sealed: the vault's id, the row's name and kind, and its version."""
+
+    vault: str
+    name: str
+    kind: str
+    version: int
+
+    @property
+    def associated(self) -> bytes:
+        """The data that both seals are bound to; different for different places."""
+        return payload.dumps([FORMAT, self.vault, self.name, self.kind, self.version])
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSecret:
+    """The content of a row: which key of the vault wraps, the wrapped key, and what is sealed with that."""
+
+    key_id: str
+    wrapped: bytes = field(repr=False)
+    content: bytes = field(repr=False)
+
+
+def seal(key: VaultKey, place: SealLocation, content: bytes) -> SealedSecret:
+    """Seal a content for its place, with a fresh key that `key` wraps."""
+    fresh = secrets.token_bytes(KEY_BYTES)
+    associated = place.associated
+    return SealedSecret(key.id, _shut(key.secret, fresh, associated), _shut(fresh, content, associated))
+
+
+def opened(key: VaultKey, place: SealLocation, sealed: SealedSecret) -> bytes:
+    """Return what was sealed for this place. Raises Unreadable."""
+    associated = place.associated
+    return _open(_open(key.secret, sealed.wrapped, associated), sealed.content, associated)
+
+
+def rewrapped(old: VaultKey, new: VaultKey, place: SealLocation, sealed: SealedSecret) -> SealedSecret:
+    """Return the same content, for the same place, with its key wrapped by another one. Raises Unreadable."""
+    associated = place.associated
+    fresh = _open(old.secret, sealed.wrapped, associated)
+    return SealedSecret(new.id, _shut(new.secret, fresh, associated), sealed.content)
+
+
+def _shut(key: bytes, content: bytes, associated: bytes) -> bytes:
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, content, associated)
+
+
+def _open(key: bytes, shut: bytes, associated: bytes) -> bytes:
+    try:
+        return AESGCM(key).decrypt(shut[:NONCE_BYTES], shut[NONCE_BYTES:], associated)
+    except (InvalidTag, ValueError):  # ValueError: too short for a nonce, or a key of another length
+        raise UnreadableSecret from None

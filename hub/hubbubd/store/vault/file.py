@@ -1,0 +1,72 @@
+"""The vault, `tokens.json` in the data directory: OAuth tokens and secrets of added servers, in a file with mode 0600.
+
+These secrets are nowhere else, so that the store and its copies have none. A fleet has them sealed in its database
+instead (`postgres/vault.py`).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from anyio import to_thread
+from pydantic import TypeAdapter, ValidationError
+
+from hubbubd import payload
+from hubbubd.process import files
+from hubbubd.store import StoreError
+
+NAME = "tokens.json"
+
+_SHAPE: Final = TypeAdapter(dict[str, dict[str, Any]])
+
+
+class TokenFile:
+    """The vault in a file; implements `upstream.ports.Vault`."""
+
+    def __init__(self, path: Path, kept: dict[str, dict[str, Any]]) -> None:
+        self._path = path
+        self._kept = kept
+        self._writing = anyio.Lock()
+
+    @classmethod
+    def open(cls, data_dir: Path) -> "TokenFile":
+        """Load the file, or start empty. Raises OSError, and StoreError for a file that does not parse."""
+        path = data_dir / NAME
+        try:
+            path.chmod(0o600)
+            return cls(path, _SHAPE.validate_json(path.read_bytes()))
+        except FileNotFoundError:
+            return cls(path, {})
+        except ValidationError:
+            raise StoreError(f"{path} is damaged; without it, servers ask to let the hub in again") from None
+
+    def get(self, server: str) -> dict[str, Any] | None:
+        """Return the secrets kept for a server, or None."""
+        return self._kept.get(server)
+
+    async def put(self, server: str, secrets: dict[str, Any] | None) -> None:
+        """Replace the secrets kept for a server, None removes them; durable on return. Raises OSError."""
+        async with self._writing:
+            kept = {name: value for name, value in self._kept.items() if name != server}
+            if secrets is not None:
+                kept[server] = secrets
+            if kept != self._kept:
+                await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
+            self._kept = kept
+
+    async def refresh(self, *servers: str) -> None:
+        """As `Vault`: nobody else writes the file."""
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """Return all secrets by the names under which they are kept."""
+        return dict(self._kept)
+
+    async def put_all(self, secrets: Mapping[str, dict[str, Any]]) -> None:
+        """Keep all these secrets, in a file that has none; durable on return. Raises OSError, and StoreError."""
+        async with self._writing:
+            if self._kept:
+                raise StoreError(f"{self._path} has secrets already; move it away")
+            kept = dict(secrets)
+            await to_thread.run_sync(files.put, self._path, payload.dumps(kept) + b"\n")
+            self._kept = kept

@@ -1,0 +1,113 @@
+"""The keys of a fleet's vault: in a file that only its owner can read, or in the environment.
+
+The first key seals, all of them open. So a key is replaced without a pause: the new one is put first at each member,
+all rows are sealed with it, and the old one is taken away.
+"""
+
+import base64
+import os
+import shlex
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from hubbubd.errors import ConfigError
+from hubbubd.process import files
+from hubbubd.redaction import REDACTION
+from hubbubd.store.vault.encryption import KEY_BYTES, VaultKey
+
+SETTING: Final = "fleet.vault_key_file"
+VARIABLE: Final = "HUBBUBD_VAULT_KEY"
+
+MOST: Final = 16
+"""How many keys there may be: two while one is replaced, and some that were forgotten."""
+
+_FILE_BYTES: Final = 4096
+"""The longest file: MOST keys take 720."""
+
+
+@dataclass(frozen=True, slots=True)
+class VaultKeys:
+    """The keys of the vault; `origin` is where they come from."""
+
+    keys: tuple[VaultKey, ...]
+    origin: str
+
+    @classmethod
+    def load(cls, file: Path | None, environ: Mapping[str, str]) -> Self:
+        """Read the keys from the file, or else from the environment. Blocks. Raises ConfigError."""
+        given = environ.get(VARIABLE)
+        if file is not None and given is not None:
+            raise ConfigError(SETTING, f"there are keys in {VARIABLE}, too; take away the one or the other")
+        if file is not None:
+            return cls._of(_read(file), SETTING, str(file))
+        if given is None:
+            raise ConfigError(
+                SETTING, f"a fleet seals the secrets of its servers with a key, and there is none; {_how_to_make()}"
+            )
+        if len(given) > _FILE_BYTES:
+            raise ConfigError(VARIABLE, f"is longer than {_FILE_BYTES} characters")
+        return cls._of(given, VARIABLE, VARIABLE)
+
+    @classmethod
+    def _of(cls, text: str, setting: str, origin: str) -> Self:
+        lines = text.split()
+        if not 0 < len(lines) <= MOST:
+            what = "has no key" if not lines else f"has more than {MOST} keys"
+            raise ConfigError(setting, f"{origin} {what}; {_how_to_make()}")
+        # Known before anything is said of them.
+        REDACTION.learn("the vault's keys", lines, whole=True)
+        keys: dict[str, VaultKey] = {}
+        for number, line in enumerate(lines, 1):
+            try:
+                key = VaultKey.of(base64.b64decode(line, validate=True))
+            except ValueError:
+                what = f"key {number} of {origin} is not {KEY_BYTES} bytes in base64"
+                raise ConfigError(setting, f"{what}; {_how_to_make()}") from None
+            keys[key.id] = key
+        return cls(tuple(keys.values()), origin)
+
+    @property
+    def first(self) -> VaultKey:
+        """The key that seals."""
+        return self.keys[0]
+
+    def find(self, key_id: str) -> VaultKey | None:
+        """Return the key with this id, or None."""
+        return next((key for key in self.keys if key.id == key_id), None)
+
+
+def _how_to_make(path: Path = Path("vault.key")) -> str:
+    command = f"(umask 077; openssl rand -base64 32 > {shlex.quote(str(path))})"
+    return f"make one with `{command}`, and give the same to all members"
+
+
+def _read(path: Path) -> str:
+    """Return what is in the file. Raises ConfigError, also when others may read it."""
+    try:
+        # A pipe nobody writes to would hold up the start.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            about = os.fstat(descriptor)
+            mode = about.st_mode
+            content = os.read(descriptor, _FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise ConfigError(SETTING, f"there is no {path}; {_how_to_make(path)}") from None
+    except OSError as error:
+        raise ConfigError(SETTING, f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise ConfigError(SETTING, f"{path} is not a file")
+    if mode & 0o077:
+        raise ConfigError(
+            SETTING, f"others may use {path} (mode {stat.S_IMODE(mode):04o}); {files.how_to_close(path, about)}"
+        )
+    if len(content) > _FILE_BYTES:
+        raise ConfigError(SETTING, f"{path} is longer than {_FILE_BYTES} bytes")
+    try:
+        return content.decode("ascii")
+    except ValueError:
+        raise ConfigError(SETTING, f"{path} is not text; {_how_to_make(path)}") from None

@@ -1,0 +1,241 @@
+"""Tracing by OpenTelemetry's SDK. Spans arrive here when they have ended; a thread of the SDK exports them.
+
+The SDK's tracer is bypassed (sampling again, locking, copying): finished spans go straight to its batch processor, with
+ids and times that were chosen when they began.
+"""
+
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event as SdkEvent
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+from opentelemetry.trace import SpanKind as SdkKind
+from opentelemetry.util.types import Attributes as SdkAttributes
+
+from hubbubd import __version__
+from hubbubd.redaction import REDACTION
+from hubbubd.telemetry.sdk.otlp import Exporter
+from hubbubd.telemetry.trace import Attributes, Span, SpanEvent, SpanKind, Trace, Value
+from hubbubd.telemetry.tracer import Tracer
+
+SERVICE: Final = "hubbub"
+
+CLOSE_MS: Final = 3000
+"""The longest wait for a collector at shutdown, in milliseconds."""
+
+COMPLAIN_EVERY_S: Final = 300.0
+"""The shortest interval between log lines about a failing collector, in seconds."""
+
+_COMPLAINING: Final = (
+    "opentelemetry.exporter.otlp.proto.grpc.exporter",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.sdk.metrics._internal.export",
+)
+_KINDS: Final = {
+    SpanKind.INTERNAL: SdkKind.INTERNAL,
+    SpanKind.CLIENT: SdkKind.CLIENT,
+    SpanKind.SERVER: SdkKind.SERVER,
+}
+_NS: Final = 1_000_000_000
+"""Nanoseconds of a second; OpenTelemetry counts in them."""
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+_UNSAMPLED: Final = TraceFlags(TraceFlags.DEFAULT)
+_FINE: Final = Status()
+_FAILED: Final = Status(StatusCode.ERROR)
+
+
+class SdkShutdown(Protocol):
+    """Whatever of the SDK can be shut down."""
+
+    def shutdown(self) -> None:
+        """Flush and accept nothing more."""
+        ...
+
+
+class SdkTracer(Tracer):
+    """A tracer over the SDK. Samples by OTEL_TRACES_SAMPLER: once, when a span's place is made."""
+
+    on = True
+
+    def __init__(self, exporter: SpanExporter, now: Callable[[], float], *, content: bool = False) -> None:
+        self._now = now
+        self._exporter = exporter
+        self.content = content
+        # No atexit hook: `close` shuts it down.
+        self._provider = TracerProvider(shutdown_on_exit=False)
+        self._processor = BatchSpanProcessor(exporter)
+        self._provider.add_span_processor(self._processor)
+        self._resource = resource()
+        self._scope = InstrumentationScope(SERVICE, __version__)
+        self._limits = SpanLimits()
+
+    @classmethod
+    def open(cls, exporter: str, now: Callable[[], float], *, content: bool = False) -> "SdkTracer":
+        """Return a tracer that exports over OTLP, or writes to stderr for `console`."""
+        quieten()
+        out = ConsoleSpanExporter(out=sys.stderr) if exporter == "console" else Exporter()
+        return cls(out, now, content=content)
+
+    def now(self) -> float:
+        """As `Tracer`."""
+        return self._now()
+
+    def begin(self, parent: Trace | None, name: str = "", kind: SpanKind = SpanKind.INTERNAL) -> Trace:
+        """As `Tracer`. The only place that samples; spans below a sampled span of the hub are sampled, too."""
+        trace_id = parent.trace_id if parent else f"{random.getrandbits(128) or 1:032x}"
+        sampled = parent is not None and parent.own
+        if not sampled:
+            sampled = self._samples(parent, trace_id, name, kind)
+        return Trace(
+            trace_id=trace_id,
+            span_id=f"{random.getrandbits(64) or 1:016x}",
+            parent_id=parent.span_id if parent else None,
+            sampled=sampled,
+            state=parent.state if parent else "",
+            own=sampled,
+        )
+
+    def _samples(self, parent: Trace | None, trace_id: str, name: str, kind: SpanKind) -> bool:
+        if self._provider.sampler is DEFAULT_ON:  # what it decides, at a tenth of the cost
+            return parent is None or parent.sampled
+        number, around = int(trace_id, 16), context_of(parent)
+        return self._provider.sampler.should_sample(around, number, name, _KINDS[kind]).decision.is_sampled()
+
+    def tell(
+        self,
+        span: Span,
+        end: float,
+        *,
+        attributes: Mapping[str, Value] | None = None,
+        error: str | None = None,
+        events: Iterable[SpanEvent] = (),
+        links: Iterable[Trace] = (),
+    ) -> None:
+        """As `Tracer`. Known secrets are redacted."""
+        trace = span.trace
+        if not trace.own:
+            return
+        name, happened = span.name, [(event.name, event.attributes, event.at) for event in events]
+        about = {**span.attributes, **(attributes or {}), **({"error.type": error} if error else {})}
+        if REDACTION.finds(_texts(name, about, *(said for _, said, _ in happened))):
+            name, about, happened = REDACTION.text(name), REDACTION.value(about), REDACTION.value(happened)
+        finished = ReadableSpan(
+            name,
+            _span_context(trace, trace.span_id),
+            parent=_span_context(trace, trace.parent_id) if trace.parent_id else None,
+            kind=_KINDS[span.kind],
+            attributes=self._bounded(about),
+            events=tuple(SdkEvent(what, said, round(at * _NS)) for what, said, at in happened),
+            links=tuple(Link(_span_context(link, link.span_id)) for link in links),
+            status=_FAILED if error else _FINE,
+            start_time=round(span.start * _NS),
+            end_time=round(max(end, span.start) * _NS),
+            resource=self._resource,
+            instrumentation_scope=self._scope,
+        )
+        self._processor.on_end(finished)
+
+    def _bounded(self, about: Attributes) -> SdkAttributes:
+        """Apply the SDK's limits: OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT, ..."""
+        most, longest = self._limits.max_span_attributes, self._limits.max_span_attribute_length
+        if longest is None and (most is None or len(about) <= most):
+            return about
+        return BoundedAttributes(most, about, max_value_len=longest)
+
+    def close(self) -> None:
+        """As `Tracer`."""
+        shut_down(self._provider, self._exporter)
+
+
+def _texts(name: str, *attributes: Attributes) -> Iterator[str]:
+    yield name
+    for about in attributes:
+        yield from (value for value in about.values() if isinstance(value, str))
+
+
+def shut_down(provider: SdkShutdown, exporter: SdkShutdown) -> None:
+    """Flush; after CLOSE_MS shut the exporter down, since the provider itself would go on waiting for it."""
+    timer = threading.Timer(CLOSE_MS / 1000, exporter.shutdown)
+    timer.start()
+    try:
+        provider.shutdown()
+    finally:
+        timer.cancel()
+
+
+def resource() -> Resource:
+    """Return the OTel resource: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME, by default named `hubbub`."""
+    named = Resource.create({"service.version": __version__})
+    return named if os.environ.get("OTEL_SERVICE_NAME") or _names_service() else named.merge(_HUBBUB)
+
+
+_HUBBUB: Final = Resource({SERVICE_NAME: SERVICE})
+
+
+def _names_service() -> bool:
+    return any(
+        pair.partition("=")[0].strip() == SERVICE_NAME
+        for pair in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    )
+
+
+class _NowAndThen(logging.Filter):
+    """Rate limit for the exporters' log lines: one per COMPLAIN_EVERY_S, nothing below WARNING."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or (now := time.monotonic()) < self._next:
+            return False
+        self._next = now + COMPLAIN_EVERY_S
+        return True
+
+
+_complaints: Final = _NowAndThen()
+
+
+def quieten() -> None:
+    """Rate-limit the exporters' log lines, which come with each failed batch. Idempotent."""
+    for name in _COMPLAINING:
+        logging.getLogger(name).addFilter(_complaints)
+
+
+def context_of(parent: Trace | None) -> Context:
+    """Return an SDK context with only this parent, independent of the current context."""
+    return (
+        set_span_in_context(NonRecordingSpan(_span_context(parent, parent.span_id)), Context()) if parent else Context()
+    )
+
+
+def _span_context(trace: Trace, span_id: str) -> SpanContext:
+    return SpanContext(
+        int(trace.trace_id, 16),
+        int(span_id, 16),
+        is_remote=True,
+        trace_flags=_SAMPLED if trace.sampled else _UNSAMPLED,
+        trace_state=TraceState.from_header([trace.state]) if trace.state else None,
+    )
