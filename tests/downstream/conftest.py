@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import EndpointSession
-from hubbubd.downstream import EndpointSessions
-from hubbubd.downstream import HostOutbox
-from hubbubd.downstream import HostRequest
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ServerView
-from hubbubd.downstream import StateTokens
-from hubbubd.downstream.protocol.messages import RequestMessage
-from hubbubd.downstream.questions.state_keys import StateKeyRing
-from hubbubd.downstream.questions.state_keys import StateKeys
 from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.downstream import (
+    EndpointSession,
+    EndpointSessions,
+    HostOutbox,
+    HostRequest,
+    McpEndpoint,
+    McpHost,
+    ServerView,
+    StateTokens,
+)
+from hubbubd.downstream.protocol.messages import RequestMessage
+from hubbubd.downstream.questions.state_keys import StateKeyRing, StateKeys
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 

@@ -7,10 +7,9 @@ import anyio
 import pytest
 
 from hubbubd.core.filters import RequestFilter
-from hubbubd.downstream import QuestionPolicy
 from hubbubd.core.inbox.forms import Accept
-from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
+from hubbubd.downstream import QuestionPolicy
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era, ReplyError
 

@@ -7,11 +7,10 @@ import pytest
 
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.calls.attendance import RETURN_S
-from hubbubd.core.inbox.forms import Accept
-from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import FailedPrecondition
 from hubbubd.runtime.calls.callers import ANSWERED_S
 from hubbubd.runtime.hub import Hub

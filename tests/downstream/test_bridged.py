@@ -9,15 +9,10 @@ import pytest
 from hubbubd import payload
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import BridgedHost
-from hubbubd.downstream import BridgedHosts
-from hubbubd.downstream import EndpointSession
-from hubbubd.downstream import HostOutbox
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import QuestionPolicy
+from hubbubd.core.inbox.forms import Accept
+from hubbubd.downstream import BridgedHost, BridgedHosts, EndpointSession, HostOutbox, McpEndpoint, QuestionPolicy
 from hubbubd.downstream.sessions.bridged_hosts import RETURN_S
 from hubbubd.downstream.views.question_policy import Asked
-from hubbubd.core.inbox.forms import Accept
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

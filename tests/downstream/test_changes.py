@@ -8,11 +8,9 @@ import anyio
 import pytest
 
 from hubbubd.core.access import Principal
-from hubbubd.downstream import EndpointSession
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream.views.view import ServerView
 from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost
+from hubbubd.downstream.views.view import ServerView
 
 from ..runtime.conftest import World, server
 from ..runtime.peer import Outcome, Sent

@@ -9,10 +9,8 @@ import pytest
 
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import QuestionPolicy
-from hubbubd.downstream import ServerView
 from hubbubd.core.inbox.forms import Accept
+from hubbubd.downstream import McpEndpoint, QuestionPolicy, ServerView
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era
 

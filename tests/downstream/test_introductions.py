@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 from hubbubd import payload
 from hubbubd.bounds import INTRODUCTION_BYTES
 from hubbubd.core.access import Principal
+from hubbubd.core.calls.capabilities import serves
+from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, HostSession, watching
+from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.hosts import introductions
 from hubbubd.downstream.protocol.messages import RequestMessage
-from hubbubd.core.calls.capabilities import serves
-from hubbubd.core.hosts.host_sessions import MAX_WATCHED
-from hubbubd.core.hosts.host_sessions import MAX_WATCHED_BYTES
-from hubbubd.core.hosts.host_sessions import HostSession
-from hubbubd.core.hosts.host_sessions import watching
-from hubbubd.core.inbox.request_states import RequestKind
 
 ADA = Principal(name="ada", grants=(), credential="ada")
 FILL = INTRODUCTION_BYTES - 200

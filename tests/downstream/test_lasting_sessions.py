@@ -9,14 +9,9 @@ import anyio
 import pytest
 
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import EndpointSession
-from hubbubd.downstream import EndpointSessions
-from hubbubd.downstream import HostLimits
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ServerView
-from hubbubd.downstream.protocol.messages import ResponseMessage
 from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.downstream import EndpointSession, EndpointSessions, HostLimits, McpEndpoint, McpHost, ServerView
+from hubbubd.downstream.protocol.messages import ResponseMessage
 from hubbubd.errors import ResourceExhausted, Unavailable
 from hubbubd.upstream.ports import Era
 

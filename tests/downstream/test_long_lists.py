@@ -7,12 +7,10 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import ProfileView
-from hubbubd.downstream import endpoint
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream import McpEndpoint, ProfileView, endpoint
 from hubbubd.downstream.views import profile_view
 from hubbubd.downstream.views.list_groups import ListGroups
-from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing import turns
 

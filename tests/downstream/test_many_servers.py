@@ -7,12 +7,9 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.filters import CatalogFilter
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ProfileView
-from hubbubd.downstream.views.first_lists import LONGEST_S
-from hubbubd.downstream.views.first_lists import LOOK_S
 from hubbubd.core.servers.catalog import Freshness
+from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
+from hubbubd.downstream.views.first_lists import LONGEST_S, LOOK_S
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 from hubbubd.upstream.ports import Era

@@ -9,11 +9,8 @@ import pytest
 
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
-from hubbubd.downstream import EndpointSession
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ProfileView
 from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.downstream import EndpointSession, McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import PeerError
 from hubbubd.runtime.hub import Hub
 

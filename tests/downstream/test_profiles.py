@@ -8,12 +8,8 @@ import pytest
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.filters import CatalogFilter
-from hubbubd.downstream import HostRequest
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ProfileView
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.catalog import Freshness
+from hubbubd.core.servers.catalog import CatalogKind, Freshness
+from hubbubd.downstream import HostRequest, McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 

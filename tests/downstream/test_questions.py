@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from hubbubd.core.filters import RequestFilter
+from hubbubd.core.inbox.forms import Accept, Result
+from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.downstream import QuestionPolicy
 from hubbubd.downstream.views.question_policy import Asked
-from hubbubd.core.inbox.forms import Accept
-from hubbubd.core.inbox.forms import Result
-from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.upstream.ports import Era, ReplyError
 
 from ..runtime.conftest import FORM, SAMPLING, World, question, server, settle, until

@@ -12,10 +12,10 @@ from mcp_types import methods as tables
 from pydantic import BaseModel, TypeAdapter
 
 from hubbubd import payload
+from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.protocol.revisions import RevisionMember
-from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.errors import PeerError
 
 from ..runtime.peer import Outcome, Sent

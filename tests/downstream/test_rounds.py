@@ -11,10 +11,10 @@ import pytest
 from hubbubd import payload
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter, RequestFilter
-from hubbubd.downstream import QuestionPolicy
-from hubbubd.downstream.questions.input_rounds import STATE_S
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import Delivery
+from hubbubd.downstream import QuestionPolicy
+from hubbubd.downstream.questions.input_rounds import STATE_S
 from hubbubd.errors import FailedPrecondition
 from hubbubd.upstream.ports import Era
 

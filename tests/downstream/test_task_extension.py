@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from hubbubd.downstream import QuestionPolicy
-from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.inbox.request_states import RequestState
+from hubbubd.downstream import QuestionPolicy
+from hubbubd.downstream.tasks.host_tasks import AWAY_S
 from hubbubd.errors import PeerError
 from hubbubd.upstream.ports import Era
 

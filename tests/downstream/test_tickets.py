@@ -12,10 +12,8 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.calls.call_states import CallState
 from hubbubd.core.filters import CallFilter
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ProfileView
 from hubbubd.core.inbox.forms import Accept
+from hubbubd.downstream import McpEndpoint, McpHost, ProfileView
 from hubbubd.errors import PeerError
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub

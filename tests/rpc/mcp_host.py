@@ -13,9 +13,9 @@ from anyio.abc import SocketStream
 
 from hubbubd.config import HubSettings, ServerConfig, Settings
 from hubbubd.core.access import Grant, Role
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.mcp.application import serve_mcp
-from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.telemetry.meter import OFF as UNMEASURED

@@ -10,11 +10,8 @@ import pytest
 from hubbub.v1 import call_pb2, inbox_pb2
 from hubbubd.core.access import Role
 from hubbubd.core.audit import AuditFilter
+from hubbubd.core.inbox.request_states import CauseSource, Origin, PendingRequest, RequestKind
 from hubbubd.rpc.auth.gate import local_principal
-from hubbubd.core.inbox.request_states import CauseSource
-from hubbubd.core.inbox.request_states import Origin
-from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from hubbub.v1 import call_pb2 as pb
-from hubbubd.rpc.auth.gate import local_principal
 from hubbubd.core.calls.call_states import Call
+from hubbubd.rpc.auth.gate import local_principal
 from hubbubd.rpc.context import amend
 from hubbubd.rpc.servicers import call_stream
 from hubbubd.runtime.calls import CallSpec, LogEvent, ProgressEvent

@@ -10,10 +10,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from hubbubd.rpc.messages import api_records
 from hubbubd.core.inbox.asked_hosts import AskedHost
 from hubbubd.core.inbox.request_states import CauseSource
 from hubbubd.core.servers.server_record import QueueCounts
+from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.calls import LogEvent, ProgressEvent
 from hubbubd.store import StoreStats
 from hubbubd.telemetry.trace import Trace

@@ -21,13 +21,12 @@ from hubbubd.config.sections.network import GrantSettings
 from hubbubd.config.sections.tls import TlsFiles
 from hubbubd.core.access import Grant, Principal, Role
 from hubbubd.core.audit import AuditFilter, AuditKind
+from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.rpc.auth.gate import Gate
 from hubbubd.rpc.auth.grants import Grants
-from hubbubd.rpc.auth.permissions import RULES
-from hubbubd.rpc.auth.permissions import RpcReach
+from hubbubd.rpc.auth.permissions import RULES, RpcReach
 from hubbubd.rpc.listeners.connect import serve_connect
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.runtime.hub import Hub
 from hubbubd.store.sqlite.sqlite_store import SqliteStore
 from hubbubd.store.vault.file import TokenFile

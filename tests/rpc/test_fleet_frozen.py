@@ -10,9 +10,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import event_pb2
-from hubbubd.rpc.fleet.forwards import forwarding
-from hubbubd.rpc.fleet.forwards import open_forwards
 from hubbubd.core.calls.call_states import Call
+from hubbubd.rpc.fleet.forwards import forwarding, open_forwards
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.ownership import Owner
 

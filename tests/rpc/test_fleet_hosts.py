@@ -13,15 +13,9 @@ from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.filters import RequestFilter
 from hubbubd.core.inbox.forms import Accept
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream import EndpointSessions
-from hubbubd.downstream import HostLimits
-from hubbubd.downstream import HostOutbox
-from hubbubd.downstream import McpEndpoint
-from hubbubd.downstream import McpHost
-from hubbubd.downstream import ProfileView
-from hubbubd.downstream import ServerView
-from hubbubd.downstream.protocol.messages import RequestMessage
 from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.downstream import EndpointSessions, HostLimits, HostOutbox, McpEndpoint, McpHost, ProfileView, ServerView
+from hubbubd.downstream.protocol.messages import RequestMessage
 from hubbubd.errors import ResourceExhausted
 from hubbubd.upstream.ports import Era
 

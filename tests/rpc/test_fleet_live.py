@@ -15,14 +15,11 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hubbub.v1 import call_pb2, event_pb2, inbox_pb2
-from hubbubd.rpc.fleet import live
-from hubbubd.rpc.fleet import merged_events
+from hubbubd.core.calls.call_states import Call, CallState
+from hubbubd.rpc.fleet import live, merged_events
 from hubbubd.rpc.fleet.changes import OwnershipChanges
-from hubbubd.rpc.fleet.live_events import ROOM
-from hubbubd.rpc.fleet.live_events import told
+from hubbubd.rpc.fleet.live_events import ROOM, told
 from hubbubd.rpc.fleet.merged_events import MergedEvents
-from hubbubd.core.calls.call_states import Call
-from hubbubd.core.calls.call_states import CallState
 from hubbubd.runtime.calls import LiveCalls, LogEvent, ProgressEvent
 from hubbubd.runtime.calls.progress import MAX_EARLY
 from hubbubd.runtime.ownership import Owner

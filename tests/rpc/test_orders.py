@@ -14,11 +14,8 @@ from pydantic import TypeAdapter
 from hubbub.v1 import admin_pb2, common_pb2
 from hubbubd.config import HubSettings, ServerConfig
 from hubbubd.core.access import Grant, Role
+from hubbubd.core.servers.catalog import CatalogEntries, CatalogKind, CatalogList, Freshness
 from hubbubd.rpc.listeners.grpc_server import serve
-from hubbubd.core.servers.catalog import CatalogEntries
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.catalog import CatalogList
-from hubbubd.core.servers.catalog import Freshness
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import HostIdentity
 from hubbubd.store import Write

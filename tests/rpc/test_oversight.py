@@ -19,10 +19,8 @@ from hubbubd.config.policy.commands import REST, AllowedCommand
 from hubbubd.core.access import Grant, Role
 from hubbubd.core.audit import AuditEntry, AuditFilter, AuditKind
 from hubbubd.core.filters import CallFilter
+from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKind
 from hubbubd.rpc.auth.permissions import RULES
-from hubbubd.core.inbox.request_states import Origin
-from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.rpc.interceptors import MAX_TARGET
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.hub import Hub

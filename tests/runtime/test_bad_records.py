@@ -15,8 +15,7 @@ from hubbubd.core.inbox.request_states import Origin, PendingRequest, RequestKin
 from hubbubd.core.servers.server_record import ServerRecord
 from hubbubd.core.tasks import Task, TaskRole
 from hubbubd.rpc.messages import api_records
-from hubbubd.runtime.diagnostics.checks import Severity
-from hubbubd.runtime.diagnostics.checks import records
+from hubbubd.runtime.diagnostics.checks import Severity, records
 from hubbubd.runtime.records import Stored, WatcherLimit
 from hubbubd.runtime.tables import Tables
 from hubbubd.store import Snapshot, Write

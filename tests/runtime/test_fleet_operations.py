@@ -13,8 +13,7 @@ from hubbubd.config import ServerConfig
 from hubbubd.errors import FailedPrecondition, HubError
 from hubbubd.members import Member, Standing
 from hubbubd.rpc.servicers.members import FleetAdminService
-from hubbubd.runtime.diagnostics.findings import Finding
-from hubbubd.runtime.diagnostics.findings import Severity
+from hubbubd.runtime.diagnostics.findings import Finding, Severity
 from hubbubd.runtime.diagnostics.fleet_checks import checked
 from hubbubd.runtime.fleet.operations import FleetOperations
 from hubbubd.runtime.ownership import Owner

@@ -129,7 +129,7 @@ async def test_a_server_that_is_at_work_on_a_call_may_leave_pings_without_an_ans
         await hub.calls.start(spec(), "me")
         world.peer.ignores_pings = True
         await anyio.sleep(300)
-        assert hub.servers.get("one").connection.state is State.CONNECTED
+        assert hub.servers.get("one").connection.state is ConnectionState.CONNECTED
         assert len(world.peer.links) == 1
 
 

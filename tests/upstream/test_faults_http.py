@@ -11,10 +11,8 @@ import anyio
 import pytest
 
 from hubbubd import payload
+from hubbubd.core.inbox.request_states import Delivery, PendingRequest, RequestState
 from hubbubd.upstream.http.streams import delivery
-from hubbubd.core.inbox.request_states import Delivery
-from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.core.inbox.request_states import RequestState
 
 from .faulty import ENDLESS, Fault, Line, Proxy, proxy
 from .session import CALL_S, Session, ended, session, text, until

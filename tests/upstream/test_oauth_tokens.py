@@ -12,10 +12,10 @@ import pytest
 
 from hubbubd.config import ServerConfig
 from hubbubd.core.filters import RequestFilter
-from hubbubd.upstream.http.oauth import replies
-from hubbubd.upstream.http.oauth.replies import REPLY_BYTES
 from hubbubd.core.servers.connection_states import ConnectionState
 from hubbubd.store.vault.file import NAME
+from hubbubd.upstream.http.oauth import replies
+from hubbubd.upstream.http.oauth.replies import REPLY_BYTES
 
 from .guarded import CALL, Guarded, Start, listening, starts, until
 

@@ -22,14 +22,11 @@ from hubbubd.core.inbox import forms, questions
 from hubbubd.core.inbox.request_states import RequestKind
 from hubbubd.errors import InvalidArgument
 from hubbubd.rpc.messages import json_codec
+from hubbubd.runtime.records.age_index import AgeIndex
 from hubbubd.upstream.http.oauth.replies import require_short
 from hubbubd.upstream.http.streams.event_parser import EventParser
-from hubbubd.upstream.messages.codec import BadMessage
-from hubbubd.upstream.messages.codec import LineSplitter
-from hubbubd.upstream.messages.codec import Oversized
-from hubbubd.upstream.messages.codec import parse_message
+from hubbubd.upstream.messages.codec import BadMessage, LineSplitter, Oversized, parse_message
 from hubbubd.upstream.protocol import schema_check
-from hubbubd.runtime.records.age_index import AgeIndex
 from hubbubd.upstream.stdio.stderr import BURST_LINES, Tail
 
 SIZES = (1000, 2000, 4000)

@@ -17,31 +17,21 @@ import structlog
 from hubbubd import bounds, payload
 from hubbubd.core.access import Principal
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.calls import tickets
-from hubbubd.downstream.host_calls import HostCalls
-from hubbubd.downstream.host_calls import lost
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS
-from hubbubd.downstream.hosts.host import STATELESS_REVISIONS
-from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.hosts.host import McpHost
+from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream.calls import call_results, tickets
+from hubbubd.downstream.host_calls import HostCalls, lost
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS, HostRequest, McpHost
 from hubbubd.downstream.instrumentation import RequestInstrumentation
 from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol import revisions
+from hubbubd.downstream.protocol import messages, revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.state_tokens import StateTokens
 from hubbubd.downstream.subscriptions import listen
-from hubbubd.downstream.tasks.host_tasks import WITH_TASKS
-from hubbubd.downstream.tasks.host_tasks import refuse_task
-from hubbubd.downstream.tasks.host_tasks import with_tasks
+from hubbubd.downstream.tasks.host_tasks import WITH_TASKS, refuse_task, with_tasks
 from hubbubd.downstream.utilities import Utilities
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.first_lists import FirstLists
-from hubbubd.downstream.views.view import EndpointIntroduction
-from hubbubd.downstream.views.view import EndpointView
-from hubbubd.downstream.views.view import member_of
-from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream.views.view import EndpointIntroduction, EndpointView, member_of
 from hubbubd.errors import HubError, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.oversight import ConnectedHost

@@ -10,37 +10,26 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.calls.call_states import Call
 from hubbubd.core.jsonrpc import HUB_FAILED
-from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.calls import tickets
+from hubbubd.core.servers.catalog import CatalogKind, list_id
+from hubbubd.downstream.calls import call_results, tickets
 from hubbubd.downstream.calls.attendance import Attendance
-from hubbubd.downstream.calls.hold import Hold
-from hubbubd.downstream.calls.hold import HoldTerms
+from hubbubd.downstream.calls.hold import Hold, HoldTerms
 from hubbubd.downstream.calls.observer import CallObserver
 from hubbubd.downstream.calls.progress import ProgressReporter
 from hubbubd.downstream.calls.repeats import RepeatedCalls
-from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.hosts.host import McpHost
+from hubbubd.downstream.hosts.host import HostRequest, McpHost
 from hubbubd.downstream.protocol import revisions
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.questions.host_questions import HostQuestions
-from hubbubd.downstream.questions.input_rounds import CallLost
-from hubbubd.downstream.questions.input_rounds import InputRounds
-from hubbubd.downstream.questions.input_rounds import spec_of
+from hubbubd.downstream.questions.input_rounds import CallLost, InputRounds, spec_of
 from hubbubd.downstream.questions.question_requests import QuestionRequests
-from hubbubd.downstream.questions.state_tokens import StateToken
-from hubbubd.downstream.questions.state_tokens import StateTokens
-from hubbubd.downstream.tasks.host_tasks import HostTasks
-from hubbubd.downstream.tasks.host_tasks import ResultRenderer
-from hubbubd.downstream.tasks.host_tasks import may_become_task
-from hubbubd.downstream.tasks.host_tasks import refuse_task
-from hubbubd.downstream.tasks.host_tasks import requests_task
+from hubbubd.downstream.questions.state_tokens import StateToken, StateTokens
+from hubbubd.downstream.tasks.host_tasks import HostTasks, ResultRenderer, may_become_task, refuse_task, requests_task
 from hubbubd.downstream.tasks.session_tasks import SessionTasks
 from hubbubd.downstream.tasks.task_extension import TaskExtension
 from hubbubd.downstream.views import own_tools
 from hubbubd.downstream.views.question_policy import NAMES
 from hubbubd.downstream.views.view import EndpointView
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.catalog import list_id
 from hubbubd.errors import NotFound
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub

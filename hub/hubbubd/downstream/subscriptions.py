@@ -9,16 +9,14 @@ from hubbubd import payload
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import MAX_WATCHED
 from hubbubd.core.jsonrpc import INVALID_PARAMS
+from hubbubd.core.servers.catalog import SOURCES
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.notifications.changes import ListChanges
-from hubbubd.downstream.notifications.changes import WatchedResources
+from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources
 from hubbubd.downstream.notifications.session_notifications import announces
 from hubbubd.downstream.protocol import messages
-from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.protocol.messages import check_length
+from hubbubd.downstream.protocol.messages import Refusal, check_length
 from hubbubd.downstream.tasks.task_extension import TaskExtension
 from hubbubd.downstream.views.view import EndpointView
-from hubbubd.core.servers.catalog import SOURCES
 from hubbubd.runtime.hub import Hub
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"

@@ -7,18 +7,14 @@ from typing import Any, Final, cast
 
 from hubbubd.core.hosts.host_sessions import not_watching, watching, with_level
 from hubbubd.core.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
-from hubbubd.downstream.calls import call_results
-from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.notifications.session_notifications import LEVEL_S
-from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol import revisions
-from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.protocol.messages import check_length
-from hubbubd.downstream.protocol.messages import unknown_method
-from hubbubd.downstream.views.view import EndpointView
-from hubbubd.downstream.views.view import ServerTarget
 from hubbubd.core.servers.catalog import CatalogKind
 from hubbubd.core.servers.log_levels import LEVELS
+from hubbubd.downstream.calls import call_results
+from hubbubd.downstream.hosts.host import HostRequest
+from hubbubd.downstream.notifications.session_notifications import LEVEL_S, SessionNotifications
+from hubbubd.downstream.protocol import revisions
+from hubbubd.downstream.protocol.messages import Refusal, check_length, unknown_method
+from hubbubd.downstream.views.view import EndpointView, ServerTarget
 from hubbubd.errors import FailedPrecondition, PeerError
 from hubbubd.runtime.hub import Hub
 

@@ -26,8 +26,7 @@ from hubbubd.process import garbage
 from hubbubd.program import console, listeners
 from hubbubd.redaction import REDACTION
 from hubbubd.rpc.auth import client_file
-from hubbubd.rpc.auth.gate import Authenticator
-from hubbubd.rpc.auth.gate import Gate
+from hubbubd.rpc.auth.gate import Authenticator, Gate
 from hubbubd.rpc.auth.grants import Grants
 from hubbubd.rpc.listeners.grpc_server import serve
 from hubbubd.runtime.diagnostics import checks

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.core.inbox.request_states import caller_noted
+from hubbubd.downstream.hosts.host import HostRequest
 from hubbubd.runtime.hub import Hub
 
 RETURN_S: Final = 5.0

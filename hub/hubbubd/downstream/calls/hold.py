@@ -16,13 +16,11 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from hubbubd.core.inbox.request_states import PendingRequest, RequestState
 from hubbubd.downstream.calls.progress import ProgressReporter
 from hubbubd.downstream.hosts.host import HostRequest
-from hubbubd.downstream.hosts.timeouts import GONE_S
-from hubbubd.downstream.hosts.timeouts import held_s
+from hubbubd.downstream.hosts.timeouts import GONE_S, held_s
 from hubbubd.downstream.views.question_policy import QuestionPolicy
-from hubbubd.core.inbox.request_states import PendingRequest
-from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import HubError
 from hubbubd.runtime.calls import CallSpec
 from hubbubd.runtime.hub import Hub

@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from hubbubd.core.access import Principal
-from hubbubd.downstream.notifications.session_notifications import SessionNotifications
-from hubbubd.downstream.protocol.messages import Id
-from hubbubd.downstream.protocol.messages import ResponseMessage
-from hubbubd.runtime.oversight import ConnectedHost
-from hubbubd.runtime.oversight import OpenRequest
 from hubbubd.core.inbox.request_states import RequestKind
-from hubbubd.core.servers.log_levels import LEVELS
-from hubbubd.core.servers.log_levels import reaches
-from hubbubd.runtime.oversight import HostIdentity
+from hubbubd.core.servers.log_levels import LEVELS, reaches
+from hubbubd.downstream.notifications.session_notifications import SessionNotifications
+from hubbubd.downstream.protocol.messages import Id, ResponseMessage
+from hubbubd.runtime.oversight import ConnectedHost, HostIdentity, OpenRequest
 
 HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Revisions with a handshake, the newest first."""

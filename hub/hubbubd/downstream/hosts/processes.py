@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from hubbubd import payload
-from hubbubd.downstream.hosts.host import McpHost
 from hubbubd.core.inbox.request_states import RequestKind
+from hubbubd.downstream.hosts.host import McpHost
 
 MAX_SILENT: Final = 1000
 """Processes of which it is remembered that nobody is there: the latest."""

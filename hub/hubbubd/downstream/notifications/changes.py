@@ -9,11 +9,9 @@ from typing import Final
 from hubbubd.core.access import Principal
 from hubbubd.core.hosts.host_sessions import MAX_WATCHED, MAX_WATCHED_BYTES, has_room
 from hubbubd.core.jsonrpc import HUB_FAILED, INVALID_PARAMS
+from hubbubd.core.servers.catalog import SOURCES, CatalogKind
 from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.views.view import EndpointView
-from hubbubd.downstream.views.view import ServerTarget
-from hubbubd.core.servers.catalog import SOURCES
-from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream.views.view import EndpointView, ServerTarget
 from hubbubd.runtime.hub import Hub
 
 QUIET_S: Final = 0.25

@@ -6,18 +6,13 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 from hubbubd import payload
-from hubbubd.downstream.notifications.changes import ListChanges
-from hubbubd.downstream.notifications.changes import WatchedResources
-from hubbubd.downstream.notifications.changes import Who
-from hubbubd.downstream.notifications.changes import nobody
+from hubbubd.core.hosts.host_sessions import HostSession
+from hubbubd.core.servers.catalog import SOURCES, CatalogKind
+from hubbubd.core.servers.log_levels import USUAL, reaches
+from hubbubd.downstream.notifications.changes import ListChanges, WatchedResources, Who, nobody
 from hubbubd.downstream.protocol import messages
 from hubbubd.downstream.protocol.messages import Refusal
 from hubbubd.downstream.views.view import EndpointView
-from hubbubd.core.hosts.host_sessions import HostSession
-from hubbubd.core.servers.catalog import SOURCES
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.log_levels import USUAL
-from hubbubd.core.servers.log_levels import reaches
 from hubbubd.errors import HubError
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.records import Step

@@ -11,12 +11,10 @@ from typing import Any, Final, cast
 
 from hubbubd import payload
 from hubbubd.core.jsonrpc import INVALID_PARAMS
-from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS
-from hubbubd.downstream.hosts.host import STATELESS_REVISIONS
-from hubbubd.downstream.protocol import content_blocks
-from hubbubd.downstream.protocol.messages import Refusal
-from hubbubd.downstream.protocol.messages import with_members
 from hubbubd.core.servers.catalog import CatalogKind
+from hubbubd.downstream.hosts.host import HANDSHAKE_REVISIONS, STATELESS_REVISIONS
+from hubbubd.downstream.protocol import content_blocks
+from hubbubd.downstream.protocol.messages import Refusal, with_members
 from hubbubd.errors import NotFound
 
 RESOURCE_NOT_FOUND: Final = -32002

@@ -20,13 +20,12 @@ from typing import Final
 
 from hubbubd import payload
 from hubbubd.core.access import Principal
+from hubbubd.core.hosts.host_sessions import HostSession, record_id
 from hubbubd.downstream.endpoint import McpEndpoint
 from hubbubd.downstream.hosts.host import McpHost
 from hubbubd.downstream.hosts.introductions import kept
 from hubbubd.downstream.hosts.limits import HostLimits
 from hubbubd.downstream.sessions.session import EndpointSession
-from hubbubd.core.hosts.host_sessions import HostSession
-from hubbubd.core.hosts.host_sessions import record_id
 from hubbubd.errors import ResourceExhausted
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.clock import Clock

@@ -5,10 +5,9 @@ from typing import Final
 import anyio
 
 from hubbubd.core.access import Principal
-from hubbubd.downstream.views.view import EndpointView
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.catalog import Freshness
+from hubbubd.core.servers.catalog import CatalogKind, Freshness
 from hubbubd.core.servers.connection_states import ConnectionState
+from hubbubd.downstream.views.view import EndpointView
 from hubbubd.runtime.hub import Hub
 
 LONGEST_S: Final = 2.0

@@ -16,32 +16,26 @@ from typing import Any, Final
 from hubbubd import __version__, payload
 from hubbubd.config.sections.mcp import ProfileSettings
 from hubbubd.core.access import Permission, Principal
-from hubbubd.downstream.views.list_groups import MATCHED_CHARS
-from hubbubd.downstream.views.list_groups import NAMED
-from hubbubd.downstream.views.list_groups import URI
-from hubbubd.downstream.views.list_groups import ChainedLists
-from hubbubd.downstream.views.list_groups import ListEntry
-from hubbubd.downstream.views.list_groups import ListGroup
-from hubbubd.downstream.views.list_groups import ListGroups
-from hubbubd.downstream.views.list_groups import ListRendering
-from hubbubd.downstream.views.list_groups import Source
-from hubbubd.downstream.views.list_groups import indexed
-from hubbubd.downstream.views.own_tools import listed
-from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy
-from hubbubd.downstream.views.question_policy import QuestionPolicy
-from hubbubd.downstream.views.view import EndpointIntroduction
-from hubbubd.downstream.views.view import ServerTarget
 from hubbubd.core.hosts.headings import without_headings
 from hubbubd.core.hosts.host_names import NameRule
-from hubbubd.core.hosts.host_uris import added
-from hubbubd.core.hosts.host_uris import may_have_uris
-from hubbubd.core.hosts.host_uris import owners
-from hubbubd.core.hosts.host_uris import rewritten
-from hubbubd.core.hosts.host_uris import stripped
-from hubbubd.core.hosts.tool_search import Index
-from hubbubd.core.hosts.tool_search import searching
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.catalog import list_id
+from hubbubd.core.hosts.host_uris import added, may_have_uris, owners, rewritten, stripped
+from hubbubd.core.hosts.tool_search import Index, searching
+from hubbubd.core.servers.catalog import CatalogKind, list_id
+from hubbubd.downstream.views.list_groups import (
+    MATCHED_CHARS,
+    NAMED,
+    URI,
+    ChainedLists,
+    ListEntry,
+    ListGroup,
+    ListGroups,
+    ListRendering,
+    Source,
+    indexed,
+)
+from hubbubd.downstream.views.own_tools import listed
+from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
+from hubbubd.downstream.views.view import EndpointIntroduction, ServerTarget
 from hubbubd.errors import InvalidArgument, NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import at_once, in_turns

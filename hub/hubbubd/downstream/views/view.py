@@ -10,11 +10,8 @@ from typing import Any, Protocol
 from hubbubd import payload
 from hubbubd.config.sections.mcp import DEFAULT
 from hubbubd.core.access import Permission, Principal
-from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy
-from hubbubd.downstream.views.question_policy import QuestionPolicy
-from hubbubd.core.servers.catalog import SOURCES
-from hubbubd.core.servers.catalog import CatalogKind
-from hubbubd.core.servers.catalog import list_id
+from hubbubd.core.servers.catalog import SOURCES, CatalogKind, list_id
+from hubbubd.downstream.views.question_policy import ConfiguredQuestionPolicy, QuestionPolicy
 from hubbubd.errors import NotFound
 from hubbubd.runtime.hub import Hub
 from hubbubd.timing.turns import in_turns

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import anyio
 
 from hubbub.fleet.v1 import fleet_pb2 as pb
-from hubbubd.rpc.messages import api_records
 from hubbubd.core.calls.call_states import Call
+from hubbubd.rpc.messages import api_records
 from hubbubd.runtime.calls import Live, LiveCalls, ProgressEvent
 from hubbubd.runtime.ownership import Ownership
 from hubbubd.runtime.records import BOOKMARK_S

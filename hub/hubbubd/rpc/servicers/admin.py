@@ -23,9 +23,7 @@ from hubbubd.core.filters import CallFilter, RequestFilter, TaskFilter
 from hubbubd.core.inbox.request_states import RequestState
 from hubbubd.errors import PermissionDenied, ResourceExhausted
 from hubbubd.rpc.context import principal
-from hubbubd.rpc.messages import api_records
-from hubbubd.rpc.messages import pages
-from hubbubd.rpc.messages import requests
+from hubbubd.rpc.messages import api_records, pages, requests
 from hubbubd.runtime.diagnostics import checks
 from hubbubd.runtime.hub import Hub
 from hubbubd.runtime.servers import Configuration

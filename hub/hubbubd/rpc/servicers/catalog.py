@@ -9,14 +9,10 @@ from hubbub.v1 import catalog_pb2 as pb
 from hubbub.v1 import common_pb2
 from hubbubd import bounds
 from hubbubd.core.access import Permission
+from hubbubd.core.servers.catalog import CatalogList, position
 from hubbubd.rpc.auth import access
-from hubbubd.rpc.messages import api_records
-from hubbubd.rpc.messages import pages
-from hubbubd.rpc.messages import requests
-from hubbubd.rpc.messages import watch
+from hubbubd.rpc.messages import api_records, pages, requests, watch
 from hubbubd.rpc.messages.pages import Position
-from hubbubd.core.servers.catalog import CatalogList
-from hubbubd.core.servers.catalog import position
 from hubbubd.runtime.catalog import Catalog
 
 
