@@ -20,7 +20,8 @@ def main() -> None:
     try:
         # A shell starts background jobs with SIGINT ignored; a watch there must end on SIGINT all the same.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        from hubbub_cli import bounds, streams
+        from hubbub_cli.run import streams
+        from hubbub_cli.syntax import bounds
 
         streams.open_streams()
         bounds.bound_size()
@@ -31,7 +32,7 @@ def main() -> None:
 
 def outcome(words: list[str]) -> int:
     """Run a command line, and return its exit status. Raises SystemExit when it completes words for a shell."""
-    from hubbub_cli import streams
+    from hubbub_cli.run import streams
 
     try:
         streams.check_words(words)
@@ -44,7 +45,8 @@ def outcome(words: list[str]) -> int:
     except SystemExit:  # of the completion
         raise
     except BaseException as error:  # noqa: BLE001 - every end has a line and a status
-        from hubbub_cli import anywhere, ends  # imported late: a run that succeeds does not need `ends`
+        from hubbub_cli.run import exit_status  # imported late: a run that succeeds does not need `ends`
+        from hubbub_cli.syntax import root_options  # imported late: a run that succeeds does not need `ends`
 
-        status = ends.end(error, as_json=anywhere.wants_json(words))
+        status = exit_status.end(error, as_json=root_options.wants_json(words))
     return status if isinstance(status, int) else 0

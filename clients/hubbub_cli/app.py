@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from hubbub_cli import streams
-from hubbub_cli.bounds import finite
-from hubbub_cli.group import Commands
+from hubbub_cli.run import streams
+from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.group import Commands
 from hubbub_cli.tree import Root
 
 VERSION = "0.1.0"
@@ -85,7 +85,7 @@ def options(
     """Watch and answer what MCP servers ask, and call them, through one hub."""
     from dataclasses import replace
 
-    from hubbub_cli.session import Settings  # imported late: `--version` and `--help` do not need it
+    from hubbub_cli.run.session import Settings  # imported late: `--version` and `--help` do not need it
     from hubbub_frontend.shell_commands import reach_with
 
     gc.freeze()

@@ -9,8 +9,8 @@ from typing import Any
 from typer.core import TyperCommand
 from typer.main import get_command, get_group
 
-from hubbub_cli import streams
-from hubbub_cli.group import Commands, LightCommand, LightGroup
+from hubbub_cli.run import streams
+from hubbub_cli.syntax.group import Commands, LightCommand, LightGroup
 
 
 class LazyCommand(LightCommand):
@@ -28,7 +28,7 @@ class LazyCommand(LightCommand):
     def load(self) -> TyperCommand | LightGroup:
         """Import the command."""
         module, _, name = self._where.partition(":")
-        found: Any = getattr(import_module(f"hubbub_cli.{module}"), name)
+        found: Any = getattr(import_module(f"hubbub_cli.commands.{module}"), name)
         loaded: Any
         if isinstance(found, Commands):
             loaded = get_group(found)
@@ -60,7 +60,7 @@ COMMANDS = (
     ),
     LazyCommand(
         "notify",
-        "notifying:notify",
+        "notify:notify",
         "Tell people when something waits for them, until interrupted: chat, mail, desktop, webhooks and more.",
         "notify ntfys://ntfy.sh/TOPIC --after 60 --quiet 22:00-07:00",
     ),

@@ -17,9 +17,9 @@ from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
 from hubbub_client.hub import Hub
 from hubbub_notify.plan import GATHER_S, Plan, remembered_s
 from hubbub_notify.rules import Rules
-from hubbub_notify.state import State
+from hubbub_notify.sent_log import State
 from hubbub_notify.target import Target
-from hubbub_notify.words import notice, place
+from hubbub_notify.text import notice, place
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import (
 from hubbub_client.transport.discovery import is_loopback
 from hubbub_frontend.private_files import make_folder, write
 from hubbub_notify.target import Said
-from hubbub_notify.words import Notice
+from hubbub_notify.text import Notice
 
 LIMIT_S = 30.0
 """Time limit of one attempt, seconds."""

@@ -22,7 +22,7 @@ from pydantic import (
 
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.transport.discovery import is_loopback
-from hubbub_notify.quiet import Quiet, hours
+from hubbub_notify.quiet_hours import Quiet, hours
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 DAY_S = 86400.0

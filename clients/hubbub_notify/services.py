@@ -19,7 +19,7 @@ import apprise
 
 from hubbub_notify.rules import ConfigProblem
 from hubbub_notify.target import Said
-from hubbub_notify.words import Notice
+from hubbub_notify.text import Notice
 
 LIMIT_S = 60.0
 """Time limit of one attempt, seconds. After that nobody knows what became of it."""

@@ -2,7 +2,7 @@
 
 from typing import Literal, Protocol
 
-from hubbub_notify.words import Notice
+from hubbub_notify.text import Notice
 
 Said = Literal["sent", "failed", "gave_up", "unknown"]
 """gave_up: it did not arrive, and never will; unknown: it may have arrived, or still may."""

@@ -22,23 +22,23 @@ from hubbub_client.errors import HubbubError
 from hubbub_client.hub import Hub
 from hubbub_frontend.display.records import outcome
 from hubbub_frontend.display.text import line
-from hubbub_tui.again import NotAgain, made_again
-from hubbub_tui.answer import AnswerScreen
 from hubbub_tui.boards import MAX_ROWS, Boards
-from hubbub_tui.calls import CallsPane
-from hubbub_tui.catalog import CatalogPane
-from hubbub_tui.dialogs import Confirm, Help
-from hubbub_tui.events import EventsPane
-from hubbub_tui.header import Header
-from hubbub_tui.hosts import HostsPane
-from hubbub_tui.inbox import InboxPane
-from hubbub_tui.invoke import CallScreen, InvokeScreen, questions_of, request_of
-from hubbub_tui.last import Legible
-from hubbub_tui.outcome import Outcome
-from hubbub_tui.pane import ListPane
-from hubbub_tui.part import Application
-from hubbub_tui.servers import ServersPane
-from hubbub_tui.tasks import TasksPane
+from hubbub_tui.output_filter import Legible
+from hubbub_tui.panes.calls import CallsPane
+from hubbub_tui.panes.catalog import CatalogPane
+from hubbub_tui.panes.events import EventsPane
+from hubbub_tui.panes.hosts import HostsPane
+from hubbub_tui.panes.inbox import InboxPane
+from hubbub_tui.panes.pane import ListPane
+from hubbub_tui.panes.servers import ServersPane
+from hubbub_tui.panes.tasks import TasksPane
+from hubbub_tui.screens.answer import AnswerScreen
+from hubbub_tui.screens.dialogs import Confirm, Help
+from hubbub_tui.screens.invocation import CallScreen, InvokeScreen, questions_of, request_of
+from hubbub_tui.screens.repeated_call import NotAgain, made_again
+from hubbub_tui.widgets.header import Header
+from hubbub_tui.widgets.outcome import Outcome
+from hubbub_tui.widgets.part import Application
 
 PANES: tuple[tuple[str, type[ListPane] | type[CatalogPane]], ...] = (
     ("inbox", InboxPane),

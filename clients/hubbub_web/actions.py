@@ -18,9 +18,9 @@ from hubbub_frontend.display.hosts import EMPTY, MAX_HOSTS, OTHERS, PASTE, REFUS
 from hubbub_frontend.display.hosts import name as host_name
 from hubbub_frontend.display.records import call_state, outcome
 from hubbub_frontend.display.timeline import timeline
-from hubbub_web.brief import brief, question, whole_host
-from hubbub_web.search import search
-from hubbub_web.sessions import Session
+from hubbub_web.access.sessions import Session
+from hubbub_web.records.brief import brief, question, whole_host
+from hubbub_web.records.search import search
 
 Action = Callable[..., Awaitable[Any]]
 Object = dict[str, JsonValue]

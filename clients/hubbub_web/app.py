@@ -29,13 +29,13 @@ from hubbub_client.errors import (
 )
 from hubbub_client.legible import is_text
 from hubbub_http import LET_IN
+from hubbub_web.access.entrance import Entrance
+from hubbub_web.access.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
+from hubbub_web.access.sessions import Session, Sessions
 from hubbub_web.actions import ACTIONS
-from hubbub_web.entrance import Entrance
-from hubbub_web.event_stream import EventStream
-from hubbub_web.feed import Feed
-from hubbub_web.guard import MAX_BODY_BYTES, TOKEN_HEADER, Guard, Site
 from hubbub_web.push import Pushing, subscription
-from hubbub_web.sessions import Session, Sessions
+from hubbub_web.records.event_stream import EventStream
+from hubbub_web.records.feed import Feed
 
 STATIC = Path(__file__).parent / "static"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hubbub_cli.up import foreground
+from hubbub_cli.commands.up import foreground
 from hubbub_client.legible import clean
 from hubbub_local.daemon import log_of
 

@@ -12,7 +12,7 @@ import pytest
 from grpc import ChannelConnectivity
 
 from hubbub.v1 import admin_pb2, catalog_pb2, inbox_pb2, server_pb2
-from hubbub_cli import suggest
+from hubbub_cli.syntax import completion
 from hubbub_client import connect
 from hubbub_client.errors import InvalidArgument, Unavailable
 from hubbub_client.transport import discovery, retries
@@ -167,7 +167,7 @@ async def test_names_are_completed_by_whichever_address_answers(members: Two, fr
     params = {"address": f"127.0.0.1:{free_port},{members[1].address}", "token": "secret"}
     context: Any = SimpleNamespace(params={}, find_root=lambda: SimpleNamespace(params=params))
     with anyio.fail_after(LIMIT_S):
-        assert await asyncio.to_thread(suggest.servers, context, "t") == ["time"]
+        assert await asyncio.to_thread(completion.servers, context, "t") == ["time"]
 
 
 async def test_a_command_goes_on_where_the_first_address_is_dead(

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hubbub.v1 import inbox_pb2
-from hubbub_agent import cases
-from hubbub_agent.cases import Expected
+from hubbub_agent.evals import cases
+from hubbub_agent.evals.cases import Expected
 from hubbub_cli.app import app
-from hubbub_cli.session import Usage
+from hubbub_cli.run.session import Usage
 
 from .agent_requests import LUNCH, request
 from .conftest import ScriptedHub, hub, hubbub, typed

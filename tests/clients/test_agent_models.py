@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from hubbub_agent.asking import Endpoint, NotAsked, retry_after
-from hubbub_agent.chat import Tokens
-from hubbub_agent.decide import Decision, Failed, decide
-from hubbub_agent.endpoints import Chat
-from hubbub_agent.problems import AnswerProblem
-from hubbub_agent.rules import Rule
+from hubbub_agent.decision import Decision, Failed, decide
+from hubbub_agent.models.chat import Tokens
+from hubbub_agent.models.client import Endpoint, NotAsked, retry_after
+from hubbub_agent.models.endpoint import Chat
+from hubbub_agent.rules.problems import AnswerProblem
+from hubbub_agent.rules.rulebook import Rule
 
 from ..upstream.conftest import served
 from .agent_requests import LUNCH, request

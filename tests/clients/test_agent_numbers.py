@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from hubbub_agent.chat import completion, most, reply
-from hubbub_agent.endpoints import Chat
+from hubbub_agent.models.chat import completion, most, reply
+from hubbub_agent.models.endpoint import Chat
 
 CHAT = Chat(base_url="http://127.0.0.1:1/v1", model="m", max_tokens=500)
 ODD = [-1, -100_000, 0, 1, 499, 500, 501, 2**31, 2**63, 2**64, 1e308, 1e400, float("nan"), -1e400, None, "5", True]

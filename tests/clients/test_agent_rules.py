@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hubbub_agent import chat
-from hubbub_agent.endpoints import Chat
-from hubbub_agent.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
-from hubbub_agent.problems import AnswerProblem, ConfigProblem
-from hubbub_agent.rules import answer_of, load, rulebook
+from hubbub_agent.models import chat
+from hubbub_agent.models.endpoint import Chat
+from hubbub_agent.rules.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
+from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
+from hubbub_agent.rules.rulebook import answer_of, load, rulebook
 from hubbub_client.data.records import PendingRequest
 
 from .agent_requests import request

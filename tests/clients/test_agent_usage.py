@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from hubbub_agent.asking import Endpoint
-from hubbub_agent.decide import OverBudget
-from hubbub_agent.ledger import Ledger, LedgerProblem, file_of
-from hubbub_agent.limits import DAY_S, HOUR_S, Limits, Meter, Minute, OverLimit, Use
-from hubbub_agent.purse import Purse
-from hubbub_agent.rules import rulebook
+from hubbub_agent.decision import OverBudget
+from hubbub_agent.models.client import Endpoint
+from hubbub_agent.models.purse import Purse
+from hubbub_agent.rules.limits import DAY_S, HOUR_S, Limits, Meter, Minute, OverLimit, Use
+from hubbub_agent.rules.rulebook import rulebook
+from hubbub_agent.usage_ledger import Ledger, LedgerProblem, file_of
 
 NOW = 1_800_000_000.0
 

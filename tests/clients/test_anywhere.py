@@ -8,7 +8,7 @@ import pytest
 from typer import Context
 
 from hubbub.v1 import call_pb2, inbox_pb2, server_pb2
-from hubbub_cli.anywhere import is_shared, wants_json
+from hubbub_cli.syntax.root_options import is_shared, wants_json
 
 from ..command_tree import whole
 

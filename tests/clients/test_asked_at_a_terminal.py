@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from hubbub.v1 import call_pb2, catalog_pb2, common_pb2, inbox_pb2
-from hubbub_cli import arguments, holding, live
-from hubbub_cli.answering import Left, ask, fill
-from hubbub_cli.session import Settings
-from hubbub_cli.terminal import choose
+from hubbub_cli.run.session import Settings
+from hubbub_cli.terminal import arguments, claimed_answer, live_call
+from hubbub_cli.terminal.answer import Left, ask, fill
+from hubbub_cli.terminal.prompts import choose
 from hubbub_client import connect
 from hubbub_client.data.records import PendingRequest
 from hubbub_client.errors import FailedPrecondition
@@ -163,7 +163,7 @@ async def test_where_an_answered_call_goes_on_it_is_said_how_to_watch_it_at_the_
         await anyio.sleep_forever()
 
     hub.streams["WatchCalls"] = watched
-    monkeypatch.setattr(holding, "RETURNS_S", 0)
+    monkeypatch.setattr(claimed_answer, "RETURNS_S", 0)
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     asked = inbox_pb2.PendingRequest(id="r1", call_id="c1", server="s", kind=1, state=2)
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
@@ -172,7 +172,7 @@ async def test_where_an_answered_call_goes_on_it_is_said_how_to_watch_it_at_the_
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
             answered: PendingRequest = await client.inbox.get("r1")
-            await holding.tell_answer(client, answered, given)
+            await claimed_answer.tell_answer(client, answered, given)
     assert person.sees == "its call goes on: hubbub --data-dir /there --as ann calls watch c1\n"
 
 
@@ -215,7 +215,7 @@ async def test_after_an_answer_a_person_sees_what_the_call_returned(
     monkeypatch.setattr(sys, "stdout", out)
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
-            await holding.tell_answer(client, await client.inbox.get("r1"), settings())
+            await claimed_answer.tell_answer(client, await client.inbox.get("r1"), settings())
     assert out.getvalue().splitlines()[1:] == ["tools/call on s: completed", "One soup."]
 
 
@@ -225,7 +225,7 @@ async def test_a_question_that_somebody_declined_is_not_called_answered(hub: Any
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
     async with connect(data_dir=hub.data_dir) as client:
         with pytest.raises(FailedPrecondition, match="r1 is declined by ann"):
-            await holding.answered(client, await client.inbox.get("r1"), settings())
+            await claimed_answer.answered(client, await client.inbox.get("r1"), settings())
 
 
 async def test_a_call_does_not_wait_for_the_end_of_a_question_that_is_perhaps_of_another(
@@ -253,7 +253,7 @@ async def test_a_call_does_not_wait_for_the_end_of_a_question_that_is_perhaps_of
     hub.streams |= {"WatchCalls": calls, "WatchPendingRequests": inbox}
     hub.replies["CallMethod"] = result
     hub.replies["GetPendingRequest"] = lambda _: inbox_pb2.GetPendingRequestResponse(pending_request=asked)
-    monkeypatch.setattr(live, "LAST_NEWS_S", 100 * LIMIT_S)
+    monkeypatch.setattr(live_call, "LAST_NEWS_S", 100 * LIMIT_S)
     with anyio.fail_after(LIMIT_S):
         async with connect(data_dir=hub.data_dir) as client:
-            assert await live.LiveCall(client, settings(json=True)).run("s", "m", None) == {}
+            assert await live_call.LiveCall(client, settings(json=True)).run("s", "m", None) == {}

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from hubbub_cli import ends
+from hubbub_cli.run import exit_status
 from hubbub_client.legible import clean, escaped, is_clean
 
 from ..command_tree import whole
@@ -113,7 +113,7 @@ def shown(words: list[str], data_dir: Any) -> str:
         try:
             ROOT.main(args=words, standalone_mode=False, prog_name="hubbub")
         except BaseException as error:
-            ends.end(error, as_json="--json" in words)
+            exit_status.end(error, as_json="--json" in words)
     return screen.getvalue()
 
 

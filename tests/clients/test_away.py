@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from hubbub.v1 import call_pb2, common_pb2, server_pb2
-from hubbub_cli import telling
+from hubbub_cli.output import server_news
 from hubbub_local import other_hubs
 from hubbub_notify.rules import ConfigProblem
 from hubbub_notify.services import services
@@ -73,7 +73,7 @@ async def test_waiting_for_all_ends_when_those_that_are_left_are_not_tried_again
 
 
 async def test_waiting_says_now_and_then_for_what(hub: Any, typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(telling, "BEAT_S", 0.01)
+    monkeypatch.setattr(server_news, "BEAT_S", 0.01)
     shows(hub, server("slow", CONNECTING))
     hub.replies["ListServers"] = lambda _: server_pb2.ListServersResponse()
     ran = await typed("servers", "list", "--wait", "connected", "--timeout", "0.5")

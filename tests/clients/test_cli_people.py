@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from hubbub.v1 import admin_pb2, call_pb2, inbox_pb2, server_pb2, task_pb2
-from hubbub_cli.output import ADD_A_SERVER, COLUMNS, NOUNS, print_records
+from hubbub_cli.output.printer import ADD_A_SERVER, COLUMNS, NOUNS, print_records
 
 
 async def test_a_list_for_people_shows_ids_whole_and_steers_no_terminal(hub: Any, hubbub: Any) -> None:

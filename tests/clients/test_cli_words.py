@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import admin_pb2, call_pb2, catalog_pb2, common_pb2, inbox_pb2, server_pb2
-from hubbub_cli.details import print_details
+from hubbub_cli.output.details import print_details
 from hubbub_client.data.records import Call, Fault, QueueCounts, Record, Server, Task
 from hubbub_frontend.display.records import story
 

@@ -8,7 +8,7 @@ import pytest
 from typer import BadParameter
 from typer.core import TyperCommand
 
-from hubbub_cli.coercion import Plain
+from hubbub_cli.syntax.plain_values import Plain
 
 from ..command_tree import whole
 

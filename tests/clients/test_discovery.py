@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hubbub_cli.session import CONNECT_TIMEOUT_S, Settings
+from hubbub_cli.run.session import CONNECT_TIMEOUT_S, Settings
 from hubbub_client import hub
 from hubbub_client.errors import Unavailable
 from hubbub_client.transport.discovery import Where, default_data_dir, discover, mcp_url

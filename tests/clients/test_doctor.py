@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from hubbub.v1 import common_pb2, server_pb2
-from hubbub_cli import machine
+from hubbub_cli.machine import checks
 
 from .test_cli_words import listed
 
 
-def seen(directory: Path) -> dict[str, machine.Checked]:
-    return {each.finding.about: each for each in machine.data_directory(directory)}
+def seen(directory: Path) -> dict[str, checks.Checked]:
+    return {each.finding.about: each for each in checks.data_directory(directory)}
 
 
-async def alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, machine.Checked]:
+async def alone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, checks.Checked]:
     """What is found when no hub answers, but for its configuration: `hubbubd` is not asked."""
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)
-    return {each.finding.about: each async for each in machine.without_hub(directory)}
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
+    return {each.finding.about: each async for each in checks.without_hub(directory)}
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])
@@ -49,7 +49,7 @@ def test_a_directory_that_others_can_look_into_is_closed(tmp_path: Path) -> None
 
 def test_a_directory_that_is_not_there_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     missing = tmp_path / "a" / "b"
-    (found,) = machine.data_directory(missing)
+    (found,) = checks.data_directory(missing)
     assert found.repair is not None
     found.repair.do()
     assert missing.stat().st_mode & 0o777 == 0o700
@@ -58,9 +58,9 @@ def test_a_directory_that_is_not_there_is_made_for_its_owner_alone(tmp_path: Pat
 def test_what_cannot_be_repaired_is_only_said(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    (found,) = machine.data_directory(file)
+    (found,) = checks.data_directory(file)
     assert (found.finding.verdict, found.repair) == ("fail", None)
-    (found,) = machine.data_directory(file / "below")
+    (found,) = checks.data_directory(file / "below")
     assert (found.finding.verdict, found.repair) == ("warn", None)
 
 
@@ -150,7 +150,7 @@ async def test_a_hub_elsewhere_that_is_not_there_is_not_offered_to_be_started_he
 async def test_the_hub_to_start_is_that_of_the_directory_that_was_named(
     typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)
     ran = await typed("--data-dir", str(tmp_path / "none"), "doctor", "--json")
     assert ran.lines[0]["advice"].startswith(f"start one: hubbub --data-dir {tmp_path / 'none'} up -d;")
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hubbub_cli import doctor
+from hubbub_cli.commands import doctor
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hubbub_cli import machine
-from hubbub_cli.notified import table_of
-from hubbub_cli.session import Settings
+from hubbub_cli.machine import checks
+from hubbub_cli.notices.notify_process import table_of
+from hubbub_cli.run.session import Settings
 
 GIVEN = {"address": None, "token": None, "name": None, "as_json": False, "output": None, "wait": False}
 
@@ -30,7 +30,7 @@ def test_a_file_that_only_the_hub_can_judge_is_left_to_it(tmp_path: Path, capsys
 
 
 async def test_the_doctor_ends_with_what_is_wrong(typed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "find_spec", lambda _: None)  # without the hub's own checks, which are a process
+    monkeypatch.setattr(checks, "find_spec", lambda _: None)  # without the hub's own checks, which are a process
     ran = await typed("--data-dir", str(tmp_path / "none"), "doctor")
     verdicts = [line.split()[0] for line in ran.out.splitlines() if not line.startswith(" ")]
     assert ran.status == 1

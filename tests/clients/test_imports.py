@@ -31,12 +31,12 @@ def test_importing_the_library_loads_neither_the_daemon_nor_what_only_a_terminal
             "import hubbub_client; hubbub_client.errors.NotFound",
             ("hubbub_client.hub", "hubbub_client.transport.connection"),
         ),
-        ("import hubbub_cli.mcp, hubbub_bridge.bridge", ("google", "grpc", "hubbub", "pydantic", "rich")),
+        ("import hubbub_cli.commands.mcp, hubbub_bridge.bridge", ("google", "grpc", "hubbub", "pydantic", "rich")),
         (
             "from hubbub_client import connect",
             ("hubbub_client.services.admin", "hubbub_client.data.specs", "hubbub_client.sync"),
         ),
-        ("import hubbub_cli.suggest, hubbub_client.transport.discovery", ("asyncio", "grpc", "google")),
+        ("import hubbub_cli.syntax.completion, hubbub_client.transport.discovery", ("asyncio", "grpc", "google")),
     ],
 )
 def test_a_module_is_imported_with_the_first_use_of_its_names(statement: str, unneeded: tuple[str, ...]) -> None:

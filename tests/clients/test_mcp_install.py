@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hubbub_bridge import trial
-from hubbub_cli.mcp_install import show_trial
+from hubbub_cli.host_entry.install import show_trial
 from hubbub_client.legible import is_clean
 from hubbub_local.hosts.files import Unchangeable, change
 from hubbub_local.hosts.kinds import HOSTS, Bridge, Host, Url

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hubbub.v1 import catalog_pb2
-from hubbub_cli.nearby import NEXT, NOUNS
-from hubbub_cli.usage import OTHER_WORDS, close
+from hubbub_cli.syntax.advice import NEXT, NOUNS
+from hubbub_cli.syntax.usage import OTHER_WORDS, close
 
 from ..command_tree import whole
 from .world import furnish

@@ -11,7 +11,7 @@ import pytest
 
 from hubbub_notify.rules import ConfigProblem, Rules, rules, table
 from hubbub_notify.services import hidden, service, services
-from hubbub_notify.words import LONGEST, notice
+from hubbub_notify.text import LONGEST, notice
 
 from .waiting import NOON, pending
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_notify.state import State, StateProblem
+from hubbub_notify.sent_log import State, StateProblem
 
 
 def opened(folder: Path, owner: str = "notify") -> State:

@@ -11,8 +11,8 @@ from unittest.mock import patch
 import anyio
 import pytest
 
-from hubbub_cli import ends
-from hubbub_cli.output import print_json
+from hubbub_cli.output.printer import print_json
+from hubbub_cli.run import exit_status
 from hubbub_client import hub
 from hubbub_client.errors import HubbubError, InvalidArgument, Unavailable
 from hubbub_client.transport import discovery
@@ -33,7 +33,7 @@ def ran(*words: str) -> tuple[int, Any]:
             ROOT.main(args=["--json", *words], standalone_mode=False, prog_name="hubbub")
             status = 0
         except BaseException as error:
-            status = ends.end(error, as_json=True)
+            status = exit_status.end(error, as_json=True)
     return status, json.loads(said.getvalue().splitlines()[-1]) if said.getvalue() else None
 
 

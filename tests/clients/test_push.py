@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from hubbub_client.errors import InvalidArgument
 from hubbub_notify.push import PADDED, Browser, Keys
-from hubbub_notify.words import Notice
+from hubbub_notify.text import Notice
 from hubbub_web.push import HOSTS, subscription
 
 NOTICE = Notice("0123456789abcdef", "deploy asks", "It waits for a form to fill in.", "request/req_1", ("req_1",))

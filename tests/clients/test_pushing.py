@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_cli.notify_rules import given_rules
+from hubbub_cli.notices.rules import given_rules
 from hubbub_notify.rules import ConfigProblem
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hubbub_notify.quiet import Quiet, hours
+from hubbub_notify.quiet_hours import Quiet, hours
 
 MINUTE_S = 60
 # Clocks are changed by an hour, by half of one, at midnight; one zone skips a whole day.

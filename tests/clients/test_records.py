@@ -155,9 +155,9 @@ def test_payloads_of_the_hub_are_read_in_one_place() -> None:
     own = {
         "hubbub_client/data/conversion.py",
         "hubbub_frontend/forms.py",
-        "hubbub_tui/forms.py",
-        "hubbub_cli/session.py",
-        "hubbub_agent/command.py",
+        "hubbub_tui/screens/form.py",
+        "hubbub_cli/run/session.py",
+        "hubbub_agent/program.py",
     }
     found = {str(file.relative_to(CLIENTS)) for file in CLIENTS.rglob("*.py") if "payload.loads" in file.read_text()}
     assert found == own

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hubbub_cli import outcome, service
+from hubbub_cli import outcome
+from hubbub_cli.commands import service
 
 from .test_daemon import held
 

@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, inbox_pb2, server_pb2
-from hubbub_cli import bounds, streams
+from hubbub_cli.run import streams
+from hubbub_cli.syntax import bounds
 
 from .conftest import HUBBUB
 

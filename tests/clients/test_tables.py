@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hubbub.v1 import call_pb2, common_pb2, inbox_pb2
-from hubbub_cli import output
+from hubbub_cli.output import printer
 from hubbub_client.data.records import CatalogEntry
 
 
@@ -18,7 +18,7 @@ def entries(*rows: tuple[str, str | None]) -> list[Any]:
 
 
 def printed(records: list[Any], capsys: pytest.CaptureFixture[str]) -> str:
-    output.print_records(CatalogEntry, records, as_json=False)
+    printer.print_records(CatalogEntry, records, as_json=False)
     return capsys.readouterr().out
 
 
@@ -41,14 +41,14 @@ def test_a_table_for_a_pipe_is_as_rich_lays_it_out(
 ) -> None:
     records = entries(("demo", about), ("a-longer-name", "Adds"), ("x", None))
     plain = printed(records, capsys)
-    monkeypatch.setattr(output, "plain_table", lambda names, rows: None)
+    monkeypatch.setattr(printer, "plain_table", lambda names, rows: None)
     assert plain == printed(records, capsys)
 
 
 def test_only_rich_lays_out_wide_letters_and_long_lines() -> None:
-    assert output.plain_table(["id", "name"], [["1", "echo"]]) == "id  name\n1   echo\n"
-    assert output.plain_table(["id"], [["\u4f60"]]) is None
-    assert output.plain_table(["id", "name"], [["1", "x" * output.PIPE_WIDTH]]) is None
+    assert printer.plain_table(["id", "name"], [["1", "echo"]]) == "id  name\n1   echo\n"
+    assert printer.plain_table(["id"], [["\u4f60"]]) is None
+    assert printer.plain_table(["id", "name"], [["1", "x" * printer.PIPE_WIDTH]]) is None
 
 
 @pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])

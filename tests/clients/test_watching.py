@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import common_pb2, event_pb2, inbox_pb2
-from hubbub_cli.watching import Lines, Rows
+from hubbub_cli.output.watch_lines import Lines, Rows
 from hubbub_client.data.records import (
     CallLog,
     CatalogList,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from hubbub_cli import webhook
+from hubbub_cli.notices import webhook
 from hubbub_client.data.records import PendingRequest
 
 LIMIT_S = 60

@@ -17,7 +17,7 @@ import pytest
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from hubbub_cli.notify import WORKERS
+from hubbub_cli.notices.notice_queue import WORKERS
 
 LIMIT_S = 60
 POLL_S = 0.02

@@ -27,12 +27,13 @@ import uvicorn
 import uvloop
 from wire import status_of, taken
 
-# What the programs import when they need it.
-import hubbub_cli.answering
 import hubbub_cli.app
-import hubbub_cli.ends
-import hubbub_cli.holding
-import hubbub_cli.live
+import hubbub_cli.run.exit_status
+
+# What the programs import when they need it.
+import hubbub_cli.terminal.answer
+import hubbub_cli.terminal.claimed_answer
+import hubbub_cli.terminal.live_call
 import hubbub_cli.tree
 import hubbubd.program.app
 import hubbubd.rpc.auth.certificates

@@ -16,7 +16,8 @@ from unittest.mock import patch
 
 import anyio
 
-from hubbub_cli import bounds, ends, streams
+from hubbub_cli.run import exit_status, streams
+from hubbub_cli.syntax import bounds
 from hubbubd.program.app import run as run_daemon
 
 from ..command_tree import whole
@@ -105,12 +106,12 @@ async def command_line(tally: Tally, seed: int, directory: Path) -> None:
 
     # What needs the process's own thread, a browser, and time.
     with (
-        patch("hubbub_cli.agent.until_signal", _never),
-        patch("hubbub_cli.notifying.until_signal", _never),
+        patch("hubbub_cli.commands.agent.until_signal", _never),
+        patch("hubbub_cli.commands.notify.until_signal", _never),
         patch("webbrowser.open", lambda *_: False),
-        patch("hubbub_web.serve.serve", _started),
+        patch("hubbub_web.server.serve", _started),
         patch("hubbub_tui.app.run", _started),
-        patch("hubbub_cli.session.CONNECT_TIMEOUT_S", PATIENCE_S),
+        patch("hubbub_cli.run.session.CONNECT_TIMEOUT_S", PATIENCE_S),
         contextlib.chdir(made),  # a name that is tried may become that of a file
     ):
         await drive(tally, apart, width=1, halfway=None)
@@ -176,7 +177,7 @@ def run_client(root: Any, words: list[str], environ: dict[str, str], *, terminal
             status = root.main(args=words, standalone_mode=False, prog_name="hubbub")
         except BaseException as error:
             own = words[: words.index("--")] if "--" in words else words
-            status = ends.end(error, as_json="--json" in own)
+            status = exit_status.end(error, as_json="--json" in own)
     return (status if isinstance(status, int) else 0), err.getvalue()
 
 

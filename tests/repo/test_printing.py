@@ -10,9 +10,9 @@ from ..syntax import tree
 REPOSITORY = Path(__file__).resolve().parents[2]
 # What may write to the standard streams, and what for.
 PRINTERS = {
-    "clients/hubbub_cli/output.py": "makes clean what it prints",
-    "clients/hubbub_cli/screen.py": "the console of rich, clean",
-    "clients/hubbub_cli/streams.py": "stands in for stdout and stderr",
+    "clients/hubbub_cli/output/printer.py": "makes clean what it prints",
+    "clients/hubbub_cli/output/screen.py": "the console of rich, clean",
+    "clients/hubbub_cli/run/streams.py": "stands in for stdout and stderr",
     "clients/hubbub_cli/__init__.py": "flushes at the end",
     "hub/hubbubd/program/console.py": "makes clean what it prints and logs",
     "docs/demo/run.py": "makes clean what it passes on",

@@ -18,13 +18,13 @@ CLIENTS = REPOSITORY / "clients"
 FRONTENDS = {"hubbub_cli", "hubbub_agent", "hubbub_notify", "hubbub_tui", "hubbub_web"}
 # The commands that are frontends of their own. Each imports its frontend when it is run, so that no other pays for it.
 STARTED_BY = {
-    "hubbub_cli.agent": "hubbub_agent",
-    "hubbub_cli.notified": "hubbub_notify",
-    "hubbub_cli.notify_rules": "hubbub_notify",
-    "hubbub_cli.notifying": "hubbub_notify",
-    "hubbub_cli.pushing": "hubbub_notify",
-    "hubbub_cli.tui": "hubbub_tui",
-    "hubbub_cli.web": "hubbub_web",
+    "hubbub_cli.commands.agent": "hubbub_agent",
+    "hubbub_cli.notices.notify_process": "hubbub_notify",
+    "hubbub_cli.notices.rules": "hubbub_notify",
+    "hubbub_cli.commands.notify": "hubbub_notify",
+    "hubbub_cli.notices.browser_push": "hubbub_notify",
+    "hubbub_cli.commands.tui": "hubbub_tui",
+    "hubbub_cli.commands.web": "hubbub_web",
 }
 PARAMETERS = 5
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from hubbub.v1 import server_pb2
-from hubbub_tui.add import spec_of
+from hubbub_tui.screens.new_server import spec_of
 
 from ..clients.conftest import Refusal, ScriptedHub, hub
 from .conftest import LIMIT_S, at_terminal

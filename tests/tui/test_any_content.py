@@ -13,8 +13,8 @@ from hubbub_frontend.display.questions import asked
 from hubbub_frontend.display.records import question, what
 from hubbub_frontend.forms import fields, parse
 from hubbub_tui.boards import Boards, told
-from hubbub_tui.calls import bar, call_text
-from hubbub_tui.invoke import questions_of, request_of
+from hubbub_tui.panes.calls import bar, call_text
+from hubbub_tui.screens.invocation import questions_of, request_of
 
 NOW = datetime.now(UTC)
 WORDS = """

@@ -8,7 +8,7 @@ import anyio
 from textual.widgets import Tree
 
 from hubbub.v1 import catalog_pb2, common_pb2
-from hubbub_tui.catalog import CatalogPane
+from hubbub_tui.panes.catalog import CatalogPane
 
 from ..clients.conftest import Refusal, ScriptedHub, hub
 from .conftest import LIMIT_S, Person, at_terminal

@@ -11,10 +11,11 @@ import pytest
 from hubbub.v1 import common_pb2, inbox_pb2
 from hubbub_client.data import conversion
 from hubbub_client.data.records import PendingRequest
-from hubbub_tui import answer, app
+from hubbub_tui import app
 from hubbub_tui.boards import Boards, Row
-from hubbub_tui.events import EventsPane
-from hubbub_tui.inbox import InboxPane
+from hubbub_tui.panes.events import EventsPane
+from hubbub_tui.panes.inbox import InboxPane
+from hubbub_tui.screens import answer
 
 from ..clients.conftest import Refusal, ScriptedHub, hub
 from .conftest import at_terminal

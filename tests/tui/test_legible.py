@@ -9,7 +9,7 @@ from textual.widgets import Static
 from hubbub.v1 import inbox_pb2, server_pb2
 from hubbub_client.legible import NOT_LEGIBLE, is_clean
 from hubbub_tui.app import HubbubApp
-from hubbub_tui.last import Legible
+from hubbub_tui.output_filter import Legible
 
 from ..clients.conftest import ScriptedHub, hub
 from .conftest import Person, at_terminal

@@ -9,7 +9,7 @@ import pytest
 from hubbub_frontend.display.answers import in_line, in_words
 from hubbub_frontend.display.call_details import call_of
 from hubbub_frontend.display.questions import asked as asked_in_full
-from hubbub_tui.forms import Question
+from hubbub_tui.screens.form import Question
 
 from ..clients.agent_requests import LUNCH, request
 from .conftest import RunningHub, at_terminal, demo, peer

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_tui import pane
-from hubbub_tui.calls import CallsPane
+from hubbub_tui.panes import pane
+from hubbub_tui.panes.calls import CallsPane
 
 from .conftest import LIMIT_S, POLL_S, Person, RunningHub, at_terminal, demo
 

@@ -11,9 +11,9 @@ from hubbub_client.data import conversion
 from hubbub_client.data.records import Call, Moment, PendingRequest, Server
 from hubbub_frontend.display.questions import asked
 from hubbub_tui.boards import Boards
-from hubbub_tui.calls import call_text, standing
-from hubbub_tui.inbox import holder
-from hubbub_tui.servers import ServersPane
+from hubbub_tui.panes.calls import call_text, standing
+from hubbub_tui.panes.inbox import holder
+from hubbub_tui.panes.servers import ServersPane
 
 
 def question(**given: Any) -> PendingRequest:

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from hubbub_web.serve import bind
+from hubbub_web.server import bind
 
 from ..e2e.conftest import LIMIT_S, RunningHub
 from .conftest import Bridge, dictated, form

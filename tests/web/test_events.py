@@ -12,8 +12,8 @@ from playwright.async_api import expect
 
 from hubbub_client.data.records import ServerEvent
 from hubbub_client.hub import Hub
-from hubbub_web import event_stream
-from hubbub_web.event_stream import EventStream
+from hubbub_web.records import event_stream
+from hubbub_web.records.event_stream import EventStream
 
 from ..e2e.conftest import LIMIT_S, POLL_S, RunningHub
 from .conftest import PEERS, Bridge, Person

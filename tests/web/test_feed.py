@@ -12,10 +12,10 @@ from hubbub.v1 import call_pb2, inbox_pb2
 from hubbub_client.data import conversion
 from hubbub_client.data.records import Call, PendingRequest, Progress
 from hubbub_client.data.watch_events import Progressed, Reset, Synced, Upsert
-from hubbub_web import feed as feeds
-from hubbub_web.brief import LONGEST, MOST_IDS, brief
-from hubbub_web.feed import Feed
-from hubbub_web.sessions import MAX_SESSIONS, People, Sessions
+from hubbub_web.access.sessions import MAX_SESSIONS, People, Sessions
+from hubbub_web.records import feed as feeds
+from hubbub_web.records.brief import LONGEST, MOST_IDS, brief
+from hubbub_web.records.feed import Feed
 
 from ..e2e.conftest import LIMIT_S
 

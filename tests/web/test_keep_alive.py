@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
-from hubbub_web.serve import bind, serve
+from hubbub_web.server import bind, serve
 
 from ..idle_time import IdleTimeLoop
 from ..rpc.test_keep_alive import LONGEST_S, kept

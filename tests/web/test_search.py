@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from hubbub_client.data.records import CatalogEntry
 from hubbub_client.hub import Hub
-from hubbub_web.brief import LONGEST
-from hubbub_web.search import MAX_FOUND, search
+from hubbub_web.records.brief import LONGEST
+from hubbub_web.records.search import MAX_FOUND, search
 
 
 def hub(*entries: CatalogEntry) -> Hub:

@@ -12,8 +12,8 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from hubbub_frontend.certs import Authority
-from hubbub_web.guard import Site
-from hubbub_web.serve import Secured, bind
+from hubbub_web.access.guard import Site
+from hubbub_web.server import Secured, bind
 
 from ..e2e.conftest import BIN, LIMIT_S, RunningHub, child
 

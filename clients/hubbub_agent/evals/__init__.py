@@ -1,0 +1,1 @@
+"""Evals: recorded cases, and what rules answer to them."""

@@ -1,0 +1,198 @@
+"""Cases of an eval: recorded pending requests with what is expected of the agent, one file of JSON each."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from hubbub_agent.rules.conditions import MOST_TEXT, pattern
+from hubbub_agent.rules.problems import ConfigProblem
+from hubbub_agent.rules.rulebook import Answer
+from hubbub_client.data.records import EPOCH, PendingRequest, RequestKind
+from hubbub_client.payload import as_object
+from hubbub_frontend import private_files
+from hubbub_frontend.forms import fields
+
+Outcome = Literal["answer", "decline", "escalate"]
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
+MATCHES = ("exact", "subset", "regex")
+KINDS: tuple[str, ...] = get_args(RequestKind)
+MAX_CASES = 10_000
+MAX_CASE_BYTES = 16 * 1024 * 1024
+SHAPE = 'expect must be "answer", "decline", "escalate", or one of {"exact": ...}, {"subset": ...}, {"regex": ...}'
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is expected: an outcome, and of an answer perhaps what it must be like (`match` and `value`)."""
+
+    outcome: Outcome
+    match: str | None = None
+    value: Any = None
+
+    @property
+    def words(self) -> str:
+        """Return it in a line."""
+        return self.outcome if self.match is None else f"answer, {self.match} {as_json(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case, by the name of its file."""
+
+    name: str
+    request: PendingRequest
+    expected: Expected
+
+
+def load(folder: Path) -> Sequence[Case]:
+    """Return the cases of a folder, by name. Raises ConfigProblem, which names the file and what is wrong."""
+    try:
+        files = sorted(each for each in folder.iterdir() if each.suffix == ".json")
+    except OSError as error:
+        raise ConfigProblem(f"{folder}: cannot be read: {error.strerror}") from None
+    if not files:
+        raise ConfigProblem(f"{folder}: has no case; hubbub agent record {folder} writes cases from the inbox")
+    if len(files) > MAX_CASES:
+        raise ConfigProblem(f"{folder}: has more than {MAX_CASES} cases")
+    return [_case(file) for file in files]
+
+
+def save(folder: Path, request: PendingRequest, expected: Expected) -> bool:
+    """Write a case that only its owner can read; return False if it is there already. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", request.id)[:100]
+    expect = expected.outcome if expected.match is None else {expected.match: expected.value}
+    document = {**as_object(request.to_json()), "answer": None, "expect": expect}
+    file = folder / f"{name}.json"
+    if file.exists():
+        return False
+    private_files.write(
+        file, f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode("utf-8", "surrogatepass")
+    )
+    return True
+
+
+def recorded(request: PendingRequest) -> Expected:
+    """Return what an answered pending request leads to expect: the same answer; of a sampling, any text."""
+    answer = as_object(request.answer)
+    action = answer.get("action")
+    if answer.get("error") or action in ("decline", "cancel"):
+        return Expected("decline")
+    if request.kind == "elicitation_form":
+        return Expected("answer", "exact", answer.get("content") or {})
+    return Expected("answer", "exact", dict(answer)) if request.kind == "roots" else Expected("answer")
+
+
+def outcome(answer: Answer | None) -> Outcome:
+    """Return what an answer comes to."""
+    if answer is None:
+        return "escalate"
+    result = as_object(answer.get("result"))
+    no = {"decline", "cancel", "reject"} & answer.keys() or result.get("action") in ("decline", "cancel")
+    return "decline" if no else "answer"
+
+
+def subject(answer: Answer, request: PendingRequest) -> Any:
+    """Return what is compared: the content of a form with its defaults, the text of a sampling, else the result."""
+    if "text" in answer:
+        return answer["text"]
+    result = as_object(answer.get("result"))
+    if request.kind == "sampling":
+        content = as_object(result.get("content"))
+        return content["text"] if content.get("type") == "text" else dict(result)
+    if request.kind != "elicitation_form":
+        return dict(result)
+    given = answer.get("accept", result.get("content"))
+    form = fields(as_object(request.request).get("requestedSchema"))
+    return {**{each.name: each.default for each in form if each.default is not None}, **as_object(given)}
+
+
+def fits(expected: Expected, answer: Answer | None, request: PendingRequest) -> bool:
+    """Return whether an answer is what is expected."""
+    if outcome(answer) != expected.outcome or answer is None:
+        return outcome(answer) == expected.outcome
+    return expected.match is None or _like(expected.match, expected.value, subject(answer, request))
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON in one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _like(match: str, wanted: Any, given: Any) -> bool:
+    if match == "exact":
+        return as_json_sorted(wanted) == as_json_sorted(given)
+    if isinstance(wanted, Mapping):
+        parts = cast("Mapping[str, Any]", wanted)
+        found = as_object(given)
+        return all(name in found and _like(match, each, found[name]) for name, each in parts.items())
+    if match == "regex":
+        text = given if isinstance(given, str) else as_json(given)
+        return isinstance(wanted, str) and pattern(wanted).found(text[:MOST_TEXT])
+    return as_json_sorted(wanted) == as_json_sorted(given)
+
+
+def as_json_sorted(value: Any) -> str:
+    """Return a value so that equal JSON is equal text; true is not 1."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _case(file: Path) -> Case:
+    try:
+        if file.stat().st_size > MAX_CASE_BYTES:
+            raise ConfigProblem(f"{file}: is larger than {MAX_CASE_BYTES} bytes")
+        document: object = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigProblem(f"{file}: {error}") from None
+    given = as_object(document)
+    if given.get("kind") not in KINDS:
+        raise ConfigProblem(f"{file}: kind must be one of {', '.join(KINDS)}, as hubbub --json inbox show prints it")
+    try:
+        return Case(file.stem, _request(given), _expected(given.get("expect")))
+    except ValueError as error:
+        raise ConfigProblem(f"{file}: {error}") from None
+
+
+def _request(given: Mapping[str, Any]) -> PendingRequest:
+    return PendingRequest(
+        id=str(given.get("id") or "-"),
+        server=str(given.get("server") or ""),
+        kind=cast("RequestKind", given["kind"]),
+        state="open",
+        delivery="none",
+        request=given.get("request"),
+        call_id=None,
+        cause_source=None,
+        task_id=None,
+        created_at=EPOCH,
+        deadline=None,
+        claim=None,
+        answer=None,
+        answered_by=None,
+        reason=None,
+    )
+
+
+def _expected(said: object) -> Expected:
+    if said in OUTCOMES:
+        return Expected(cast("Outcome", said))
+    given = as_object(said)
+    if len(given) != 1 or not (given.keys() <= set(MATCHES)):
+        raise ValueError(SHAPE)
+    ((match, value),) = given.items()
+    if match == "regex":
+        _check_patterns(value)
+    return Expected("answer", match, value)
+
+
+def _check_patterns(value: object) -> None:
+    if isinstance(value, Mapping):
+        for each in as_object(cast("object", value)).values():
+            _check_patterns(each)
+    elif isinstance(value, str):
+        pattern(value)
+    else:
+        raise ValueError("expect.regex must be a text, or an object with a text for each field")

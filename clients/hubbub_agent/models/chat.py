@@ -1,0 +1,165 @@
+"""A sampling as a request to a model, and its completion as the answer: the API that OpenAI made usual. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from hubbub_agent.models.endpoint import Chat
+from hubbub_agent.rules.conditions import blocks
+from hubbub_agent.rules.limits import Use
+from hubbub_agent.rules.problems import AnswerProblem
+from hubbub_agent.rules.rulebook import Answer
+from hubbub_client import payload
+from hubbub_client.numbers import is_finite, whole
+
+MAX_STOPS = 4
+"""Most stop sequences that such an endpoint accepts."""
+
+STOP_REASONS = {"stop": "endTurn", "length": "maxTokens", "tool_calls": "toolUse"}
+AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens that a model read and wrote."""
+
+    input: int
+    output: int
+
+    def use(self, chat: Chat) -> Use:
+        """Return the total, and its cost by the prices of the rules."""
+        cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
+        return Use(self.input + self.output, cost, 1)
+
+    def __add__(self, other: "Tokens") -> "Tokens":
+        return Tokens(self.input + other.input, self.output + other.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A model's answer and its usage; None if the endpoint reports none."""
+
+    answer: Answer
+    model: str
+    tokens: Tokens | None
+
+
+def most(body: Mapping[str, Any]) -> Tokens:
+    """Return an upper bound for one request: a token is at least one byte of what is sent."""
+    return Tokens(len(payload.dumps(body)), body["max_tokens"])
+
+
+def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the endpoint's request from the params of `sampling/createMessage` (MCP client/sampling)."""
+    system = [text for text in (chat.system, params.get("systemPrompt")) if text]
+    messages: list[dict[str, Any]] = [{"role": "system", "content": text} for text in system]
+    for message in payload.as_objects(params.get("messages")):
+        messages += _messages(str(message.get("role")), blocks(message.get("content")))
+    body: dict[str, Any] = {
+        "model": _model(chat, params),
+        "messages": messages,
+        "max_tokens": _at_most(params.get("maxTokens"), chat.max_tokens),
+    }
+    if is_finite(temperature := params.get("temperature")):
+        body["temperature"] = temperature
+    if stops := payload.as_list(params.get("stopSequences")):
+        body["stop"] = stops[:MAX_STOPS]
+    if tools := payload.as_objects(params.get("tools")):
+        body["tools"] = [{"type": "function", "function": _function(tool)} for tool in tools]
+        if mode := payload.as_object(params.get("toolChoice")).get("mode"):
+            body["tool_choice"] = mode
+    return body
+
+
+def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
+    """Convert a completion to the MCP result. Raises ValueError, TypeError, KeyError or IndexError."""
+    choice = said["choices"][0]
+    message, why = payload.as_object(choice["message"]), choice.get("finish_reason")
+    text = message.get("content")
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if isinstance(text, str) and text else []
+    if with_tools:
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            use = {"id": call["id"], "name": function["name"], "input": json.loads(function.get("arguments") or "{}")}
+            content.append({"type": "tool_use", **use})
+    if not content:
+        raise ValueError(f"it has no text (finish_reason {why})")
+    model = str(said.get("model") or asked)
+    result = {
+        "role": "assistant",
+        "content": content if len(content) > 1 or content[0]["type"] != "text" else content[0],
+        "model": model,
+        "stopReason": STOP_REASONS.get(str(why), str(why or "endTurn")),
+    }
+    return Reply({"result": result}, model, tokens_of(said))
+
+
+def tokens_of(said: Mapping[str, Any]) -> Tokens | None:
+    """Return the usage that a completion reports, if any."""
+    usage = payload.as_object(said.get("usage"))
+    read, written = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
+    return None if read is None and written is None else Tokens(read or 0, written or 0)
+
+
+def _at_most(asked: object, allowed: int) -> int:
+    """Return the limit on output tokens: the server's, but at least 1 and at most that of the rule.
+
+    A negative number means "no limit" at some endpoints, and would be credited to the usage.
+    """
+    if not isinstance(asked, (int, float)) or not asked <= allowed:
+        return allowed
+    return max(1, int(max(1.0, asked)))
+
+
+def _model(chat: Chat, params: Mapping[str, Any]) -> str:
+    preferences = payload.as_object(params.get("modelPreferences"))
+    for hint in payload.as_objects(preferences.get("hints")):
+        for pattern, model in chat.models.items():
+            if fnmatchcase(str(hint.get("name", "")), pattern):
+                return model
+    return chat.model
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": tool.get("name"), "parameters": tool.get("inputSchema") or {"type": "object"}}
+    return function | ({"description": tool["description"]} if tool.get("description") else {})
+
+
+def _messages(role: str, content: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Convert one MCP message, which becomes several if it has results of tools."""
+    results = [_result(block) for block in content if block.get("type") == "tool_result"]
+    uses = [_use(block) for block in content if block.get("type") == "tool_use"]
+    parts = [_part(block) for block in content if block.get("type") not in ("tool_result", "tool_use")]
+    if not parts and not uses:
+        return results
+    message: dict[str, Any] = {"role": role, "content": parts or None}
+    if all(part["type"] == "text" for part in parts) and parts:
+        message["content"] = "\n".join(part["text"] for part in parts)
+    return [*results, message | ({"tool_calls": uses} if uses else {})]
+
+
+def _part(block: Mapping[str, Any]) -> dict[str, Any]:
+    match block.get("type"):
+        case "text":
+            return {"type": "text", "text": str(block.get("text", ""))}
+        case "image":
+            url = f"data:{block.get('mimeType')};base64,{block.get('data')}"
+            return {"type": "image_url", "image_url": {"url": url}}
+        case "audio" if (kind := AUDIO.get(str(block.get("mimeType")))) is not None:
+            return {"type": "input_audio", "input_audio": {"data": block.get("data"), "format": kind}}
+        case other:
+            raise AnswerProblem(f"a model cannot be shown {other} {block.get('mimeType', '')}".strip())
+
+
+def _use(block: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+    return {"id": block.get("id"), "type": "function", "function": function}
+
+
+def _result(block: Mapping[str, Any]) -> dict[str, Any]:
+    told = [part["text"] if part.get("type") == "text" else json.dumps(part) for part in blocks(block.get("content"))]
+    if not any(told) and (structured := block.get("structuredContent")) is not None:
+        told = [json.dumps(structured)]
+    return {"role": "tool", "tool_call_id": block.get("toolUseId"), "content": "\n".join(told)}

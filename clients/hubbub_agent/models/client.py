@@ -1,0 +1,211 @@
+"""Asks a model over HTTP: in the dialect that its endpoint understands, again where that helps, within a time limit."""
+
+import json
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+import anyio
+import httpx2
+
+from hubbub_agent.models.endpoint import Chat
+from hubbub_agent.rules.problems import AnswerProblem
+from hubbub_client import payload
+from hubbub_client.legible import clean
+from hubbub_client.numbers import whole_text
+
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+MAX_READ_BYTES = 64 * 1024
+MAX_EXCERPT_CHARS = 300
+AGAIN = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+"""Statuses after which the same request may succeed."""
+
+REFUSED = frozenset((400, 404, 415, 422, 501))
+"""Statuses of an endpoint that does not know a part of the request."""
+
+PAUSE_S, MOST_PAUSE_S = 0.5, 30.0
+LIMITS = ("max_tokens", "max_completion_tokens")
+PATH = "/chat/completions"
+
+
+class NotAsked(AnswerProblem):
+    """The model did not run, so no tokens were used."""
+
+
+@dataclass(slots=True)
+class Dialect:
+    """What an endpoint understands, as far as it is known. Each step of `learn` gives up one thing, so they end."""
+
+    limit: str
+    shapes: list[str]
+    v1: bool = False
+    temperature: bool = True
+    learned: set[str] = field(default_factory=lambda: set[str]())
+
+    @classmethod
+    def of(cls, chat: Chat) -> "Dialect":
+        """Return what the rules say, and else what is usual."""
+        shapes = {"auto": ["schema", "object", "none"]}.get(chat.json_mode, [chat.json_mode])
+        return cls(LIMITS[0] if chat.limit_field == "auto" else chat.limit_field, shapes)
+
+    def spoken(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a request as this endpoint understands it."""
+        said = {key: value for key, value in body.items() if key not in ("max_tokens", "response_format")}
+        said[self.limit] = body["max_tokens"]
+        if not self.temperature:
+            said.pop("temperature", None)
+        if "response_format" in body and self.shapes[0] != "none":
+            whole: object = body["response_format"]
+            said["response_format"] = whole if self.shapes[0] == "schema" else {"type": "json_object"}
+        return said
+
+    def learn(self, chat: Chat, body: Mapping[str, Any], status: int, said: str) -> bool:
+        """Learn from a refusal; return whether to ask again in another way."""
+        if status == 404 and not self.v1 and "v1" not in chat.base_url and "model" not in said.lower():
+            self.v1 = True
+            return True
+        if "limit" not in self.learned and chat.limit_field == "auto" and any(each in said for each in LIMITS):
+            self.learned.add("limit")
+            self.limit = LIMITS[1 - LIMITS.index(self.limit)]
+            return True
+        if self.temperature and "temperature" in body and "temperature" in said:
+            self.temperature = False
+            return True
+        about_json = any(word in said for word in ("response_format", "json_schema", "json_object"))
+        if "response_format" in body and len(self.shapes) > 1 and (about_json or status in (415, 422, 501)):
+            del self.shapes[0]
+            return True
+        return False
+
+
+class Endpoint:
+    """One endpoint of the rules. What it was found to understand is kept for the next requests."""
+
+    def __init__(self, chat: Chat, client: httpx2.AsyncClient) -> None:
+        self._chat = chat
+        self._client = client
+        self._dialect = Dialect.of(chat)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, chat: Chat) -> AsyncGenerator["Endpoint"]:
+        """Open an endpoint with a client of its own."""
+        loopback = httpx2.URL(chat.base_url).host in ("127.0.0.1", "::1", "localhost")
+        # A proxy of the environment must not get requests to a loopback address.
+        client = httpx2.AsyncClient(trust_env=not loopback)
+        try:
+            yield cls(chat, client)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+
+    async def ask(self, body: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        """Return the completion. Raises AnswerProblem; NotAsked if no tokens were used."""
+        ends = time.monotonic() + timeout_s
+        try:
+            with anyio.fail_after(timeout_s):
+                try:
+                    # A keyring may ask a person first.
+                    headers = await anyio.to_thread.run_sync(self._chat.all_headers, abandon_on_cancel=True)
+                except ValueError as error:
+                    raise NotAsked(str(error)) from None
+                return await self._until_said(body, headers, ends)
+        except TimeoutError:
+            raise AnswerProblem(f"the model took longer than {timeout_s:g} s (timeout_s of the rule)") from None
+
+    async def _until_said(self, body: Mapping[str, Any], headers: Mapping[str, str], ends: float) -> Mapping[str, Any]:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                status, content, after = await self._post(self._dialect.spoken(body), headers)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                problem = f"the model at {self._place} cannot be reached: {type(error).__name__} {error}".strip()
+                status, after = 0, None
+            except httpx2.HTTPError as error:
+                raise AnswerProblem(f"the model's answer broke off: {type(error).__name__} {error}".strip()) from None
+            else:
+                if 200 <= status < 300:
+                    return _completion(content)
+                said = _excerpt(content, headers.get(self._chat.api_key_header, "").removeprefix("Bearer "))
+                if status in REFUSED and self._dialect.learn(self._chat, body, status, said):
+                    tries -= 1
+                    continue
+                problem = f"the model's endpoint {self._place} says {status}: {said}{_advice(status)}"
+            if (status and status not in AGAIN) or tries > self._chat.retries:
+                raise NotAsked(problem)
+            pause_s = _pause(tries) if after is None else after
+            if time.monotonic() + pause_s >= ends:
+                raise NotAsked(f"{problem}; it wants to be asked again in {pause_s:.0f} s, which is after timeout_s")
+            await anyio.sleep(pause_s)
+
+    async def _post(self, body: Mapping[str, Any], headers: Mapping[str, str]) -> tuple[int, bytes, float | None]:
+        content = bytearray()
+        sent = {"content-type": "application/json", **headers}
+        async with self._client.stream(
+            "POST", self._url, content=payload.dumps(body), headers=sent, timeout=None
+        ) as response:
+            async for chunk in response.aiter_bytes():
+                content += chunk
+                if len(content) > MAX_RESPONSE_BYTES:
+                    raise AnswerProblem(f"the model's answer is longer than {MAX_RESPONSE_BYTES} bytes")
+        return response.status_code, bytes(content), retry_after(response.headers.get("retry-after"))
+
+    @property
+    def _url(self) -> httpx2.URL:
+        url = httpx2.URL(self._chat.base_url)
+        path = url.path.rstrip("/")
+        if path.endswith(PATH):
+            return url
+        return url.copy_with(path=f"{path}{'/v1' if self._dialect.v1 else ''}{PATH}")
+
+    @property
+    def _place(self) -> str:
+        """Return the address as messages show it: a query or a user may be secret."""
+        url = self._url
+        return f"{url.scheme}://{url.netloc.decode()}{url.path}"
+
+
+def retry_after(said: str | None, now: datetime | None = None) -> float | None:
+    """Return the seconds of a Retry-After header: a number or a date; None for neither."""
+    if said is None:
+        return None
+    if (seconds := whole_text(said.strip())) is not None:
+        return max(0, seconds)
+    try:
+        at = parsedate_to_datetime(said)
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds()) if at.tzinfo is not None else None
+
+
+def _pause(tries: int) -> float:
+    # Stretched at random, so that agents that failed together do not ask again together.
+    return min(PAUSE_S * 2 ** (tries - 1), MOST_PAUSE_S) * random.uniform(1.0, 1.2)  # noqa: S311 - no secret
+
+
+def _completion(content: bytes) -> Mapping[str, Any]:
+    try:
+        said: object = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise AnswerProblem(f"the model's answer is not a chat completion: {error!r}") from None
+    if not isinstance(said, dict):
+        raise AnswerProblem("the model's answer is not a chat completion: no JSON object")
+    return cast("dict[str, Any]", said)
+
+
+def _excerpt(content: bytes, key: str) -> str:
+    """Return the beginning of what an endpoint said, without the key that it may have repeated."""
+    said = content[:MAX_READ_BYTES].decode(errors="replace")
+    return clean(" ".join((said.replace(key, "***") if key else said)[:MAX_EXCERPT_CHARS].split()))
+
+
+def _advice(status: int) -> str:
+    if status in (401, 403):
+        return " (check the key that api_key_env, api_key_file or api_key_keyring names)"
+    return " (check base_url and model)" if status == 404 else ""

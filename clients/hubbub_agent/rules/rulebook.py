@@ -1,0 +1,281 @@
+"""Rules of an agent: which pending requests it answers, and how. Tried from the top; the first that fits decides. Pure.
+
+Text of servers is compared with rules; it never chooses an action.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from hubbub_agent.models.endpoint import Chat, Text
+from hubbub_agent.rules.conditions import (
+    Value,
+    found,
+    host,
+    pattern,
+    properties,
+    proposed,
+    titles,
+    words,
+)
+from hubbub_agent.rules.limits import Limits
+from hubbub_agent.rules.problems import ConfigProblem, problem, rule_name
+from hubbub_client.data.records import PendingRequest, RequestKind
+from hubbub_client.payload import as_object
+
+Answer = dict[str, Any]
+"""An answer: one argument of `hub.inbox.answer`, by its name."""
+
+FieldType = Literal["string", "number", "integer", "boolean", "array", "any"]
+
+ELICITATION = frozenset[RequestKind](("elicitation_form", "elicitation_url"))
+FORM = frozenset[RequestKind](("elicitation_form",))
+REFUSABLE = frozenset[RequestKind](("sampling", "roots"))
+EVERY = ELICITATION | REFUSABLE
+
+GIVES: Mapping[str, frozenset[RequestKind]] = {
+    "accept": ELICITATION,
+    "approve": FORM,
+    "decline": ELICITATION,
+    "cancel": ELICITATION,
+    "reject": REFUSABLE,
+    "text": frozenset(("sampling",)),
+    "result": EVERY,
+    "command": EVERY,
+    "chat": frozenset(("sampling", "elicitation_form")),
+    "escalate": EVERY,
+    "leave": EVERY,
+}
+"""Kinds of pending requests that each action can answer."""
+
+LEAVES = frozenset(("escalate", "leave"))
+"""Actions that leave a pending request to people."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Rule(_Strict):
+    """Conditions on a pending request, and exactly one action. A condition that is not given holds."""
+
+    name: str = ""
+    server: Text = "*"
+    kind: tuple[RequestKind, ...] = ()
+    says: str | None = None
+    title: str | None = None
+    host: Text | None = None
+    fields: Mapping[str, FieldType] | None = None
+    other_fields: bool = True
+    values: Mapping[str, Value] | None = None
+
+    approve: Literal[True] | None = None
+    accept: Literal[True] | dict[str, Any] | None = None
+    decline: Literal[True] | None = None
+    cancel: Literal[True] | None = None
+    reject: Text | None = None
+    text: Text | None = None
+    result: dict[str, Any] | None = None
+    command: tuple[Text, ...] | None = Field(default=None, min_length=1)
+    chat: str | None = None
+    escalate: Literal[True] | Text | None = None
+    leave: Literal[True] | None = None
+
+    timeout_s: float = Field(default=60.0, gt=0, le=3600, strict=False)
+    on_error: Literal["leave", "reject"] = "leave"
+
+    @field_validator("kind", "command", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        if isinstance(value, list):
+            return tuple(cast("list[object]", value))
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _values(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            return value
+        given = cast("Mapping[str, object]", value)
+        return {
+            name: cast("object", each) if isinstance(each, Mapping | Value) else _equals(each)
+            for name, each in given.items()
+        }
+
+    @field_validator("says", "title")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        if value is not None:
+            pattern(value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        given = [action for action in GIVES if getattr(self, action) is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of {', '.join(GIVES)} is needed, not {', '.join(given) or 'none'}")
+        wrong = [kind for kind in self.kind if kind not in GIVES[given[0]]]
+        if wrong:
+            raise ValueError(f"{given[0]} is no answer to {wrong[0]}")
+        if self.accept is not None and "elicitation_url" in self.kind and self.host is None:
+            raise ValueError("a rule that agrees to visit pages names their host")
+        if self.on_error == "reject" and not self.kinds <= REFUSABLE:
+            raise ValueError('on_error = "reject" needs a kind of sampling or roots, or both')
+        return self
+
+    @property
+    def action(self) -> str:
+        """Return the name of its action."""
+        return next(action for action in GIVES if getattr(self, action) is not None)
+
+    @property
+    def kinds(self) -> frozenset[RequestKind]:
+        """Return the kinds that it applies to. Pages, and a model's forms, need a rule that names their kind."""
+        if self.kind:
+            return frozenset(self.kind)
+        if self.chat is not None:
+            return frozenset(("sampling",))  # answering forms by a model is asked for by its kind
+        return GIVES[self.action] - ({"elicitation_url"} if self.accept is not None else set())
+
+    @property
+    def leaves(self) -> bool:
+        """Return whether it leaves pending requests to people."""
+        return self.action in LEAVES
+
+    @property
+    def note(self) -> str | None:
+        """Return what people are told with an escalation, if anything."""
+        return self.escalate if isinstance(self.escalate, str) else None
+
+    def answer(self, request: PendingRequest) -> Answer | None:
+        """Return the fixed answer; None if the rule leaves, or asks a program or model."""
+        if self.leaves or self.action in ("command", "chat"):
+            return None
+        if self.approve is not None:
+            return {"accept": approved(as_object(request.request))}
+        return {self.action: getattr(self, self.action)}
+
+    def fits(self, request: PendingRequest) -> bool:
+        """Return whether every condition holds."""
+        params = as_object(request.request)
+        return (
+            request.kind in self.kinds
+            and fnmatchcase(request.server, self.server)
+            and found(self.says, [words(request)])
+            and found(self.title, titles(params))
+            and (self.host is None or fnmatchcase(host(params), self.host))
+            and (self.fields is None or self._fields_fit(properties(params)))
+            and (self.values is None or self._values_fit(proposed(params)))
+        )
+
+    def _values_fit(self, given: Mapping[str, Any]) -> bool:
+        return all(name in given and value.holds(given[name]) for name, value in (self.values or {}).items())
+
+    def _fields_fit(self, fields: Mapping[str, Any]) -> bool:
+        wanted = self.fields or {}
+        if not self.other_fields and fields.keys() - wanted.keys():
+            return False
+        return all(
+            name in fields and type_ in ("any", as_object(fields[name]).get("type")) for name, type_ in wanted.items()
+        )
+
+
+class Rulebook(_Strict):
+    """All rules, models and limits of an agent."""
+
+    capacity: int = Field(default=4, ge=1, le=100)
+    limits: Limits = Limits()
+    chat: Mapping[str, Chat] = {}
+    rule: tuple[Rule, ...] = Field(min_length=1)
+
+    @field_validator("rule", mode="before")
+    @classmethod
+    def _tuple(cls, value: object) -> object:
+        return tuple(cast("list[object]", value)) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if not self.kinds:
+            raise ValueError("rule: none of them answers anything")
+        for index, rule in enumerate(self.rule):
+            if rule.chat is not None and rule.chat not in self.chat:
+                where = rule_name(index, {"rule": [{"name": each.name} for each in self.rule]}, None)
+                raise ValueError(f"{where}.chat: there is no [chat.{rule.chat}]")
+        return self
+
+    def check_keys(self) -> None:
+        """Check that the key of each model is there. Raises ConfigProblem."""
+        for name, chat in self.chat.items():
+            try:
+                chat.api_key()
+            except ValueError as error:
+                raise ConfigProblem(f"chat.{name}.{error}") from None
+
+    @property
+    def kinds(self) -> list[RequestKind]:
+        """Return the kinds that some rule may answer, sorted."""
+        return sorted(frozenset[RequestKind]().union(*(rule.kinds for rule in self.rule if not rule.leaves)))
+
+    @property
+    def server(self) -> str | None:
+        """Return the one server that all answering rules are about; None if there may be several."""
+        servers = {rule.server for rule in self.rule if not rule.leaves}
+        return next(iter(servers)) if len(servers) == 1 and not any(c in "*?[" for s in servers for c in s) else None
+
+    def find(self, request: PendingRequest) -> tuple[str, Rule] | None:
+        """Return the first rule that fits, with its name or number; None if people are to answer."""
+        for number, rule in enumerate(self.rule, 1):
+            if rule.fits(request):
+                return (rule.name or f"rule {number}"), rule
+        return None
+
+
+def _equals(value: object) -> object:
+    return {"equals": value}
+
+
+def load(file: Path) -> Rulebook:
+    """Load a TOML file of rules. Raises ConfigProblem."""
+    try:
+        source = file.read_text()
+        content = tomllib.loads(source)
+    except (OSError, ValueError) as error:
+        raise ConfigProblem(f"{file}: {error}") from None
+    return rulebook(content, f"{file}: ", source)
+
+
+def rulebook(content: Mapping[str, Any], where: str = "", source: str | None = None) -> Rulebook:
+    """Validate the rules of a document. Raises ConfigProblem, which names the rule, its line and the key."""
+    try:
+        return Rulebook.model_validate(content)
+    except ValidationError as error:
+        known = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": Limits}
+        raise ConfigProblem(f"{where}{problem(error, content, known, source)}") from None
+
+
+def approved(params: Mapping[str, Any]) -> dict[str, Any] | Literal[True]:
+    """Return the content that says yes to a form: its defaults, and true for its only yes-or-no field without one."""
+    fields = properties(params)
+    asking = [name for name, spec in fields.items() if as_object(spec).get("type") == "boolean"]
+    open_ = [name for name in asking if as_object(fields[name]).get("default") is not True]
+    return {open_[0]: True} if len(asking) == 1 and open_ else True
+
+
+def answer_of(said: object) -> Answer | None:
+    """Parse an answer such as `{"accept": {...}}`; None for `{}`. Raises ValueError."""
+    if not isinstance(said, Mapping):
+        raise ValueError("the answer is not a JSON object")
+    given = cast("Mapping[str, Any]", said)
+    if not given:
+        return None
+    if len(given) != 1 or not (given.keys() <= GIVES.keys() - {"command", "chat", "escalate", "approve"}):
+        raise ValueError("the answer has not exactly one of accept, decline, cancel, reject, text, result, leave")
+    ((action, value),) = given.items()
+    shapes: dict[str, Any] = {"accept": dict, "result": dict, "reject": str, "text": str}
+    if not (isinstance(value, shapes.get(action, bool)) or (action == "accept" and value is True)) or value is False:
+        raise ValueError(f"the value of {action} cannot be used")
+    return None if action == "leave" else {action: value}

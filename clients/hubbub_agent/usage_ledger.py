@@ -1,0 +1,102 @@
+"""The file that keeps an agent's usage over its restarts, for its owner alone."""
+
+import fcntl
+import json
+import os
+import re
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hubbub_agent.rules.limits import Minute, Use
+from hubbub_client.numbers import is_finite, whole
+from hubbub_client.payload import as_object, as_objects
+
+VERSION = 1
+MAX_BYTES = 1024 * 1024
+
+
+class LedgerProblem(Exception):
+    """The file cannot be used; the message says why, and what to do."""
+
+
+class Ledger:
+    """Reads and writes the file; `opened` makes one. Only one agent at a time can have it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path) -> Generator["Ledger"]:
+        """Hold the file, which need not be there yet. Raises LedgerProblem."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LedgerProblem(f"{path}: the usage cannot be kept there: {error}; name another file") from None
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                other = "another agent counts its usage there; give this one a name of its own: hubbub --as NAME agent"
+                raise LedgerProblem(f"{path}: {other}") from None
+            yield cls(path)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> Sequence[Minute]:
+        """Return the usage of earlier runs, oldest first. Raises LedgerProblem."""
+        try:
+            with self._path.open("rb") as file:
+                document = as_object(json.loads(file.read(MAX_BYTES)))
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, RecursionError) as error:
+            raise LedgerProblem(f"{self._path}: cannot be read: {error}; remove it to count from zero") from None
+        if document.get("version") != VERSION:
+            raise LedgerProblem(f"{self._path}: has another version; remove it to count from zero")
+        found = [
+            Minute(
+                since, Use(whole(each.get("tokens")) or 0, _cost(each.get("cost")), whole(each.get("requests")) or 0)
+            )
+            for each in as_objects(document.get("minutes"))
+            if is_finite(since := each.get("since"))
+        ]
+        return sorted(found, key=lambda minute: minute.since)
+
+    def write(self, minutes: Sequence[Minute]) -> None:
+        """Replace the file, whole or not at all. Raises OSError."""
+        document = {
+            "version": VERSION,
+            "minutes": [
+                {
+                    "since": each.since,
+                    "tokens": each.use.tokens,
+                    "cost": each.use.cost,
+                    "requests": each.use.requests,
+                }
+                for each in minutes
+            ],
+        }
+        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(document, file)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(self._path)
+        except BaseException:
+            with suppress(OSError):
+                Path(name).unlink()
+            raise
+
+
+def file_of(data_dir: Path, who: str) -> Path:
+    """Return the file of an agent's usage, by the agent's name."""
+    return data_dir / f"agent-{re.sub(r'[^A-Za-z0-9_.-]', '_', who)[:64]}.json"
+
+
+def _cost(value: object) -> float:
+    return value if is_finite(value) and value > 0 else 0.0

@@ -1,0 +1,222 @@
+"""The agent's loop: take assignments from the hub, decide by the rules, answer."""
+
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+
+import anyio
+
+from hubbub_agent import program
+from hubbub_agent.audit import Audit
+from hubbub_agent.decision import Decision, Failed, decide, or_refusal
+from hubbub_agent.models.purse import Purse
+from hubbub_agent.rules.problems import AnswerProblem
+from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook
+from hubbub_agent.usage_ledger import Ledger
+from hubbub_client import payload
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Removed, Synced, Upsert
+from hubbub_client.errors import DeadlineExceeded, HubbubError, Unavailable
+from hubbub_client.hub import Hub
+from hubbub_client.worker import SETTLED
+
+GRACE_S = 30.0
+"""Grace for work under way after a signal, seconds."""
+
+PAUSES_S = (0.2, 1.0, 3.0)
+"""Pauses between attempts to deliver an answer, seconds; `answer_id` makes repeats harmless."""
+
+
+class Agent:
+    """Answers by its rules. `say` gets messages for the operator."""
+
+    def __init__(self, hub: Hub, rules: Rulebook, audit: Audit, say: Callable[[str], None], purse: Purse) -> None:
+        self._hub = hub
+        self._rules = rules
+        self._audit = audit
+        self._say = say
+        self._purse = purse
+        self._busy = 0
+        self._quiet = anyio.Event()
+        self._ending = False
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, hub: Hub, rules: Rulebook, audit: Audit, say: Callable[[str], None], ledger: Ledger | None = None
+    ) -> AsyncGenerator["Agent"]:
+        """Open an agent with its models; `ledger` keeps its usage over restarts. Raises LedgerProblem."""
+        async with Purse.open(rules, say, ledger) as purse:
+            yield cls(hub, rules, audit, say, purse)
+
+    async def run(self, stop: anyio.Event, *, dry_run: bool = False, once: bool = False) -> None:
+        """Work until stopped, and finish what is under way within GRACE_S; with `once`, handle what is open now.
+
+        A dry run claims and answers nothing, and reports what it would do. Raises HubbubError.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._end, stop, tasks.cancel_scope)
+                if dry_run:
+                    await self._rehearse_all(once=once)
+                elif once:
+                    await self._work_once()
+                else:
+                    await self._hub.inbox.work(
+                        self.handle,
+                        server=self._rules.server,
+                        kinds=self._rules.kinds,
+                        capacity=self._rules.capacity,
+                    )
+                tasks.cancel_scope.cancel()
+        except ExceptionGroup as group:  # nothing else in it raises
+            raise group.exceptions[0] from None
+
+    async def _end(self, stop: anyio.Event, scope: anyio.CancelScope) -> None:
+        await stop.wait()
+        self._ending = True
+        if self._busy:
+            with anyio.move_on_after(GRACE_S):
+                await self._quiet.wait()
+        scope.cancel()
+
+    async def _work_once(self) -> None:
+        found = await self._hub.inbox.list(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
+        room = anyio.Semaphore(self._rules.capacity)
+        async with anyio.create_task_group() as tasks:
+            for request in reversed(found):
+                if request.claim is None:
+                    await room.acquire()
+                    tasks.start_soon(self._claim_and_handle, request, room)
+
+    async def _claim_and_handle(self, request: PendingRequest, room: anyio.Semaphore) -> None:
+        try:
+            found = self._rules.find(request)
+            if found is None or found[1].leaves or self._ending:
+                self._leave(request, found)
+                return
+            claim_id = secrets.token_urlsafe(18)
+            claimed = await self._hub.inbox.claim(request.id, found[1].timeout_s + GRACE_S, claim_id=claim_id)
+            try:
+                await self.handle(claimed)
+            finally:
+                # It may be answered; without a hub, the claim lapses.
+                with anyio.CancelScope(shield=True), suppress(HubbubError):
+                    await self._hub.inbox.release(request.id, claim_id)
+        except HubbubError as error:
+            self._audit.note(request, None, "refused" if _settled(error) else "failed", why=error.reason)
+            if not _settled(error):
+                self._say(f"{request.id} is left to people: {error.message}")
+        finally:
+            room.release()
+
+    async def _rehearse_all(self, *, once: bool) -> None:
+        seen: set[str] = set()
+        watching = self._hub.inbox.watch(server=self._rules.server, kinds=self._rules.kinds, states=["open"])
+        async with aclosing(watching) as events:
+            async for event in events:
+                if isinstance(event, Upsert) and event.record.id not in seen:
+                    seen.add(event.record.id)
+                    self._rehearse(event.record)
+                elif isinstance(event, Removed):
+                    seen.discard(event.id)
+                elif isinstance(event, Synced) and once:
+                    return
+
+    def _rehearse(self, request: PendingRequest) -> None:
+        found = self._rules.find(request)
+        if found is None or found[1].leaves:
+            self._leave(request, found)
+        else:
+            name, rule = found
+            action = rule.answer(request) or {rule.action: getattr(rule, rule.action)}
+            self._audit.note(request, name, "would", action=action)
+
+    def _leave(self, request: PendingRequest, found: tuple[str, Rule] | None) -> None:
+        """Note that people are to answer; an escalation is said to the operator, too."""
+        rule = found[1] if found is not None else None
+        why = "no rule fits" if rule is None else rule.note
+        self._audit.note(request, found[0] if found else None, "left", why=why)
+        if rule is not None and rule.action == "escalate":
+            self._say(f"{request.id} of {request.server} is for people{f': {why}' if why else ''}")
+
+    # One request
+
+    async def handle(self, request: PendingRequest) -> None:
+        """Answer a claimed pending request, or leave it to people."""
+        if self._ending:
+            return
+        found = self._rules.find(request)
+        if found is None or found[1].leaves:
+            self._leave(request, found)
+            return
+        name, rule = found
+        if (limit := self._purse.over()) is not None:
+            self._audit.note(request, name, "left", why=limit)
+            return
+        self._purse.answering()
+        if not self._busy:
+            self._quiet = anyio.Event()
+        self._busy += 1
+        try:
+            await self._answer(request, name, rule)
+        except anyio.get_cancelled_exc_class():
+            self._audit.note(request, name, "lost")
+            raise
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._quiet.set()
+
+    async def _answer(self, request: PendingRequest, name: str, rule: Rule) -> None:
+        decision = Decision(None)
+        try:
+            decision = await self._decide(request, rule)
+            if decision.answer is None:
+                self._audit.note(request, name, "left", **decision.noted)
+                return
+            answer_id = await self._give(request, decision.answer)
+            self._audit.note(
+                request, name, "answered", answer=next(iter(decision.answer)), answer_id=answer_id, **decision.noted
+            )
+        except (AnswerProblem, HubbubError, ValueError) as problem:
+            lost = _settled(problem)
+            spent = problem.decision if isinstance(problem, Failed) else decision
+            self._audit.note(request, name, "refused" if lost else "failed", **{**spent.noted, "why": _why(problem)})
+            if not lost:
+                self._say(f"{request.id} is left to people: {problem}")
+
+    async def _decide(self, request: PendingRequest, rule: Rule) -> Decision:
+        try:
+            return await decide(request, rule, self._rules.chat, self._purse.ask, self._run)
+        except AnswerProblem as problem:
+            decision = await or_refusal(problem, rule)
+            self._say(f"{request.id}: {problem}")
+            return decision
+
+    async def _run(self, rule: Rule, request: PendingRequest) -> Answer | None:
+        return await program.run(rule.command or (), request, rule.timeout_s, self._say)
+
+    async def _give(self, request: PendingRequest, answer: Answer) -> str:
+        """Deliver an answer, again if its confirmation was lost; return the answer's id."""
+        claim_id = request.claim.id if request.claim is not None else None
+        answer_id = f"agent_{hashlib.sha256(request.id.encode() + payload.dumps(answer)).hexdigest()[:32]}"
+        for pause_s in (*PAUSES_S, None):
+            try:
+                await self._hub.inbox.answer(request.id, **answer, claim_id=claim_id, answer_id=answer_id)
+                break
+            except (Unavailable, DeadlineExceeded):
+                if pause_s is None:
+                    raise
+            await anyio.sleep(pause_s)
+        return answer_id
+
+
+def _settled(problem: Exception) -> bool:
+    """Return whether somebody else was first, or the server no longer wants an answer."""
+    return isinstance(problem, HubbubError) and problem.reason in SETTLED
+
+
+def _why(problem: Exception) -> str:
+    return problem.reason if isinstance(problem, HubbubError) else str(problem)

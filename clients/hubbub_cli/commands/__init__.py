@@ -1,0 +1,1 @@
+"""The commands: a module for each command or group of commands, with its name, however many there are."""

@@ -1,0 +1,262 @@
+"""`hubbub agent`."""
+
+import shlex
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hubbub_cli.output.printer import note, print_json, print_records, say
+from hubbub_cli.run.session import Settings, Usage, run, settings_of
+from hubbub_cli.run.signals import until_signal
+from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import example
+from hubbub_frontend.shell_commands import whole
+
+if TYPE_CHECKING:
+    from hubbub_agent.decision import Ask
+    from hubbub_agent.evals.cases import Case
+    from hubbub_agent.evals.evaluation import Replies, Verdict
+    from hubbub_agent.rules.rulebook import Rulebook
+    from hubbub_agent.usage_ledger import Ledger
+    from hubbub_client.hub import Hub
+
+app = Commands("Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people.")
+
+ONE = "give --rules FILE, or one of --accept, --decline, --exec COMMAND, --chat URL (with --model)"
+MAX_RECORDED = 10_000
+ASK = "Cases have what servers asked and what people answered, in files that only you can read. Write them to {folder}?"
+
+
+@app.callback(invoke_without_command=True)
+def agent(
+    context: typer.Context,
+    rules: Annotated[str | None, typer.Option(metavar="FILE", help="Its rules (TOML).")] = None,
+    server: Annotated[str, typer.Option(metavar="PATTERN", help="Without FILE: only of these servers.")] = "*",
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="Without FILE: only this kind; repeatable.")
+    ] = None,
+    accept: Annotated[bool, typer.Option("--accept", help="Without FILE: accept forms with their defaults.")] = False,
+    decline: Annotated[bool, typer.Option("--decline", help="Without FILE: decline elicitations.")] = False,
+    command: Annotated[
+        str | None,
+        typer.Option("--exec", metavar="COMMAND", help="Without FILE: answer by a program, without a shell."),
+    ] = None,
+    chat: Annotated[
+        str | None, typer.Option(metavar="URL", help="Without FILE: answer samplings by an OpenAI-compatible endpoint.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="MODEL", help="With --chat: the model.")] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="VARIABLE", help="With --chat: the variable that has the key.")
+    ] = None,
+    capacity: Annotated[
+        int | None, typer.Option(min=1, max=100, metavar="N", help="How many pending requests at once.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would do; claim and answer nothing.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End when all that is open now is handled.")] = False,
+    audit: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File for the audit in JSON lines; else stderr.")
+    ] = None,
+    usage: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="File that keeps the usage over restarts; else one in the data directory."),
+    ] = None,
+) -> None:
+    """Answer what the rules allow, as one of the hub's workers, until interrupted; leave the rest to people."""
+    if context.invoked_subcommand is not None:
+        return
+    if chat is None and (model is not None or api_key_env is not None):
+        raise Usage("--model and --api-key-env belong to --chat URL; with --rules FILE, the file has them")
+    if chat is not None and model is None:
+        raise Usage("--chat needs --model MODEL, a model that the endpoint has")
+    given: dict[str, Any] = {
+        "accept": accept or None,
+        "decline": decline or None,
+        "command": _words(command) if command is not None else None,
+        "chat": "chat" if chat is not None else None,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if len(chosen) + (rules is not None) != 1 or (rules is not None and (server != "*" or kind)):
+        raise Usage(ONE)
+    endpoint = {"base_url": chat, "model": model, "api_key_env": api_key_env}
+    document: dict[str, Any] = {"rule": [{"server": server, "kind": kind or [], **chosen}]}
+    if chat is not None:
+        document["chat"] = {"chat": {name: value for name, value in endpoint.items() if value is not None}}
+    book = _rulebook(rules, document, capacity)
+    _check_keys(book)
+    notes = Files(Path(audit) if audit else None, Path(usage) if usage else None)
+    run(context, lambda hub: _work(hub, book, notes, settings_of(context), dry_run=dry_run, once=once), endless=True)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise Usage(f"--exec: the command cannot be read: {error}") from None
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where an agent writes: its audit (None: stderr) and its usage (None: the data directory)."""
+
+    audit: Path | None
+    usage: Path | None
+
+
+async def _work(hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool) -> None:
+    from hubbub_agent.audit import Audit
+    from hubbub_agent.worker import Agent
+
+    with ExitStack() as stack:
+        try:
+            notes = stack.enter_context(Audit.to(files.audit)) if files.audit else Audit(sys.stderr)
+        except OSError as error:
+            raise Usage(f"--audit: {error}") from None
+        ledger = stack.enter_context(_ledger(files.usage, settings)) if _keeps(book) and not dry_run else None
+        async with Agent.open(hub, book, notes, note, ledger) as it:
+            with until_signal() as stop:
+                await it.run(stop, dry_run=dry_run, once=once)
+
+
+def _rulebook(file: str | None, document: dict[str, Any], capacity: int | None) -> "Rulebook":
+    from hubbub_agent.rules.rulebook import ConfigProblem, load, rulebook
+
+    try:
+        found = load(Path(file)) if file is not None else rulebook(document)
+    except ConfigProblem as problem:
+        raise Usage(str(problem)) from None
+    return found if capacity is None else found.model_copy(update={"capacity": capacity})
+
+
+def _check_keys(book: "Rulebook") -> None:
+    from hubbub_agent.rules.problems import ConfigProblem
+
+    try:
+        book.check_keys()
+    except ConfigProblem as problem:
+        raise Usage(str(problem)) from None
+
+
+def _keeps(book: "Rulebook") -> bool:
+    return bool(book.chat) and book.limits.outlive_a_run
+
+
+@contextmanager
+def _ledger(file: Path | None, settings: Settings) -> Generator["Ledger"]:
+    """Hold the file of the usage, by default one in the data directory, by the agent's name."""
+    from hubbub_agent.usage_ledger import Ledger, LedgerProblem, file_of
+    from hubbub_client.transport.discovery import Where, client_file
+
+    directory = client_file(Where(data_dir=settings.data_dir)).parent
+    path = file if file is not None else file_of(directory, settings.name or "agent")
+    try:
+        with Ledger.opened(path) as ledger:
+            ledger.read()
+            yield ledger
+    except LedgerProblem as problem:
+        raise Usage(str(problem)) from None
+
+
+@app.command("eval", epilog=example("agent eval cases --rules rules.toml"))
+def eval_(
+    context: typer.Context,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Cases: a JSON file each.")],
+    rules: Annotated[str, typer.Option(metavar="FILE", help="The rules to try (TOML).")],
+    ask_models: Annotated[
+        bool, typer.Option("--ask-models", help="Ask the models of the rules; else such cases are skipped.")
+    ] = False,
+    model_replies: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Instead of models: their replies by case (JSON).")
+    ] = None,
+    run_programs: Annotated[
+        bool, typer.Option("--run-programs", help="Run the programs of the rules; else such cases are skipped.")
+    ] = False,
+    min_pass: Annotated[
+        float, typer.Option(min=0, max=100, metavar="PERCENT", callback=finite, help="Exit 1 below this pass rate.")
+    ] = 100.0,
+) -> None:
+    """Try rules on recorded questions with expected answers: nothing is sent to a hub. Exit 1 below --min-pass."""
+    import asyncio
+
+    from hubbub_agent.evals import cases
+    from hubbub_agent.evals.evaluation import Replies, Verdict, summary
+    from hubbub_agent.rules.problems import ConfigProblem
+
+    if ask_models and model_replies is not None:
+        raise Usage("give --ask-models or --model-replies, not both")
+    book = _rulebook(rules, {}, None)
+    if ask_models:
+        _check_keys(book)
+    try:
+        found = cases.load(Path(folder))
+        replies = Replies.load(Path(model_replies)) if model_replies is not None else None
+    except ConfigProblem as problem:
+        raise Usage(str(problem)) from None
+    as_json = settings_of(context).json
+    verdicts = asyncio.run(_judge(found, book, replies, ask_models=ask_models, programs=run_programs))
+    print_records(Verdict, verdicts, as_json)
+    counts = summary(verdicts)
+    if as_json:
+        print_json({"summary": counts.to_json()})
+    else:
+        rate = "nothing was judged" if counts.pass_rate is None else f"{counts.pass_rate:g} % passed"
+        cost = f", {counts.tokens} tokens, cost {counts.cost:.6g}" if counts.tokens else ""
+        say(f"{counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped: {rate}{cost}")
+    if counts.pass_rate is None or counts.pass_rate < min_pass:
+        raise typer.Exit(1)
+
+
+async def _judge(
+    found: "Sequence[Case]", book: "Rulebook", replies: "Replies | None", *, ask_models: bool, programs: bool
+) -> "list[Verdict]":
+    from hubbub_agent.evals.evaluation import evaluate
+    from hubbub_agent.models.purse import Purse
+
+    async with Purse.open(book, note) as purse:
+        ask: Ask | Replies | None = purse.ask if ask_models else replies
+        return [verdict async for verdict in evaluate(found, book, ask, programs=programs)]
+
+
+@app.command("record", epilog=example("agent record cases --server demo"))
+def record(
+    context: typer.Context,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Where the cases go; those that are there stay.")],
+    server: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this server asked.")] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MAX_RECORDED, metavar="N", help="At most so many, the newest.")
+    ] = 100,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Write them without a question.")] = False,
+) -> None:
+    """Write cases for an eval from what people answered: each pending request, with its answer as what is expected."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise Usage("cases have what people answered, and there is no terminal to ask at: agree to it with --yes")
+        typer.confirm(ASK.format(folder=folder), abort=True, err=True)
+
+    async def work(hub: "Hub") -> None:
+        from hubbub_agent.evals import cases
+
+        answered = await hub.inbox.list(server=server, states=["answered"], limit=limit)
+        try:
+            written = sum(
+                cases.save(Path(folder), each, cases.recorded(each)) for each in answered if each.answer is not None
+            )
+        except OSError as error:
+            raise Usage(f"{folder}: cannot be written: {error}") from None
+        if settings_of(context).json:
+            print_json({"folder": folder, "written": written, "found": len(answered)})
+            return
+        if not answered:
+            of = f" of {server}" if server is not None else ""
+            say(whole(f"No question{of} has an answer yet, so there is no case; hubbub inbox shows what waits for one"))
+            return
+        say(f"{written} cases are written to {folder}; {len(answered) - written} were there before or have no answer")
+        if written:
+            say(f"Look at what each expects, then try rules: hubbub agent eval {folder} --rules rules.toml")
+
+    run(context, work)

@@ -1,0 +1,65 @@
+"""`hubbub audit`."""
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.output.printer import print_json, print_records
+from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import Limit, example
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+app = Commands("Who changed what, and who was refused.")
+
+
+def _in_utc(since: datetime | None) -> datetime | None:
+    """Take a time without an offset for local time. Raises BadParameter for one that is none in UTC."""
+    try:
+        return None if since is None else since.astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise typer.BadParameter("is out of range.") from None
+
+
+Since = Annotated[
+    datetime | None,
+    typer.Option(metavar="TIME", help="Only entries from this local time on: 2026-01-31T18:00:00.", callback=_in_utc),
+]
+
+
+@app.command("list", epilog=example("audit list --action AddServer"))
+def list_(
+    context: typer.Context,
+    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this principal.")] = None,
+    action: Annotated[str | None, typer.Option(metavar="RPC", help="Only of this action.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only about this server, pending request, call, task or token.")
+    ] = None,
+    since: Since = None,
+    limit: Limit = 100,
+) -> None:
+    """List entries of the audit log, newest first."""
+
+    async def work(hub: "Hub") -> None:
+        found = await hub.audit.list(principal=principal, action=action, target=target, since=since, limit=limit)
+        from hubbub_client.services.audit import AuditEntry
+
+        print_records(AuditEntry, found, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("audit export --since 2026-01-31T00:00:00"))
+def export(context: typer.Context, since: Since = None) -> None:
+    """Print the whole audit log, newest first: one JSON object per line."""
+
+    async def work(hub: "Hub") -> None:
+        async with contextlib.aclosing(hub.audit.export(since=since)) as entries:
+            async for entry in entries:
+                print_json(entry.to_json())
+
+    run(context, work)

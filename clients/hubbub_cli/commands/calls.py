@@ -1,0 +1,291 @@
+"""`hubbub call`, `send`, `calls` and `queue`."""
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+import typer
+
+from hubbub_cli.output.details import print_end, print_record
+from hubbub_cli.output.printer import print_counts, print_json, print_records, print_result
+from hubbub_cli.output.watch_lines import Lines
+from hubbub_cli.run.session import Usage, json_object, run, settings_of
+from hubbub_cli.syntax import completion
+from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import (
+    CALL_STATES,
+    CallId,
+    CallStates,
+    Limit,
+    OfServer,
+    Resume,
+    Server,
+    Timeout,
+    example,
+    known,
+)
+from hubbub_cli.terminal import arguments
+from hubbub_client.data.records import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from hubbub_client.data.watch_events import Upsert
+    from hubbub_client.hub import Hub
+    from hubbub_client.options import CallOptions
+
+app = Commands("Calls to servers, and their outcomes.")
+
+Words = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE... or JSON", help=arguments.HELP)]
+Longest = Annotated[
+    float | None,
+    typer.Option(
+        "--max", min=0, metavar="S", callback=finite, help="Seconds in all; waiting for people does not count."
+    ),
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Print the call and end; the hub goes on with it.")]
+NewId = Annotated[
+    str | None,
+    typer.Option(
+        "--call-id",
+        metavar="ID",
+        help="Idempotency key: makes it safe to repeat this command, and finds the call again.",
+    ),
+]
+
+
+def call(
+    context: typer.Context,
+    server: Server,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="The tool.", autocompletion=completion.tools)],
+    words: Words = None,
+    timeout: Timeout = None,
+    max_: Longest = None,
+    detach: Detach = False,
+    call_id: NewId = None,
+    as_task: Annotated[bool, typer.Option("--as-task", help="Have the server carry it out as a task.")] = False,
+    form: Annotated[bool, typer.Option("--interactive", "-i", help="Ask for all arguments, in a form.")] = False,
+) -> None:
+    """Call a tool and print its result; progress goes to stderr. Interrupting it aborts the call.
+
+    At a terminal, required arguments that are not given are asked for.
+    """
+    arguments.given(words)  # wrong JSON is said before a hub is looked for
+    settings = settings_of(context)
+
+    async def params(hub: "Hub") -> dict[str, Any]:
+        found = await arguments.resolve(hub, settings, "tool", server, tool, words, form=form)
+        return {"name": tool, "arguments": found}
+
+    _send(
+        context, server, "tools/call", params, detach, timeout_s=timeout, max_s=max_, call_id=call_id, as_task=as_task
+    )
+
+
+def send(
+    context: typer.Context,
+    server: Server,
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="The MCP method, such as tools/list.")],
+    params: Annotated[str | None, typer.Argument(metavar="JSON", help="Its params, a JSON object.")] = None,
+    timeout: Timeout = None,
+    max_: Longest = None,
+    detach: Detach = False,
+    call_id: NewId = None,
+) -> None:
+    """Send any MCP request and print its result; progress goes to stderr."""
+    given = json_object(params, "JSON")
+
+    async def same(_: "Hub") -> dict[str, Any] | None:
+        return given
+
+    _send(context, server, method, same, detach, timeout_s=timeout, max_s=max_, call_id=call_id)
+
+
+def _send(
+    context: typer.Context,
+    server: str,
+    method: str,
+    asked: "Callable[[Hub], Awaitable[dict[str, Any] | None]]",
+    detach: bool,
+    **options: "Unpack[CallOptions]",
+) -> None:
+    settings = settings_of(context)
+
+    async def work(hub: "Hub") -> bool:
+        params = await asked(hub)
+        if detach:
+            handle = await hub.start(server, method, params, **options)
+            print_record(handle.started or await handle.get(), settings.json)
+            return True
+        from hubbub_cli.terminal.live_call import LiveCall
+        from hubbub_client.data.results import ToolResult
+
+        result = await LiveCall(hub, settings).run(server, method, params, **options)
+        print_result(method, result, settings.json)
+        return not ToolResult(result).is_error
+
+    run(context, work)
+
+
+@app.command("list", epilog=example("calls list --server demo --state failed"))
+def list_(
+    context: typer.Context,
+    server: OfServer = None,
+    state: CallStates = None,
+    limit: Limit = 100,
+) -> None:
+    """List calls, newest first."""
+    states = known(state, "--state", CALL_STATES)
+
+    async def work(hub: "Hub") -> None:
+        found = await hub.calls.list(server=server, states=states, limit=limit)
+        print_records(Call, found, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls get lunch"))
+def get(context: typer.Context, id_: CallId) -> None:
+    """Show one call."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.calls.get(id_), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls show lunch --timeline"))
+def show(
+    context: typer.Context,
+    id_: CallId,
+    picture: Annotated[
+        bool, typer.Option("--timeline", help="Show where its time went: in the queue, at the server, with people.")
+    ] = False,
+) -> None:
+    """Show one call, or its time as a picture."""
+    as_json = settings_of(context).json
+
+    async def work(hub: "Hub") -> None:
+        call = await hub.calls.get(id_)
+        if not picture:
+            print_record(call, as_json)
+            return
+        from hubbub_frontend.display.timeline import timeline
+
+        line = timeline(call, await hub.inbox.list(call_id=call.id), datetime.now(UTC))
+        if as_json:
+            print_json({"call": call.id, "trace_id": call.trace_id, **line.to_json()})
+        else:
+            from hubbub_cli.output.timeline import print_timeline  # imported here, since it imports rich
+
+            print_timeline(call, line)
+
+    run(context, work)
+
+
+@app.command(epilog=example("calls watch lunch"))
+def watch(
+    context: typer.Context,
+    id_: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="The call; without it, all calls.", autocompletion=completion.calls),
+    ] = None,
+    server: OfServer = None,
+    state: CallStates = None,
+    resume: Resume = None,
+) -> None:
+    """Watch one call until it ends: exit 0 when it is completed, else 1.
+
+    Without ID watch all calls, until interrupted.
+    """
+    as_json = settings_of(context).json
+    states = known(state, "--state", CALL_STATES)
+    if id_ is not None and (server or states):
+        raise Usage("--server and --state are for a watch without ID")
+
+    async def work(hub: "Hub") -> bool:
+        return await (_watch_all(hub) if id_ is None else _watch_one(hub, id_, resume, as_json=as_json))
+
+    async def _watch_all(hub: "Hub") -> bool:
+        lines = Lines("there is no call yet", as_json=as_json)
+        async with contextlib.aclosing(hub.calls.watch(server=server, states=states, resume_token=resume)) as events:
+            async for event in events:
+                lines.show(event)
+        return True
+
+    run(context, work, endless=True)
+
+
+async def _watch_one(hub: "Hub", id_: str, resume: str | None, *, as_json: bool) -> bool:
+    """Show one call until it ends; return whether it is completed. Raises NotFound."""
+    from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
+    from hubbub_client.errors import NotFound
+
+    lines = Lines(as_json=as_json)
+    last = await hub.calls.get(id_)
+    if resume and last.ended:
+        return _told(lines, Upsert(resume, last), as_json=as_json)
+    known = False
+    async with contextlib.aclosing(hub.calls.watch(ids=[id_], resume_token=resume)) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=now) if now.ended:
+                    return _told(lines, event, as_json=as_json)
+                case Upsert():
+                    known = True
+                case Reset():
+                    known = False
+                case Removed(id=other) if other != id_:
+                    continue  # a watch that resumes is told of all that has left
+                case Removed():
+                    lines.show(event)
+                    return False
+                case Synced() if not known:
+                    lines.show(event)
+                    raise NotFound(f"no call {id_!r}", reason="CALL_NOT_FOUND", metadata={"call": id_})
+                case _:
+                    pass
+            lines.show(event)
+    return False
+
+
+def _told(lines: Lines, last: "Upsert[Call]", *, as_json: bool) -> bool:
+    lines.show(last)
+    if not as_json:
+        print_end(last.record)
+    return last.record.state == "completed"
+
+
+@app.command(epilog=example("calls cancel lunch --abort"))
+def cancel(
+    context: typer.Context,
+    id_: CallId,
+    abort: Annotated[bool, typer.Option("--abort", help="Cancel it even when it is on the wire.")] = False,
+) -> None:
+    """Cancel a call that is queued or waits for an answer."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.calls.cancel(id_, abort=abort), settings_of(context).json)
+
+    run(context, work)
+
+
+def queue(
+    context: typer.Context,
+    server: Server,
+    clear: Annotated[bool, typer.Option("--clear", help="First cancel all queued calls.")] = False,
+) -> None:
+    """Show how many calls of a server are in each state."""
+
+    async def work(hub: "Hub") -> None:
+        counts = (await (hub.calls.clear_queue(server) if clear else hub.calls.queue(server))).to_json()
+        if counts["in_progress"]:  # one of these may be what a person is asked for
+            under_way = await hub.calls.list(server=server, states=["in_progress"])
+            counts["perhaps_waiting"] = sum(bool(call.perhaps_pending_ids) for call in under_way)
+        if settings_of(context).json:
+            print_json(counts)
+        else:
+            print_counts(counts.items())
+
+    run(context, work)

@@ -1,0 +1,84 @@
+"""`hubbub certs`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.output.printer import print_json, say
+from hubbub_cli.run.session import Usage, settings_of
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import example
+
+app = Commands("Certificates for a hub that others reach over the network.")
+
+
+@app.command("dev", epilog=example("certs dev certs --host hub.example.com --client alice"))
+def dev(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
+    host: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Another name or address of the hub.")] = None,
+    client: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A caller with a certificate, known as `cert:NAME`.")
+    ] = None,
+) -> None:
+    """Make an authority for development, a certificate for the hub, and one for each client; print what to configure.
+
+    The authority is made once, the certificates each time: a running hub reads the new ones by itself.
+    """
+    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
+
+    try:
+        authority = Authority.open(directory.absolute())
+        server = authority.server(host or ())
+        clients = {name: authority.client(name) for name in client or ()}
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except OSError as error:
+        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None
+    if settings_of(context).json:
+        pairs = {name: {"cert": str(pair.cert), "key": str(pair.key)} for name, pair in clients.items()}
+        made = {"ca": str(authority.file), "cert": str(server.cert), "key": str(server.key), "clients": pairs}
+        print_json(made)
+        return
+    say("# The hub's configuration:\n[hub]")
+    say(f"tls_cert = {json.dumps(str(server.cert))}\ntls_key = {json.dumps(str(server.key))}")
+    if clients:
+        say(f"tls_client_ca = {json.dumps(str(authority.file))}")
+    for name in clients:
+        say(f'\n[[hub.grants]]\nwho = "cert:{name}"\nroles = ["viewer"]')
+    say("\n# Its callers:")
+    say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} ...")
+    for pair in clients.values():
+        say(f"#   hubbub --address https://HOST:PORT --ca {authority.file} --cert {pair.cert} --key {pair.key} ...")
+
+
+@app.command("member", epilog=example("certs member certs a b c"))
+def member(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files are kept; made when missing.")],
+    name: Annotated[list[str], typer.Argument(metavar="NAME...", help="Members of a fleet, by `name` of `[fleet]`.")],
+) -> None:
+    """Make a certificate for each member of a fleet, and print what to configure.
+
+    The authority is made once, the certificates each time. Use a directory for nothing else: members trust each
+    certificate of its authority.
+    """
+    from hubbub_frontend.certs import Authority  # imported here, since it costs more than most commands take
+
+    try:
+        authority = Authority.open(directory.absolute())
+        members = {each: authority.member(each) for each in name}
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    except OSError as error:
+        raise typer.TyperException(f"{error.filename or directory}: {error.strerror}") from None
+    if settings_of(context).json:
+        pairs = {each: {"cert": str(pair.cert), "key": str(pair.key)} for each, pair in members.items()}
+        print_json({"ca": str(authority.file), "members": pairs})
+        return
+    for each, pair in members.items():
+        say(f"# The configuration of member {each}:\n[fleet]\nname = {json.dumps(each)}")
+        say(f"ca = {json.dumps(str(authority.file))}")
+        say(f"cert = {json.dumps(str(pair.cert))}\nkey = {json.dumps(str(pair.key))}\n")

@@ -1,0 +1,276 @@
+"""`hubbub config`: the configuration file of the hub on this machine."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hubbub_cli.output.printer import note, print_json, say
+from hubbub_cli.run.session import Settings, Usage, settings_of
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import example
+from hubbub_local.platform_dirs import Surroundings, config_file
+
+if TYPE_CHECKING:
+    from hubbub_client.services.admin import ConfigStatus
+
+app = Commands("The configuration file of the hub on this machine.")
+
+FILES = "HUBBUBD_CONFIG"
+
+File = Annotated[str | None, typer.Option("--file", metavar="FILE", help="Another file than the hub's default one.")]
+
+
+def chosen_file(given: str | None) -> Path:
+    """Return the file: as given, else the first TOML of HUBBUBD_CONFIG, else the default one."""
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    listed = [Path(each).expanduser() for each in os.environ.get(FILES, "").split(os.pathsep) if each]
+    tomls = [each.absolute() for each in listed if each.suffix.lower() == ".toml"]
+    return tomls[0] if tomls else config_file(Surroundings.here())
+
+
+@app.command(epilog=example("config path"))
+def path(context: typer.Context) -> None:
+    """Show where the configuration file is."""
+    file = chosen_file(None)
+    read = _read_by_hub(settings_of(context))
+    if settings_of(context).json:
+        print_json({"file": str(file), "exists": file.exists(), "hub_reads": read})
+        return
+    say(str(file))
+    if not file.exists():
+        note("it is not there yet; `hubbub init` or `hubbub config set` makes it")
+    if read is not None and not _is_among(file, read):
+        note(f"the hub that runs reads {', '.join(read) or 'no file'}")
+
+
+@app.command(epilog=example("config show"))
+def show(context: typer.Context, file: File = None) -> None:
+    """Show the configuration file as the hub reads it, without secrets."""
+    from hubbub_cli.machine.server_import import read
+    from hubbub_local import config_file as files
+
+    chosen = chosen_file(file)
+    try:
+        shown = files.masked(read(chosen))
+    except files.Unchangeable as exc:
+        raise typer.TyperException(f"{chosen}: {exc}") from None
+    if settings_of(context).json:
+        print_json({"file": str(chosen), "configuration": shown})
+        return
+    note(f"# {chosen}" + ("" if chosen.exists() else ": it is not there yet"))
+    if shown:
+        say(files.dumps(shown).rstrip("\n"))
+
+
+@app.command("set", epilog=example("config set hub.log_level debug"))
+def set_(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Such as hub.log_level or servers.NAME.call_timeout_s.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As TOML has it; text needs no quotes.")],
+    file: File = None,
+) -> None:
+    """Set one value of the configuration file, if the hub takes it."""
+    from hubbub_cli.machine.server_import import put, read
+    from hubbub_local import config_file as files
+
+    chosen = chosen_file(file)
+    before = read(chosen)
+    try:
+        after = files.with_value(
+            before, key, _kept_apart(settings_of(context), files.parts(key), files.value_of(value))
+        )
+    except files.Unchangeable as exc:
+        raise Usage(f"{chosen} is left as it was: {exc}") from None
+    if after == before:
+        backup = None
+        note(f"{chosen} has it already")
+    else:
+        backup = put(chosen, before, after)
+    if settings_of(context).json:
+        changed = after != before
+        print_json({"file": str(chosen), "changed": changed, "backup": backup and str(backup)})
+    elif after != before:
+        say(f"{chosen}: {key} is set")
+        told(settings_of(context), chosen)
+
+
+@app.command(epilog=example("config edit"))
+def edit(context: typer.Context, file: File = None) -> None:
+    """Open the configuration file in your editor (VISUAL, EDITOR), and take it if the hub does."""
+    from hubbub_cli.machine.server_import import read, replace
+    from hubbub_local.config_file import HEADER
+
+    settings = settings_of(context)
+    chosen = chosen_file(file)
+    before = read(chosen)
+    shown = before or HEADER
+    directory = Path(tempfile.mkdtemp(prefix="hubbub-"))  # for its owner alone
+    copy = directory / chosen.name
+    copy.write_text(shown, encoding="utf-8", newline="")
+    written = False
+    try:
+        after = _edited(settings, chosen, copy, shown)
+        backup = replace(chosen, before, after) if after != shown else None
+        written = True
+    finally:
+        if written or _is_as_shown(copy, shown):
+            shutil.rmtree(directory, ignore_errors=True)
+        else:
+            note(f"what you wrote is in {copy}")
+    if after == shown:
+        note(f"{chosen} is as it was")
+        return
+    if settings.json:
+        print_json({"file": str(chosen), "changed": True, "backup": backup and str(backup)})
+        return
+    say(f"{chosen} is changed")
+    told(settings, chosen)
+
+
+@app.command("import", epilog=example("config import claude-code --dry-run"))
+def import_(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A host such as cursor, or a file of one.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Take all that are new, and ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what there is.")] = False,
+    file: File = None,
+) -> None:
+    """Take servers of a host, or of a file of one, into the configuration file."""
+    from hubbub_cli.machine import server_import
+    from hubbub_local.hosts.offers import of_file
+    from hubbub_local.hosts.servers import TITLES, Trouble, places, servers
+
+    settings = settings_of(context)
+    if source in TITLES:
+        here = [place for place in places(Surroundings.here(), Path.cwd()) if place.host == source]
+        found = [each for place in here for each in servers(place)]
+        if not found:
+            where = " or ".join(str(place.file) for place in here)
+            raise typer.TyperException(f"{TITLES[source]} has no servers: there are none in {where}")
+    elif not ("/" in source or "." in source or Path(source).exists()):
+        raise Usage(f"{source!r} is neither a file nor one of {', '.join(sorted(TITLES))}")
+    else:
+        found = of_file(Surroundings.here(), Path.cwd(), Path(source).expanduser())
+    words = ("--file", file) if file is not None else ()
+    again = settings.command("config", "import", source, *words)
+    how = server_import.Taking(settings=settings, file=chosen_file(file), everything=yes, dry_run=dry_run, again=again)
+    outcome = server_import.take(how, found)
+    if outcome is not None:
+        server_import.report(how, outcome)
+        if outcome.taken and not settings.json:
+            told(settings, how.file)
+    elif all(isinstance(each, Trouble) for each in found):
+        raise typer.Exit(1)
+    elif not dry_run and not settings.json:
+        note("nothing to do")
+
+
+def hub_config(settings: Settings) -> "ConfigStatus | None":
+    """Return what the hub that runs says of its configuration; None if it does not say. Raises HubbubError."""
+    import asyncio
+
+    async def ask() -> "ConfigStatus | None":
+        async with settings.connect(patient=False) as hub:
+            return (await hub.admin.status()).config
+
+    return asyncio.run(ask())
+
+
+def _read_by_hub(settings: Settings) -> list[str] | None:
+    from hubbub_client.errors import HubbubError
+
+    try:
+        status = hub_config(settings)
+    except HubbubError:
+        return None
+    return list(status.files) if status is not None else None
+
+
+def told(settings: Settings, file: Path) -> None:
+    """Say when a changed file counts."""
+    from hubbub_client.errors import HubbubError, Unavailable
+
+    try:
+        status = hub_config(settings)
+    except Unavailable:
+        note("no hub runs; start one: hubbub up -d")
+        return
+    except HubbubError as exc:
+        note(f"whether the hub that runs reads it is not known: {exc}")
+        return
+    if status is None:
+        note("the hub that runs does not say which files it reads")
+    elif not _is_among(file, status.files):
+        read = ", ".join(status.files) or "no file"
+        note(f"the hub that runs does not read this file: it reads {read}. Start it with --config {file}")
+    elif status.watched:
+        note("the hub that runs reads it within a few seconds; `hubbub reload` does it now, and shows what comes of it")
+    else:
+        note("have the hub that runs read it: hubbub reload")
+
+
+def _is_among(file: Path, files: Iterable[str]) -> bool:
+    return any(Path(each).resolve() == file.resolve() for each in files)
+
+
+def _edited(settings: Settings, chosen: Path, copy: Path, shown: str) -> str:
+    """Return what a person leaves of a copy in their editor, once the hub takes it. Raises TyperException."""
+    from hubbub_cli.machine.server_import import problem_of
+
+    while True:
+        _open_editor(copy)
+        try:
+            after = copy.read_bytes().decode()
+        except (OSError, ValueError) as exc:
+            raise typer.TyperException(f"{chosen} is left as it was: {exc}") from None
+        if after == shown:
+            return after
+        problem = problem_of(chosen, after)
+        if problem is None:
+            return after
+        if not problem.refused:
+            note(f"a server of it cannot be connected, as seen from here: {problem.says}")
+            return after
+        note(f"the hub does not take it: {problem.says}")
+        if not settings.interactive or not _again():
+            raise typer.TyperException(f"{chosen} is left as it was")
+
+
+def _is_as_shown(copy: Path, shown: str) -> bool:
+    try:
+        return copy.read_bytes() == shown.encode()
+    except OSError:
+        return True  # there is nothing to keep
+
+
+def _kept_apart(settings: Settings, way: Sequence[str], value: Any) -> Any:
+    """Return a value that is to be set: a reference to the keyring, if it is a secret and a person wants that."""
+    if len(way) != 4 or way[0] != "servers" or way[2] not in ("env", "headers") or not isinstance(value, str):
+        return value
+    from hubbub_cli.machine.server_import import offered_to_keyring  # imported late, as above
+
+    return offered_to_keyring(settings, way[1], {way[2]: {way[3]: value}})[way[2]][way[3]]
+
+
+def _open_editor(copy: Path) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    try:
+        done = subprocess.run([*shlex.split(editor), str(copy)], check=False)  # noqa: S603 - the person's own editor
+    except (OSError, ValueError) as exc:
+        raise typer.TyperException(f"the editor {editor!r} cannot be started: {exc}; set EDITOR") from None
+    if done.returncode:
+        raise typer.TyperException(f"the editor ended with {done.returncode}; nothing is changed")
+
+
+def _again() -> bool:
+    note("Edit it again? (Enter: yes, or no) ", end="")
+    return not sys.stdin.readline().strip().lower().startswith("n")

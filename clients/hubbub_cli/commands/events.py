@@ -1,0 +1,78 @@
+"""`hubbub events` and `logs`."""
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.output.printer import note, print_json, say
+from hubbub_cli.output.watch_lines import ENDS, Rows
+from hubbub_cli.run.session import run, settings_of
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import EVENT_KINDS, EventKinds, OfServer, Server, example, known
+from hubbub_client.data.records import ServerEvent
+from hubbub_frontend.display.records import HUB, clock, event_news
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+app = Commands("What servers tell, as it happens.")
+
+
+@app.command(epilog=example("events watch --kind log --kind stderr"))
+def watch(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: EventKinds = None,
+) -> None:
+    """Watch events from now on, until interrupted."""
+    kinds = known(kind, "--kind", EVENT_KINDS)
+    as_json = settings_of(context).json
+
+    async def work(hub: "Hub") -> None:
+        watched = hub.events.watch(
+            server=server, kinds=kinds, on_dropped=lambda count: note(f"{count} events were lost")
+        )
+        rows = Rows(("time", "server", "kind", "what"))
+        if not as_json:
+            note(f"events from now on, since they are not stored; {ENDS}")
+        async with contextlib.aclosing(watched) as events:
+            async for event in events:
+                if as_json:
+                    print_json(event.to_json())
+                else:
+                    kind = event.kind.replace("_", " ")
+                    rows.print((clock(event.at) or "-", event.server or HUB, kind, event_news(event)))
+
+    run(context, work, endless=True)
+
+
+def logs(
+    context: typer.Context,
+    server: Server,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=500, metavar="N", help="At most so many.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines, until interrupted.")] = False,
+) -> None:
+    """Show a server's log messages, and what a stdio server wrote to its standard error."""
+    as_json = settings_of(context).json
+
+    async def work(hub: "Hub") -> None:
+        if not follow:
+            found = await hub.events.logs(server, lines=lines)
+            for event in found:
+                _show(event, as_json)
+            if not (found or as_json):
+                note(f"{server} has logged nothing yet")
+            return
+        async with contextlib.aclosing(hub.events.follow_logs(server, lines=lines)) as events:
+            async for event in events:
+                _show(event, as_json)
+
+    run(context, work, endless=follow)
+
+
+def _show(event: ServerEvent, as_json: bool) -> None:
+    if as_json:
+        print_json(event.to_json())
+    else:
+        say(clock(event.at) or "-", event_news(event))

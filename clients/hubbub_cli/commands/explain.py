@@ -1,0 +1,50 @@
+"""`hubbub explain`."""
+
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.output.printer import print_json, print_page, say
+from hubbub_cli.run.session import Usage, settings_of
+from hubbub_cli.syntax.usage import close, did_you_mean
+from hubbub_frontend.error_help import codes, normal, text_about
+
+
+def _complete(incomplete: str) -> list[str]:
+    return [code for code, _ in codes() if code.startswith(normal(incomplete))]
+
+
+def explain(
+    context: typer.Context,
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE", help="The code of an error, in any case; without it, list all.", autocompletion=_complete
+        ),
+    ] = None,
+) -> None:
+    """Explain an error by its code: what it means, why it happens and what to do."""
+    settings = settings_of(context)
+    if code is None:
+        _list(settings.json)
+        return
+    text = text_about(code)
+    if text is None:
+        known = [name for name, _ in codes()]
+        wrong = Usage(f"there is no error {normal(code)}")
+        near = close(normal(code), known) or [name for name in known if normal(code) in name][:5]
+        for note in filter(None, (did_you_mean(near), "all of them: hubbub explain")):
+            wrong.add_note(note)
+        raise wrong
+    if settings.json:
+        print_json({"code": normal(code), "text": text})
+    else:
+        print_page(text)
+
+
+def _list(as_json: bool) -> None:
+    for name, summary in codes():
+        if as_json:
+            print_json({"code": name, "summary": summary})
+        else:
+            say(f"{name:26}", summary)

@@ -1,0 +1,48 @@
+"""`hubbub health`."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from hubbub_cli.output.printer import print_json, say
+from hubbub_cli.run.session import run, settings_of
+from hubbub_frontend.shell_commands import whole
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+REASON_S = 5.0
+"""Seconds that a hub which is not serving gets to say why."""
+
+
+def health(context: typer.Context) -> None:
+    """Check whether the hub takes new work, for supervisors: exit 0 if it does, else 1."""
+
+    async def work(hub: "Hub") -> bool:
+        well = await hub.admin.well()
+        if settings_of(context).json:
+            print_json({"serving": well})
+        else:
+            say("serving" if well else f"not serving: {await _reason(hub)}")
+        return well
+
+    run(context, work)
+
+
+async def _reason(hub: "Hub") -> str:
+    """Return why a hub takes no new work, as far as the caller may know."""
+    import asyncio
+
+    from hubbub_client.errors import HubbubError
+
+    try:
+        async with asyncio.timeout(REASON_S):
+            if problem := (await hub.admin.status()).store_problem:
+                return f"its store cannot be written: {problem}"
+            fleet = await hub.fleet.status()
+    except (HubbubError, TimeoutError):
+        return "it starts or stops; its log says more"
+    me = fleet.find(fleet.member)
+    if me is not None and me.state == "draining":
+        return f"{me.name} drains, and hands its servers on; hubbub fleet resume has it take some again"
+    return whole(f"{fleet.member} may not act, or does not hear of the others; see hubbub doctor")

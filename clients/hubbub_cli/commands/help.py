@@ -1,0 +1,41 @@
+"""`hubbub help`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hubbub_cli.run import streams
+from hubbub_cli.syntax.group import LightCommand, LightGroup
+from hubbub_cli.tree import Root
+
+
+def _names(context: typer.Context, incomplete: str) -> list[str]:
+    """Complete the commands of the group that the words so far name."""
+    group: Any = context.find_root().command
+    for word in context.params.get("words") or ():
+        if not isinstance(group, LightGroup):
+            return []
+        _, group, _ = group.resolve_command(context, [word])
+    return [name for name in getattr(group, "commands", {}) if name.startswith(incomplete)]
+
+
+def help_(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND...", help="The command, such as `inbox answer`.", autocompletion=_names),
+    ] = None,
+) -> None:
+    """Show how a command is used; without one, which commands there are."""
+    at: Any = context.find_root()
+    if not words:
+        assert isinstance(at.command, Root)
+        streams.say(at.command.overview(at).rstrip())
+        return
+    for word in words:
+        if not isinstance(at.command, LightGroup):
+            at.fail(f"{at.command_path} has no commands of its own, so no {word!r}")
+        name, command, _ = at.command.resolve_command(at, [word])
+        assert isinstance(command, (LightCommand, LightGroup))
+        at = type(at)(command, info_name=name, parent=at)
+    streams.say(at.get_help())

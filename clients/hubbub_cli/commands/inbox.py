@@ -1,0 +1,297 @@
+"""`hubbub inbox` and `open`."""
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hubbub_cli.output.details import print_claim
+from hubbub_cli.output.printer import print_json, print_records, print_request, say
+from hubbub_cli.output.watch_lines import Lines
+from hubbub_cli.run.session import Usage, json_object, run, settings_of
+from hubbub_cli.syntax import completion
+from hubbub_cli.syntax.bounds import MOST, finite
+from hubbub_cli.syntax.group import Commands, LightCommand
+from hubbub_cli.syntax.params import (
+    REQUEST_KINDS,
+    REQUEST_STATES,
+    ClaimOption,
+    OfCall,
+    OfServer,
+    RequestId,
+    RequestKinds,
+    RequestStates,
+    Resume,
+    Ttl,
+    example,
+    known,
+)
+from hubbub_cli.terminal import arguments
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.payload import as_object
+from hubbub_frontend import samples
+from hubbub_frontend.arguments import is_typed
+from hubbub_frontend.display.records import host_of, imitates
+
+if TYPE_CHECKING:
+    from hubbub_cli.notices.webhook import Webhook
+    from hubbub_client.hub import Hub
+
+app = Commands("What servers ask, and the answers.")
+
+EXEC_LIMIT_S = 300.0
+"""Default time limit of a command of `--exec`."""
+LIST_OPEN = ("inbox", "list", "--state", "open")
+
+
+@app.command("list", epilog=example("inbox list --state open"))
+def list_(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: RequestKinds = None,
+    state: RequestStates = None,
+    call: OfCall = None,
+    limit: Annotated[int | None, typer.Option(min=1, max=MOST, metavar="N", help="At most so many.")] = None,
+) -> None:
+    """List pending requests, newest first, in every state unless --state is given."""
+    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
+
+    async def work(hub: "Hub") -> None:
+        found = await hub.inbox.list(server=server, kinds=kinds, states=states, call_id=call, limit=limit)
+        print_records(PendingRequest, found, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox show REQUEST"))
+def show(context: typer.Context, id_: RequestId) -> None:
+    """Show one pending request, with what is asked, and how to answer it."""
+    from hubbub_frontend.display.call_details import call_of  # imported here, since it imports rich
+
+    settings = settings_of(context)
+
+    async def work(hub: "Hub") -> None:
+        request = await hub.inbox.get(id_)
+        print_request(request, settings.json, None if settings.json else await call_of(hub, request))
+        if not settings.json and request.state == "open":
+            say()
+            say("answer it with, for example:")
+            say(f"  {settings.command('inbox', 'answer', request.id, *samples.answer(request))}")
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox watch --state open --exec 'notify-send \"$HUBBUB_SERVER asks\"'"))
+def watch(
+    context: typer.Context,
+    server: OfServer = None,
+    kind: RequestKinds = None,
+    state: RequestStates = None,
+    call: OfCall = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="CMD",
+            help="Run this shell command for every pending request that opens: its JSON on stdin, "
+            "HUBBUB_REQUEST_ID, HUBBUB_REQUEST_KIND and HUBBUB_SERVER in the environment.",
+        ),
+    ] = None,
+    exec_timeout: Annotated[
+        float,
+        typer.Option(min=0, metavar="S", callback=finite, help="Seconds until the command is killed."),
+    ] = EXEC_LIMIT_S,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="POST every pending request that opens to this https url (http on loopback), signed with the secret "
+            "in HUBBUB_WEBHOOK_SECRET.",
+        ),
+    ] = None,
+    resume: Resume = None,
+) -> None:
+    """Watch pending requests and their changes, until interrupted."""
+    settings = settings_of(context)
+    kinds, states = known(kind, "--kind", REQUEST_KINDS), known(state, "--state", REQUEST_STATES)
+    hook = _webhook(webhook) if webhook is not None else None
+
+    async def work(hub: "Hub") -> None:
+        from hubbub_cli.notices.notice_queue import Notices
+        from hubbub_cli.notices.shell_command import Command
+
+        lines = Lines("nothing is asked yet", as_json=settings.json)
+        async with contextlib.AsyncExitStack() as stack:
+            ways = [Command(command, settings.environment, exec_timeout).deliver] if command is not None else []
+            if hook is not None:
+                ways.append((await stack.enter_async_context(hook)).deliver)
+            notices = await stack.enter_async_context(Notices(*ways))
+            watching = hub.inbox.watch(server=server, kinds=kinds, states=states, call_id=call, resume_token=resume)
+            events = await stack.enter_async_context(contextlib.aclosing(watching))
+            async for event in events:
+                lines.show(event)
+                notices.see(event)
+
+    run(context, work, endless=True)
+
+
+def _webhook(url: str) -> "Webhook":
+    from hubbub_cli.notices.webhook import (
+        webhook,  # imported late, as others here: anyio takes longer than most commands need
+    )
+
+    return webhook(url)
+
+
+@app.command(epilog=example("inbox claim REQUEST --ttl 300"))
+def claim(
+    context: typer.Context,
+    id_: RequestId,
+    ttl: Ttl = 60.0,
+    claim: Annotated[
+        str | None,
+        typer.Option(metavar="C", help="The claim's id, which you choose: repeating the command prolongs the claim."),
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Take over your own claim from another window or program.")
+    ] = False,
+) -> None:
+    """Claim an open pending request, so that others leave it alone; print the claim's id."""
+
+    async def work(hub: "Hub") -> None:
+        held = await hub.inbox.claim(id_, ttl, claim_id=claim, take_over=take_over)
+        print_claim(held, settings_of(context))
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox renew REQUEST --claim CLAIM --ttl 300"))
+def renew(context: typer.Context, id_: RequestId, claim: ClaimOption, ttl: Ttl = 60.0) -> None:
+    """Renew a claim, for so many seconds from now."""
+
+    async def work(hub: "Hub") -> None:
+        print_claim(await hub.inbox.renew(id_, claim, ttl), settings_of(context))
+
+    run(context, work)
+
+
+@app.command(epilog=example("inbox release REQUEST --claim CLAIM"))
+def release(context: typer.Context, id_: RequestId, claim: ClaimOption) -> None:
+    """Release a claim."""
+
+    async def work(hub: "Hub") -> None:
+        print_claim(await hub.inbox.release(id_, claim), settings_of(context))
+
+    run(context, work)
+
+
+class AnswerCommand(LightCommand):
+    """Command whose `--accept` may lack a value: an empty one means the defaults."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Make the value of `--accept` explicit before parsing."""
+        explicit = [
+            "--accept=" if word == "--accept" and following.startswith("-") else word
+            for word, following in zip(args, [*args, "--"][1:], strict=True)
+        ]
+        return super().parse_args(ctx, explicit)
+
+
+@app.command(cls=AnswerCommand, epilog=example("inbox answer REQUEST dish=soup portions=2"))
+def answer(
+    context: typer.Context,
+    id_: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID", help="The pending request; a terminal lets you choose.", autocompletion=completion.requests
+        ),
+    ] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE...", help="Form: yes, with these values and the defaults."),
+    ] = None,
+    accept: Annotated[
+        str | None, typer.Option(metavar="[JSON]", help="Elicitation: yes, with this content or the defaults.")
+    ] = None,
+    decline: Annotated[bool, typer.Option("--decline", help="Elicitation: no.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Elicitation: dismissed without a choice.")] = False,
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="Sampling: an assistant message.")] = None,
+    result: Annotated[str | None, typer.Option(metavar="JSON", help="Any kind: the whole MCP result.")] = None,
+    error: Annotated[str | None, typer.Option(metavar="MESSAGE", help="Sampling: refused, with this reason.")] = None,
+    claim: Annotated[str | None, typer.Option(metavar="C", help="The claim under which you answer.")] = None,
+    answer_id: Annotated[
+        str | None, typer.Option(metavar="A", help="Idempotency key: makes it safe to repeat this command.")
+    ] = None,
+) -> None:
+    """Answer a pending request; without an answer, a terminal asks for it, and holds a claim meanwhile."""
+    settings = settings_of(context)
+    whole = arguments.given(words) if words else None
+    given: dict[str, Any] = {
+        "accept": (json_object(accept, "--accept") if accept else True) if accept is not None else False,
+        "decline": decline,
+        "cancel": cancel,
+        "text": text,
+        "result": json_object(result, "--result"),
+        "reject": error,
+    }
+    if id_ is not None and is_typed([id_]):
+        raise Usage(f"Missing argument 'ID', before KEY=VALUE; `{settings.command(*LIST_OPEN)}` shows the ids")
+    count = bool(words) + sum(value is not None and value is not False for value in given.values())
+    if count > 1 or (count == 0 and not settings.interactive):
+        raise Usage(
+            "give one answer: KEY=VALUE, --accept [JSON], --decline, --cancel, --text, --result JSON or --error MESSAGE"
+        )
+    if count and id_ is None:
+        raise Usage("Missing argument 'ID'.")
+
+    async def work(hub: "Hub") -> bool:
+        from hubbub_cli.terminal.claimed_answer import answered, chosen, tell_answer
+
+        if words and id_ is not None:
+            asked = as_object((await hub.inbox.get(id_)).request).get("requestedSchema")
+            given["accept"] = arguments.content(words, asked) if whole is None else whole
+        if count and id_ is not None:
+            done = await hub.inbox.answer(id_, **given, claim_id=claim, answer_id=answer_id)
+            await tell_answer(hub, done, settings)
+            return True
+        request = await hub.inbox.get(id_) if id_ is not None else await chosen(hub)
+        return request is not None and await answered(hub, request, settings, claim)
+
+    run(context, work)
+
+
+def open_(
+    context: typer.Context,
+    id_: Annotated[
+        str,
+        typer.Argument(metavar="ID", help="A pending request with a page to visit.", autocompletion=completion.pages),
+    ],
+    print_only: Annotated[
+        bool, typer.Option("--print-only", help="Print its address; open and answer nothing.")
+    ] = False,
+) -> None:
+    """Visit the page that a server asks for: show where it leads, and open it only when you agree."""
+    settings = settings_of(context)
+    if not print_only and not settings.interactive:
+        raise Usage(
+            "a page is opened only with consent, given at a terminal; `--print-only` prints its address, "
+            f"and `{settings.command('inbox', 'answer', id_, '--accept')}` or --decline answers"
+        )
+
+    async def work(hub: "Hub") -> bool:
+        from hubbub_cli.terminal.claimed_answer import answered
+        from hubbub_client.errors import FailedPrecondition
+
+        request = await hub.inbox.get(id_)
+        if request.kind != "elicitation_url":
+            raise FailedPrecondition(f"{id_} asks for no page ({request.kind})", reason="NO_PAGE")
+        if not print_only:
+            return await answered(hub, request, settings)
+        url = str(as_object(request.request).get("url", ""))
+        if settings.json:
+            print_json({"id": request.id, "url": url, "host": host_of(url), "imitates": imitates(url)})
+        else:
+            say(url)
+        return True
+
+    run(context, work)

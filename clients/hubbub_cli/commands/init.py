@@ -1,0 +1,48 @@
+"""`hubbub init`: the servers that a person already has, taken over into the hub's configuration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubbub_cli.output.printer import note
+from hubbub_cli.run.session import settings_of
+
+
+def init(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", help="Take all that are new, and ask nothing.")] = False,
+) -> None:
+    """Find the MCP servers that you have in other programs, and take those you choose into the hub's configuration.
+
+    It reads the files of Claude Desktop, Claude Code, VS Code, Cursor, Codex, Goose, Gemini CLI, Qwen Code, opencode,
+    Copilot CLI, Windsurf, Zed, and of this folder, and changes none of them.
+    """
+    from hubbub_cli.commands.config import chosen_file, told
+    from hubbub_cli.machine import server_import  # imported late: the help needs none of it
+    from hubbub_local.hosts.offers import everywhere
+    from hubbub_local.platform_dirs import Surroundings
+
+    settings = settings_of(context)
+    how = server_import.Taking(settings=settings, file=chosen_file(None), everything=yes)
+    found = everywhere(Surroundings.here(), Path.cwd())
+    outcome = server_import.take(how, found)
+    if not found and not settings.json:
+        note("no servers were found. Add one: hubbub servers add NAME -- COMMAND ARGS..., or hubbub config edit")
+    elif outcome is None:
+        if not settings.json:
+            note(f"nothing to do; the configuration is {how.file}")
+    else:
+        server_import.report(how, outcome)
+        if outcome.taken and not settings.json:
+            note("nothing was changed in the files of the hosts")
+            told(settings, how.file)
+            hosts = dict.fromkeys(offer.server.found.place.host for offer in outcome.taken)
+            for host in (host for host in hosts if host in _installable()):
+                note(f"to use them there through the hub: hubbub mcp install {host}")
+
+
+def _installable() -> frozenset[str]:
+    from hubbub_local.hosts.kinds import HOSTS
+
+    return frozenset(HOSTS)

@@ -1,0 +1,154 @@
+"""`hubbub mcp`."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.host_entry.endpoint import endpoint_of
+from hubbub_cli.host_entry.sessions import sessions, show_hosts
+from hubbub_cli.output.printer import note, print_json
+from hubbub_cli.run import streams
+from hubbub_cli.run.session import Usage, run, settings_of
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import example
+from hubbub_local.hosts.kinds import HOSTS
+from hubbub_local.platform_dirs import Surroundings
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+app = Commands("MCP over standard input and output, for hosts that start an MCP server; and what hosts need for it.")
+
+BY_HAND = (
+    "hubbub mcp: hosts start this, and speak JSON-RPC with it, a message a line; "
+    "`hubbub mcp install HOST` configures one, `hubbub mcp check` tries it"
+)
+
+Profile = Annotated[
+    str | None, typer.Option("--profile", metavar="NAME", help="What the host sees: this profile; else `default`.")
+]
+
+
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="NAME", help="What the host sees: this server alone, with its own names."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def bridge(
+    context: typer.Context,
+    profile: Profile = None,
+    server: Server = None,
+    start: Annotated[bool, typer.Option("--start", help="Start a hub when there is none; it goes on.")] = False,
+) -> None:
+    """Serve the hub's servers to an MCP host over standard input and output, until it closes them.
+
+    It needs no running hub to start: it answers what it knows, and connects when there is one.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    _one_endpoint(profile, server)
+    settings = settings_of(context)
+    if start and (settings.address or os.environ.get("HUBBUB_ADDRESS")):
+        raise Usage("--start starts a hub for the data directory; with an address, start the hub there")
+    if sys.stdin.isatty():
+        note(BY_HAND)
+
+    import uvloop
+
+    from hubbub_bridge.bridge import serve
+
+    endpoint = endpoint_of(settings, profile, server, start=start)
+    uvloop.run(serve(endpoint, stdout=streams.taken_stdout()))
+
+
+@app.command("install", epilog=example("mcp install claude-code"))
+def install(
+    context: typer.Context,
+    host: Annotated[
+        str,
+        typer.Argument(metavar="HOST", help=f"One of {', '.join(HOSTS)}."),
+    ],
+    profile: Profile = None,
+    server: Server = None,
+    http: Annotated[
+        bool, typer.Option("--http", help="The hub's URL instead of the bridge, with a token made for this host.")
+    ] = False,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="With --http: where the host reaches the hub; else mcp_listen.")
+    ] = None,
+    only_print: Annotated[
+        bool, typer.Option("--print", help="Change nothing: print the file, what belongs into it, and links.")
+    ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Take out what the host has directly of the hub's servers; a copy is kept."),
+    ] = False,
+) -> None:
+    """Put the hub into the settings of an MCP host; all else in them stays, and a copy of the file is kept.
+
+    The bridge finds the hub's token as this command does. Over HTTP the entry gets one of its own, with the role
+    `caller` for what the host is to see; a second run keeps it. It says which servers of the hub the host has directly.
+    """
+    from hubbub_cli.host_entry import install
+    from hubbub_cli.host_entry.entry_request import Wanted
+
+    _one_endpoint(profile, server)
+    if host not in HOSTS:
+        raise Usage(f"HOST: {host!r} is not one of {', '.join(HOSTS)}")
+    if http and HOSTS[host].http is None:
+        raise Usage(f"--http: {HOSTS[host].title} only starts servers; leave it out")
+    if url and not http:
+        raise Usage("--url: only with --http")
+    if replace and only_print:
+        raise Usage("--replace: --print changes nothing; leave one of them out")
+    where = install.http_url(settings_of(context), url, profile, server) if http else None
+    file = HOSTS[host].file(Surroundings.here())
+    wanted = Wanted(host=HOSTS[host], profile=profile, server=server, url=where, file=file)
+    if only_print:
+        install.show(context, wanted)
+    else:
+        install.install(context, wanted, replace=replace)
+
+
+@app.command("check", epilog=example("mcp check"))
+def check(context: typer.Context, profile: Profile = None, server: Server = None) -> None:
+    """Connect as a host does, in both kinds of revisions: say what is there, what hosts would cut, and who is asked.
+
+    It exits 1 if the hub cannot be reached or used that way.
+    """
+    from hubbub_bridge import trial
+    from hubbub_cli.host_entry import install
+
+    _one_endpoint(profile, server)
+    settings = settings_of(context)
+    shown = ("--profile", profile) if profile else ("--server", server) if server else ()
+    words = install.own_args(settings, "mcp", *(word for word in shown if word))
+
+    async def work(hub: "Hub") -> bool:  # connected: without a hub, a host would wait for one
+        from hubbub_bridge.uplink import questions
+
+        asked = await questions(endpoint_of(settings, profile, server))
+        tried = await trial.check((install.own_command(), *words), os.environ | settings.environment)
+        for each in tried:
+            if settings.json:
+                print_json({**each.to_json(), "questions": asked})
+            else:
+                install.show_trial(each)
+        if not settings.json:
+            install.show_questions(asked)
+            await show_hosts(hub)
+        return not any(each.failure for each in tried)
+
+    run(context, work)
+
+
+app.command("sessions", epilog=example("mcp sessions"))(sessions)
+
+
+def _one_endpoint(profile: str | None, server: str | None) -> None:
+    if profile and server:
+        raise Usage("--profile and --server are two ways to say what the host sees: name one")

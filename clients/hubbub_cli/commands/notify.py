@@ -1,0 +1,180 @@
+"""`hubbub notify`."""
+
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hubbub_cli.notices.rules import answer_at, data_directory, given_rules
+from hubbub_cli.output.printer import note, print_json, say
+from hubbub_cli.run.session import Settings, Usage, run, settings_of
+from hubbub_cli.run.signals import until_signal
+from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.params import REQUEST_KINDS, RequestKinds, known
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+    from hubbub_notify.notifier import News
+    from hubbub_notify.rules import Rules
+    from hubbub_notify.services import Service
+
+Urls = Annotated[
+    list[str] | None, typer.Argument(metavar="URL", help="Where to send to, as Apprise writes it; else the file's.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The hub's configuration file, for its table [notify].")
+]
+Test = Annotated[bool, typer.Option("--test", help="Send a test to each URL, and end; needs no hub.")]
+Servers = Annotated[
+    list[str] | None, typer.Option("--server", metavar="PATTERN", help="Only of these servers; repeatable.")
+]
+After = Annotated[
+    float | None, typer.Option(metavar="S", callback=finite, help="Seconds that it is open, and nobody answers.")
+]
+QuietHours = Annotated[
+    str | None, typer.Option(metavar="HH:MM-HH:MM", help="Send nothing at this time of day; later, all at once.")
+]
+Zone = Annotated[str | None, typer.Option(metavar="ZONE", help="With --quiet; else this machine's.")]
+Digest = Annotated[
+    float | None, typer.Option(metavar="S", callback=finite, help="Seconds between two; what comes is gathered.")
+]
+PerHour = Annotated[int | None, typer.Option(metavar="N", help="At most so many per hour.")]
+Content = Annotated[bool | None, typer.Option("--content/--no-content", help="Whether to send what is asked as well.")]
+LinkBase = Annotated[
+    str | None, typer.Option(metavar="BASE_URL", help="Where people reach the web page; else as it says itself.")
+]
+Login = Annotated[bool | None, typer.Option("--login/--no-login", help="Whether links let one browser in, once.")]
+Once = Annotated[bool, typer.Option("--once", help="Tell of what is due now, and end.")]
+
+
+def notify(
+    context: typer.Context,
+    urls: Urls = None,
+    config: Config = None,
+    test: Test = False,
+    server: Servers = None,
+    kind: RequestKinds = None,
+    after: After = None,
+    quiet: QuietHours = None,
+    timezone: Zone = None,
+    digest: Digest = None,
+    per_hour: PerHour = None,
+    content: Content = None,
+    link: LinkBase = None,
+    login: Login = None,
+    once: Once = False,
+) -> None:
+    """Tell people when something waits for them, until interrupted: chat, mail, desktop, webhooks and more."""
+    settings = settings_of(context)
+    options: dict[str, Any] = {
+        "urls": urls or None,
+        "servers": server or None,
+        "kinds": known(kind, "--kind", REQUEST_KINDS) or None,
+        "after_s": after,
+        "quiet": quiet,
+        "timezone": timezone,
+        "digest_s": digest,
+        "per_hour": per_hour,
+        "content": content,
+        "link": link,
+        "login": login,
+    }
+    rules, targets = _chosen(options, config)
+    if test:
+        _test(targets, settings)
+    else:
+        _serve(context, rules, targets, once=once)
+
+
+def _chosen(options: dict[str, Any], config: Path | None) -> "tuple[Rules, Sequence[Service]]":
+    """Return the rules, and whom they name. Raises Usage."""
+    from hubbub_notify.rules import ConfigProblem
+    from hubbub_notify.services import services
+
+    try:
+        rules, source = given_rules(options, config)
+        targets = services(rules.urls, "URL" if options["urls"] else source)
+    except ConfigProblem as problem:
+        raise Usage(str(problem)) from None
+    if not targets:
+        raise Usage("name at least one URL, for example ntfys://ntfy.sh/TOPIC, or set urls in [notify]; docs/notify.md")
+    return rules, targets
+
+
+def _serve(context: typer.Context, rules: "Rules", targets: "Sequence[Service]", *, once: bool) -> None:
+    """Tell people until interrupted; with `once`, exit 1 if somebody could not be told."""
+    settings = settings_of(context)
+
+    async def work(hub: "Hub") -> bool:
+        from hubbub_notify.notifier import Notifier
+        from hubbub_notify.sent_log import State, StateProblem
+
+        good = True
+
+        def tell(news: "News") -> None:
+            nonlocal good
+            good = good and news.event in ("told", "answered")
+            _print(news, settings.json)
+
+        try:
+            with closing(State(data_directory(settings) / "notify" / "told.db", "notify")) as state:
+                notifier = Notifier(rules, lambda: targets, state, answer_at(settings, rules), tell)
+                with until_signal() as stop:
+                    _began(targets, settings.json)
+                    await notifier.run(hub, stop, once=once)
+        except StateProblem as problem:
+            raise typer.TyperException(str(problem)) from None
+        return good or not once
+
+    run(context, work, endless=True)
+
+
+def _test(targets: "Sequence[Service]", settings: Settings) -> None:
+    """Send a test to all; exit 1 if one did not arrive."""
+    import anyio
+
+    from hubbub_notify.text import trial
+
+    async def send() -> bool:
+        good = True
+        for target in targets:
+            said, why = await target.send(trial(secrets.token_hex(8)))
+            good = good and said == "sent"
+            if settings.json:
+                print_json({"event": "tested", "target": target.name, "sent": said == "sent", "why": why or None})
+            else:
+                say(f"{target.name}: sent" if said == "sent" else f"{target.name}: not sent: {why}")
+        return good
+
+    if not anyio.run(send):
+        raise typer.Exit(1)
+
+
+def _began(targets: "Sequence[Service]", as_json: bool) -> None:
+    if as_json:
+        print_json({"event": "ready", "targets": [each.name for each in targets], "pid": os.getpid()})
+    else:
+        say(f"Telling {', '.join(each.name for each in targets)} when something waits. Ctrl-C ends it.")
+
+
+def _print(news: "News", as_json: bool) -> None:
+    if as_json:
+        print_json(news.to_json())
+        return
+    what = news.requests[0] if len(news.requests) == 1 else f"{len(news.requests)} questions"
+    match news.event:
+        case "told":
+            say(f"{what}: told {news.target}")
+        case "answered":
+            say(f"{what}: answered before {news.target} was told")
+        case "failed":
+            later = f"; again in {news.again_s:g} s" if news.again_s is not None else ""
+            note(f"{what}: {news.target} was not told: {news.why}{later}")
+        case "gave_up":
+            note(f"{what}: {news.target} was not told, and is not tried again: {news.why}")
+        case "unknown":
+            note(f"{what}: {news.target or 'somebody'} was perhaps told, so not again: {news.why}")

@@ -1,0 +1,309 @@
+"""`hubbub servers`."""
+
+import contextlib
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from hubbub_cli.output.details import print_record
+from hubbub_cli.output.printer import note, print_json, print_records
+from hubbub_cli.output.watch_lines import Lines
+from hubbub_cli.run.session import Usage, json_value, run, settings_of
+from hubbub_cli.syntax import completion
+from hubbub_cli.syntax.bounds import finite
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import Resume, ServerName, example
+from hubbub_client.data.records import Server, Transport
+
+if TYPE_CHECKING:
+    from hubbub_client.data.specs import ServerSpec
+    from hubbub_client.hub import Hub
+
+app = Commands("The configured MCP servers and their connections.")
+
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="Its new, unique name.")]
+CommandLine = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND ARGS...", help="A stdio server.")]
+Url = Annotated[str | None, typer.Option(metavar="URL", help="A server over HTTP.")]
+TransportOption = Annotated[Transport | None, typer.Option(help="The transport, if not streamable HTTP.")]
+Headers = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="HTTP header; repeatable.")]
+Env = Annotated[
+    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="Variable for the process; repeatable.")
+]
+Cwd = Annotated[str | None, typer.Option(metavar="DIR", help="Working directory of the process.")]
+# Options of a server with a command-line option of their own are not settable by `--set`.
+OWN = ("name", "command", "args", "env", "cwd", "url", "transport", "headers")
+TEXTS = ("protocol", "timeout_message")
+
+
+def _settable(incomplete: str = "") -> list[str]:
+    from hubbub_client.data.specs import KEYS
+
+    return [f"{key}=" for key in KEYS if key not in OWN and key.startswith(incomplete)]
+
+
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is connected, and say what is in the way.")]
+WaitLimit = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="S", callback=finite, help="With --wait: seconds at most.")
+]
+FIRST_NEWS_S = 1.0
+"""Seconds in which a server that cannot be started at all has said so."""
+
+Revision = Annotated[
+    int | None, typer.Option(metavar="R", help="Only if nobody has changed it since this revision (servers get).")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="A server option, such as call_timeout_s=120; repeatable.",
+        autocompletion=_settable,
+    ),
+]
+
+
+@app.command("list", epilog=example("servers list --wait connected --timeout 60"))
+def list_(
+    context: typer.Context,
+    wait: Annotated[
+        Literal["connected"] | None, typer.Option(help="First wait until every wanted server is connected.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="S", callback=finite, help="Seconds to wait at most.")
+    ] = 60.0,
+) -> None:
+    """List all servers."""
+
+    async def work(hub: "Hub") -> None:
+        late: list[Server] = []
+        if wait:
+            from hubbub_cli.terminal.wait import Waiting  # imported late: anyio takes longer than a list needs
+
+            late = await Waiting(hub).not_connected(timeout)
+        print_records(Server, await hub.servers.list(), settings_of(context).json)
+        if late:
+            raise _not_connected(late, timeout)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers get demo"))
+def get(context: typer.Context, name: ServerName) -> None:
+    """Show one server."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.servers.get(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers add search --url https://mcp.example.com/mcp"))
+def add(
+    context: typer.Context,
+    name: NewName,
+    command: CommandLine = None,
+    url: Url = None,
+    transport: TransportOption = None,
+    header: Headers = None,
+    env: Env = None,
+    cwd: Cwd = None,
+    option: Options = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Write it into the hub's configuration file, on this machine.")
+    ] = False,
+    wait: Wait = False,
+    timeout: WaitLimit = 60.0,
+) -> None:
+    """Add a server: NAME --url URL, or NAME -- COMMAND ARGS...
+
+    It exits 1 if the server cannot be connected as it is, and with --wait unless it is connected in time. It stays
+    added.
+    """
+    spec = _spec(name, command, url, transport, header, env, cwd, option)
+    if save:
+        from hubbub_cli.machine.saved_server import offered_to_keyring  # imported late: few servers are saved
+
+        spec = offered_to_keyring(settings_of(context), spec)
+
+    async def work(hub: "Hub") -> None:
+        if save:
+            from hubbub_cli.machine.saved_server import save_server
+
+            server = await save_server(hub, settings_of(context), spec)
+        else:
+            server = await hub.servers.add(spec)
+        await _show_settled(hub, server, settings_of(context).json, timeout if wait else None)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers update search --url https://mcp.example.com/mcp --set call_timeout_s=120"))
+def update(
+    context: typer.Context,
+    name: ServerName,
+    command: CommandLine = None,
+    url: Url = None,
+    transport: TransportOption = None,
+    header: Headers = None,
+    env: Env = None,
+    cwd: Cwd = None,
+    option: Options = None,
+    revision: Revision = None,
+) -> None:
+    """Replace the whole spec of a server that was added over the API, and reconnect."""
+    spec = _spec(name, command, url, transport, header, env, cwd, option)
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.servers.update(spec, revision=revision), settings_of(context).json)
+
+    run(context, work)
+
+
+async def _show_settled(hub: "Hub", server: Server, as_json: bool, timeout_s: float | None) -> None:
+    """Print a server when it is connected. Raises HubbubError if it cannot be, or is not within `timeout_s`.
+
+    Without a time limit, wait only as long as it takes to learn that a command does not exist.
+    """
+    from hubbub_cli.terminal.wait import Waiting, is_hopeless
+    from hubbub_client.errors import HubbubError
+
+    waiting, late = Waiting(hub, [server.name]), list[Server]()
+    try:
+        late = await waiting.not_connected(FIRST_NEWS_S if timeout_s is None else timeout_s)
+    except HubbubError:  # a caller may add servers that it may not watch
+        if timeout_s is not None:
+            raise
+    print_record(waiting.servers.get(server.name, server), as_json)
+    if late and (timeout_s is not None or is_hopeless(late[0])):
+        raise _not_connected(late, timeout_s)
+
+
+def _not_connected(late: list[Server], timeout_s: float | None) -> Exception:
+    from hubbub_cli.terminal.wait import is_hopeless
+    from hubbub_client.errors import DeadlineExceeded, FailedPrecondition
+
+    names = ", ".join(each.name for each in late)
+    metadata = {"servers": ",".join(each.name for each in late)}
+    if all(map(is_hopeless, late)):
+        words = f"not connected, and not tried again before that is mended: {names}"
+        return FailedPrecondition(words, reason="NOT_CONNECTED", metadata=metadata)
+    return DeadlineExceeded(f"after {timeout_s:g} s not connected: {names}", reason="NOT_CONNECTED", metadata=metadata)
+
+
+def _spec(
+    name: str,
+    command: list[str] | None,
+    url: str | None,
+    transport: Transport | None,
+    header: list[str] | None,
+    env: list[str] | None,
+    cwd: str | None,
+    option: list[str] | None,
+) -> "ServerSpec":
+    from hubbub_client.data.specs import ServerSpec, to_message  # imported late, since it imports gRPC
+
+    if bool(command) == bool(url):
+        raise Usage("give either --url URL or -- COMMAND ARGS...")
+    spec = ServerSpec(
+        name=name,
+        command=command[0] if command else None,
+        args=command[1:] if command else None,
+        url=url or None,
+        cwd=cwd or None,
+        transport=transport,
+        headers=dict(_pair(each) for each in header or []) or None,
+        env=dict(_pair(each) for each in env or []) or None,
+        **_options(option or []),
+    )
+    try:
+        to_message(spec)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    return spec
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Usage(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _options(pairs: list[str]) -> dict[str, Any]:
+    """Parse options of a spec; a value is JSON unless the option is text."""
+    values: dict[str, Any] = {}
+    for name, value in map(_pair, pairs):
+        if f"{name}=" not in _settable():
+            raise Usage(f"--set: a server has no option {name!r}")
+        plain = name in TEXTS or (name == "roots" and value == "ask")
+        values[name] = value if plain else json_value(value, f"--set {name}: {value!r}")
+    return values
+
+
+@app.command(epilog=example("servers remove search"))
+def remove(context: typer.Context, name: ServerName) -> None:
+    """Disconnect and forget a server that was added over the API."""
+
+    async def work(hub: "Hub") -> None:
+        await hub.servers.remove(name)
+        if settings_of(context).json:
+            print_json({"name": name, "removed": True})
+        else:
+            note(f"{name} is removed")
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers connect demo"))
+def connect(context: typer.Context, name: ServerName, wait: Wait = False, timeout: WaitLimit = 60.0) -> None:
+    """Keep a server connected, also after a restart of the hub; with --wait, exit 1 unless it is connected in time."""
+
+    async def work(hub: "Hub") -> None:
+        server = await hub.servers.connect(name)
+        if wait:
+            await _show_settled(hub, server, settings_of(context).json, timeout)
+        else:
+            print_record(server, settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers disconnect demo"))
+def disconnect(context: typer.Context, name: ServerName) -> None:
+    """Disconnect a server; its calls fail and its tasks end."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.servers.disconnect(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command("logout", epilog=example("servers logout tickets"))
+def log_out(context: typer.Context, name: ServerName) -> None:
+    """Forget the OAuth tokens and the client of a server, and connect it again: a person is asked to log in."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.servers.log_out(name), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("servers watch demo"))
+def watch(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="Only these servers.", autocompletion=completion.servers),
+    ] = None,
+    resume: Resume = None,
+) -> None:
+    """Watch servers and their changes, until interrupted."""
+
+    async def work(hub: "Hub") -> None:
+        empty = f"there is no server {' or '.join(names)} yet" if names else "no server is configured yet"
+        lines = Lines(empty, as_json=settings_of(context).json)
+        async with contextlib.aclosing(hub.servers.watch(names or (), resume_token=resume)) as events:
+            async for event in events:
+                lines.show(event)
+
+    run(context, work, endless=True)

@@ -1,0 +1,121 @@
+"""`hubbub tokens` and `whoami`."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from hubbub_cli.output.details import print_record
+from hubbub_cli.output.printer import note, print_json, print_records, say
+from hubbub_cli.run.session import Usage, run, settings_of
+from hubbub_cli.syntax import completion
+from hubbub_cli.syntax.group import Commands
+from hubbub_cli.syntax.params import example, known
+from hubbub_client.data.records import Role
+from hubbub_client.numbers import whole_text
+from hubbub_frontend.display.records import SPANS
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+app = Commands("Who may use the hub: tokens for people and programs.")
+
+ROLES: tuple[str, ...] = get_args(Role)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The token.", autocompletion=completion.tokens)]
+
+
+@app.command(epilog=example("tokens create reports --role viewer --expires 30d"))
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that answers, claims and calls with it.")],
+    role: Annotated[
+        list[str],
+        typer.Option(
+            "--role", metavar="ROLE", help=f"{', '.join(ROLES)}; repeatable.", autocompletion=completion.among(ROLES)
+        ),
+    ],
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server",
+            metavar="PATTERN",
+            help="Only for servers with such a name, as `git*`; repeatable.",
+            autocompletion=completion.servers,
+        ),
+    ] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="How long it is good, as 30d, 12h, 45m or 90s; else for ever."),
+    ] = None,
+    may_name_others: Annotated[
+        bool,
+        typer.Option("--may-name-others", help="It may speak for anybody with --as, for a frontend of several people."),
+    ] = False,
+    hold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPAN",
+            help="How long an MCP host's request is held while people are asked, as 4s; less than the host waits.",
+        ),
+    ] = None,
+) -> None:
+    """Make a token, and print it, only this once."""
+    roles: list[Any] = known(role, "--role", ROLES)
+    from hubbub_client.services.tokens import Grant
+
+    grants = [Grant(role=each, servers=tuple(server or ("*",))) for each in roles]
+    ttl_s = _seconds("--expires", expires) if expires is not None else None
+    hold_s = _seconds("--hold", hold) if hold is not None else None
+
+    async def work(hub: "Hub") -> None:
+        made = await hub.tokens.create(name, grants, ttl_s=ttl_s, may_name_others=may_name_others, hold_s=hold_s)
+        if settings_of(context).json:
+            print_json(made.to_json())
+        else:
+            say(made.secret)
+            note("save it now, since the hub keeps only a digest; use it with --token or HUBBUB_TOKEN")
+
+    run(context, work)
+
+
+@app.command("list", epilog=example("tokens list"))
+def list_(context: typer.Context) -> None:
+    """List the tokens, without their secrets."""
+
+    async def work(hub: "Hub") -> None:
+        from hubbub_client.services.tokens import Token
+
+        print_records(Token, await hub.tokens.list(), settings_of(context).json)
+
+    run(context, work)
+
+
+@app.command(epilog=example("tokens revoke reports"))
+def revoke(context: typer.Context, name: Name) -> None:
+    """Revoke a token; what is open with it ends."""
+
+    async def work(hub: "Hub") -> None:
+        print_record(await hub.tokens.revoke(name), settings_of(context).json)
+
+    run(context, work)
+
+
+def whoami(context: typer.Context) -> None:
+    """Show who you are to the hub, and what you may do."""
+
+    async def work(hub: "Hub") -> None:
+        from hubbub_client.services.tokens import Caller
+
+        print_records(Caller, [await hub.admin.whoami()], settings_of(context).json)
+
+    run(context, work)
+
+
+def _seconds(option: str, span: str) -> float:
+    """Parse a duration such as 30d to seconds. Raises Usage."""
+    form = re.fullmatch(r"(\d{1,9})([dhms])", span)
+    amount = whole_text(form[1]) if form is not None else None
+    if form is None or not amount:
+        raise Usage(f"{option}: {span!r} is not a span such as 30d, 12h, 45m or 90s")
+    return amount * next(size for size, unit in SPANS if unit == form[2])

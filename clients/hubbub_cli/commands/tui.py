@@ -1,0 +1,26 @@
+"""`hubbub tui`."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from hubbub_cli.run.session import Usage, run, settings_of
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+
+def tui(context: typer.Context) -> None:
+    """Watch and answer in the terminal: inbox, servers, calls, tasks, catalog, events and hosts, live."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Usage(
+            "the terminal UI needs a terminal; without one, hubbub inbox shows what waits, and hubbub web a page"
+        )
+
+    async def work(hub: "Hub") -> None:
+        from hubbub_tui.app import run as run_app
+
+        await run_app(hub, settings_of(context).name)
+
+    run(context, work, endless=True)

@@ -1,0 +1,105 @@
+"""`hubbub web`."""
+
+import errno
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.notices.browser_push import Pusher
+from hubbub_cli.notices.rules import data_directory
+from hubbub_cli.output.printer import note, print_json, say
+from hubbub_cli.run.session import Settings, Usage, run, settings_of
+from hubbub_frontend.links import Links, announced
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from hubbub_client.hub import Hub
+    from hubbub_web.push import Pushing
+
+
+def web(
+    context: typer.Context,
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address of the page; port 0 picks a free one.")
+    ] = "127.0.0.1:0",
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate of the page, PEM; needed off loopback.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key; else in --tls-cert.")] = None,
+    browser: Annotated[bool, typer.Option(help="Whether to open a browser.")] = True,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The hub's configuration file: [notify] says what is pushed.")
+    ] = None,
+    push_host: Annotated[
+        list[str] | None, typer.Option(metavar="PATTERN", help="Another push service of browsers; repeatable.")
+    ] = None,
+) -> None:
+    """Serve the inbox and everything else to a browser; print a link that lets one browser in, once."""
+    from hubbub_web.server import Secured, bind, serve
+
+    settings = settings_of(context)
+    try:
+        tls = Secured.by(tls_cert, tls_key or tls_cert) if tls_cert else None
+    except ValueError as error:
+        raise Usage(f"--tls-cert: {error}") from None
+    try:
+        bound = bind(listen, secure=tls is not None)
+    except ValueError as error:
+        raise Usage(f"--listen: {error}") from None
+    except OSError as error:
+        raise typer.TyperException(f"cannot listen on {listen}: {error.strerror}") from None
+
+    pushing = _pushing(settings, config, push_host or [])
+    directory = data_directory(settings)
+
+    with bound, ExitStack() as stack:
+
+        def announce(url: str) -> None:
+            _say_where(stack, directory, url.partition("/#")[0])
+            if settings.json:
+                print_json({"event": "ready", "url": url})
+            else:
+                say(f"Open {url}")
+
+        def work(hub: "Hub") -> "Coroutine[Any, Any, None]":
+            return serve(
+                hub,
+                settings.connect,
+                bound,
+                announce,
+                note,
+                tls=tls,
+                open_browser=browser,
+                links=Links(directory),
+                pushing=pushing,
+                # Under nobody's name: with one, what it adds would not be the owner's.
+                command=replace(settings, name=None, data_dir=str(directory.absolute())).command(),
+            )
+
+        run(context, work, endless=True)
+
+
+def _pushing(settings: Settings, config: Path | None, hosts: list[str]) -> "Pushing | None":
+    """Return what pushes to browsers; None where it is not installed."""
+    from hubbub_web.push import HOSTS, Pushing
+
+    if find_spec("http_ece") is None:
+        return None
+    pusher = Pusher(settings, config)
+    return Pushing(pusher.key, (*HOSTS, *hosts), pusher.run)
+
+
+def _say_where(stack: ExitStack, directory: Path, base: str) -> None:
+    """Let `hubbub notify` know where the page is, as long as it runs."""
+    try:
+        if not stack.enter_context(announced(directory, base)):
+            note("another page runs for this data directory: links of notifications lead there")
+    except OSError as error:
+        if error.errno != errno.EROFS:  # mounted so on purpose, as in a container: nobody expects links from there
+            note(f"notifications cannot link to this page: {error}")

@@ -1,0 +1,1 @@
+"""The entry of the hub in the settings of an MCP host."""

@@ -1,0 +1,44 @@
+"""`hubbub mcp sessions`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubbub_cli.output.printer import print_records, say
+from hubbub_cli.run.session import run, settings_of
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+
+def sessions(
+    context: typer.Context,
+    all_: Annotated[bool, typer.Option("--all", help="Those too that have probably gone.")] = False,
+) -> None:
+    """List the hosts that are connected, a row for each process, and what each waits for."""
+
+    async def work(hub: "Hub") -> None:
+        from hubbub_client.data.records import ConnectedHost
+        from hubbub_frontend.display.hosts import present
+
+        known = await hub.hosts.list()
+        print_records(ConnectedHost, known if all_ else present(known), settings_of(context).json)
+
+    run(context, work)
+
+
+async def show_hosts(hub: "Hub") -> None:
+    """Print for each host that is connected whether it is asked, and why not. Only operators see hosts."""
+    from hubbub_client.errors import HubbubError
+    from hubbub_frontend.display.hosts import present
+
+    try:
+        known = await hub.hosts.list()
+    except HubbubError:
+        return
+    for host in (each for each in present(known) if each.name != "hubbub-mcp-check"):
+        asked = ", ".join(each.kind for each in host.questions if not each.why_not) or "nothing"
+        say(f"  {' '.join(filter(None, (host.name, host.version)))} ({host.endpoint}) is asked: {asked}")
+        for each in host.questions:
+            if each.why_not:
+                say(f"    not {each.kind}: {each.why_not}")

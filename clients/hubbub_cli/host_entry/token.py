@@ -1,0 +1,107 @@
+"""What the entry of a host stands on: an endpoint that is there, and over HTTP a token of the entry's own."""
+
+import hashlib
+import socket
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import typer
+
+from hubbub_cli.output.printer import note
+from hubbub_client.errors import HubbubError, Unavailable, Unimplemented
+from hubbub_client.services.tokens import Grant
+from hubbub_local.hosts.kinds import NAME
+from hubbub_local.hosts.servers import Unreadable, content
+
+if TYPE_CHECKING:
+    from hubbub_bridge.options import BridgeOptions
+    from hubbub_cli.host_entry.entry_request import Wanted
+    from hubbub_cli.run.session import Settings
+    from hubbub_client.hub import Hub
+
+MARK_LENGTH: Final = 8
+"""Digits that tell the tokens of several files of one host apart."""
+
+BEARER: Final = "Bearer "
+
+
+async def check_endpoint(endpoint: "BridgeOptions") -> None:
+    """Let the hub say whether it has a profile or a server; without a hub, look into its configuration file.
+
+    Raises HubbubError, and TyperException for a profile that is nowhere.
+    """
+    from hubbub_bridge.uplink import questions
+
+    try:
+        await questions(endpoint)
+    except Unimplemented:
+        pass  # an older hub has no endpoints to ask for
+    except Unavailable:
+        if endpoint.profile is not None:
+            _check_configured(endpoint.profile)
+
+
+def _check_configured(profile: str) -> None:
+    from hubbub_cli.commands.config import chosen_file
+    from hubbub_local import config_file
+
+    file = chosen_file(None)
+    found: Any = {}
+    with suppress(config_file.Unchangeable, OSError):
+        found = config_file.loaded(config_file.read(file)).get("mcp", {}).get("profiles", {})
+    if profile != "default" and profile not in found:
+        there = f"it has {', '.join(found)}" if found else "it has none"
+        raise typer.TyperException(
+            f"--profile {profile}: no hub runs, and {file} has no profile of this name ({there}); "
+            "start the hub that has it first, or add it there"
+        )
+
+
+def token_name(wanted: "Wanted") -> str:
+    """Return the name of the token for a file of a host on this machine: others of the same host have their own."""
+    where = f"{socket.gethostname()}\0{wanted.file.resolve()}"
+    return f"mcp-{wanted.host.name}-{hashlib.sha256(where.encode()).hexdigest()[:MARK_LENGTH]}"
+
+
+async def token_for(hub: "Hub", settings: "Settings", wanted: "Wanted") -> str:
+    """Return the token that the file has, if the hub takes it and it may do what is wanted; else make one.
+
+    It may call, and that only what the host is to see. Raises HubbubError.
+    """
+    name = token_name(wanted)
+    grants = (Grant(role="caller", servers=(wanted.server or "*",)),)
+    old = _token_in(wanted.file, wanted.host.section)
+    caller = await _caller(settings, old) if old else None
+    if old and caller is not None and caller.grants == grants:
+        return old
+    if any(token.name == name for token in await hub.tokens.list()):
+        await hub.tokens.revoke(name)
+        note(f"the token {name} of before has ended; sessions with it end, too: start them again")
+    elif caller is not None:
+        note(f"the token of before, {caller.name}, may do something else and stays: hubbub tokens revoke {caller.name}")
+    return (await hub.tokens.create(name, grants)).secret
+
+
+async def _caller(settings: "Settings", token: str) -> Any:
+    """Return who a token stands for; None if the hub does not take it."""
+    with suppress(HubbubError):
+        async with replace(settings, token=token, name=None).connect(patient=False) as hub:
+            return await hub.admin.whoami()
+    return None
+
+
+def _token_in(file: Path, section: str) -> str | None:
+    """Return the token that the hub's entry in a file has."""
+    with suppress(Unreadable):
+        entry = _at(_at(content(file), section), NAME)
+        for key in ("headers", "http_headers"):
+            given = _at(_at(entry, key), "Authorization")
+            if isinstance(given, str) and given.startswith(BEARER):
+                return given.removeprefix(BEARER)
+    return None
+
+
+def _at(table: object, name: str) -> object:
+    return cast("dict[str, object]", table).get(name) if isinstance(table, dict) else None

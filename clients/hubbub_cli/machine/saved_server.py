@@ -1,0 +1,67 @@
+"""`hubbub servers add --save`: a server in the configuration file instead of one that is added over the API."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from anyio import to_thread
+
+from hubbub_cli.commands.config import chosen_file
+from hubbub_cli.output.printer import note
+from hubbub_cli.run.session import Settings, Usage
+from hubbub_client.errors import AlreadyExists
+from hubbub_client.transport.discovery import Where, discover_all
+from hubbub_local import config_file
+from hubbub_local.config_file import Unchangeable
+
+if TYPE_CHECKING:
+    from hubbub_client.data.records import Server
+    from hubbub_client.data.specs import ServerSpec
+    from hubbub_client.hub import Hub
+
+
+def offered_to_keyring(settings: Settings, spec: "ServerSpec") -> "ServerSpec":
+    """Return a spec with its secrets in the keyring, if a person at the terminal wants that."""
+    from hubbub_cli.machine import server_import
+
+    kept = server_import.offered_to_keyring(settings, spec.name, spec.to_json())
+    return replace(spec, **{key: kept[key] for key in ("args", "env", "headers", "url") if key in kept})
+
+
+async def save_server(hub: "Hub", settings: Settings, spec: "ServerSpec") -> "Server":
+    """Write a server into the file that the hub reads, have it read that, and return the server.
+
+    Raises Usage for a hub on another machine, TyperException for a file that cannot be changed, and HubbubError.
+    """
+    _check_here(settings)
+    read = (await hub.admin.status()).config
+    files = [Path(each) for each in read.files] if read is not None else []
+    tomls = [each for each in files if each.suffix.lower() == ".toml"]
+    file = tomls[0] if tomls else chosen_file(None)
+    if spec.name in {server.name for server in await hub.servers.list()}:
+        raise AlreadyExists(f"a server {spec.name!r} exists already", reason="SERVER_EXISTS")
+    await to_thread.run_sync(_write, file, spec)
+    note(f"written into {file}")
+    if not tomls:
+        raise typer.TyperException(f"the hub that runs does not read {file}; start it again with --config {file}")
+    await hub.admin.reload()
+    return await hub.servers.get(spec.name)
+
+
+def _check_here(settings: Settings) -> None:
+    for each in discover_all(Where(settings.address, settings.token, settings.data_dir)):
+        if not each.here:
+            raise Usage(f"--save: the hub at {each.address} has its configuration on another machine; add it there")
+
+
+def _write(file: Path, spec: "ServerSpec") -> None:
+    from hubbub_cli.machine.server_import import put, read
+
+    options = {key: value for key, value in spec.to_json().items() if key not in ("name", "withheld")}
+    before = read(file)
+    try:
+        text = config_file.with_server(before, spec.name, options)
+    except Unchangeable as exc:
+        raise typer.TyperException(f"{file} is left as it was: {exc}") from None
+    put(file, before, text)

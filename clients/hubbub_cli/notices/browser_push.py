@@ -1,0 +1,106 @@
+"""Pushes to the browsers of `hubbub web`, by the rules of the table [notify]."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from hubbub_cli.notices.rules import data_directory, given_rules
+from hubbub_cli.output.printer import note
+from hubbub_cli.run.session import Settings, Usage
+from hubbub_client.data.records import PendingRequest
+
+if TYPE_CHECKING:
+    import anyio
+
+    from hubbub_client.hub import Hub
+    from hubbub_notify.notifier import News
+    from hubbub_notify.push import Keys
+
+
+class Subscription(Protocol):
+    """A subscription of a browser."""
+
+    @property
+    def endpoint(self) -> str: ...
+    @property
+    def p256dh(self) -> bytes: ...
+    @property
+    def auth(self) -> bytes: ...
+
+
+class Subscriber(Protocol):
+    """A browser that wants pushes."""
+
+    @property
+    def subscription(self) -> Subscription: ...
+    @property
+    def end(self) -> Callable[[], None]: ...
+
+
+class Pusher:
+    """Sends pushes to browsers."""
+
+    def __init__(self, settings: Settings, config: Path | None) -> None:
+        """Read the rules, but for the urls, which may need variables that only `hubbub notify` has. Raises Usage."""
+        from hubbub_notify.rules import ConfigProblem
+
+        try:
+            self._rules, _ = given_rules({}, config, without={"urls"})
+        except ConfigProblem as problem:
+            raise Usage(str(problem)) from None
+        self._folder = data_directory(settings) / "notify"
+        self._making = threading.Lock()
+
+    def key(self) -> str:
+        """Return what browsers subscribe with; made on first use. Blocks. Raises OSError, ValueError."""
+        with self._making:
+            return self._keys.public
+
+    @cached_property
+    def _keys(self) -> "Keys":
+        from hubbub_notify.push import Keys
+
+        return Keys(self._folder / "push.pem")
+
+    async def run(self, hub: "Hub", first: "anyio.Event", subscribers: Callable[[], Sequence[Subscriber]]) -> None:
+        """Tell the subscribers, once there is a first, until cancelled. Say failures; they end pushes alone."""
+        import anyio.to_thread
+
+        from hubbub_client.errors import HubbubError
+        from hubbub_notify.notifier import Notifier
+        from hubbub_notify.push import Browser
+        from hubbub_notify.sent_log import State, StateProblem
+
+        def browser(each: Subscriber) -> Browser:
+            at = each.subscription
+            return Browser(
+                endpoint=at.endpoint,
+                p256dh=at.p256dh,
+                auth=at.auth,
+                keys=self._keys,
+                contact=self._rules.contact,
+                gone=each.end,
+            )
+
+        await first.wait()  # until then nothing is written, and nothing watched
+        try:
+            await anyio.to_thread.run_sync(self.key)
+            with closing(await anyio.to_thread.run_sync(State, self._folder / "told.db", "push")) as state:
+                await Notifier(
+                    self._rules, lambda: [browser(each) for each in subscribers()], state, _nowhere, _say
+                ).run(hub)
+        except (StateProblem, HubbubError, OSError, ValueError) as problem:
+            note(f"browsers are not told any more: {problem}")
+
+
+async def _nowhere(_requests: Sequence[PendingRequest], _to: str) -> str:
+    """Return no link: a push opens the page where it is logged in, and holds no secret."""
+    return ""
+
+
+def _say(news: "News") -> None:
+    if news.event in ("failed", "gave_up"):
+        note(f"{news.target} was not told: {news.why}")

@@ -1,0 +1,69 @@
+"""Notifications for every pending request that opens: bounded, and never blocking the watch."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from hubbub_cli.output.printer import note
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Event, Removed, Upsert
+
+# Concurrent and waiting deliveries of each way; more than that are dropped and reported.
+WORKERS = 16
+MAX_WAITING = 1000
+
+Deliver = Callable[[PendingRequest], Awaitable[None]]
+
+
+class Notices:
+    """Delivers each open pending request once by each way; `deliver` reports its own failures."""
+
+    def __init__(self, *ways: Deliver) -> None:
+        self._ways = [(deliver, *anyio.create_memory_object_stream[PendingRequest](MAX_WAITING)) for deliver in ways]
+        self._open: set[str] = set()
+        self._group = anyio.create_task_group()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        for deliver, _, waiting in self._ways:
+            for _ in range(WORKERS):
+                self._group.start_soon(_work, deliver, waiting)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._group.cancel_scope.cancel()
+        # Cancelled rather than raised into: a task group would wrap the error in an exception group.
+        await self._group.__aexit__(None, None, None)
+        for _, send, waiting in self._ways:
+            send.close()
+            waiting.close()
+
+    def see(self, event: Event) -> None:
+        """Queue a delivery if this event opens a pending request."""
+        match event:
+            case Upsert(record=PendingRequest(state="open") as request):
+                if request.id not in self._open:
+                    self._open.add(request.id)
+                    for _, send, _ in self._ways:
+                        _queue(send, request)
+            case Upsert(record=PendingRequest(id=name)) | Removed(id=name):
+                self._open.discard(name)
+            case _:
+                pass
+
+
+def _queue(send: MemoryObjectSendStream[PendingRequest], request: PendingRequest) -> None:
+    try:
+        send.send_nowait(request)
+    except anyio.WouldBlock:
+        note(f"{request.id}: not told, {MAX_WAITING} others wait")
+
+
+async def _work(deliver: Deliver, waiting: MemoryObjectReceiveStream[PendingRequest]) -> None:
+    async for request in waiting:
+        await deliver(request)

@@ -1,0 +1,51 @@
+"""Progress: one moving line on a terminal, plain lines elsewhere."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from hubbub_cli.output.printer import console, note
+from hubbub_client.legible import clean
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+MAX_CHARS = 120
+
+
+class Meter:
+    """Progress of one thing, on stderr. With `moving` false it prints lines on a terminal, too."""
+
+    def __init__(self, *, moving: bool) -> None:
+        self._moving = moving and sys.stderr.isatty()
+        self._bar: Bar | None = None
+
+    def tell(self, words: str, done: float | None = None, whole: float | None = None) -> None:
+        """Show how far it is; `whole` is None if the total is not known."""
+        if self._moving:
+            self.show(words, done, whole)
+        else:
+            note(words)
+
+    def show(self, words: str, done: float | None = None, whole: float | None = None) -> None:
+        """Show on a terminal only, for updates that say nothing new."""
+        if not self._moving:
+            return
+        if self._bar is None:
+            self._bar = _bar()
+            self._bar.add_task("")
+            self._bar.start()
+        short = clean(" ".join(words.split()))[:MAX_CHARS]
+        self._bar.update(self._bar.task_ids[0], completed=done or 0, total=whole, description=short)
+
+    def hide(self) -> None:
+        """Remove the line from the terminal."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _bar() -> "Bar":
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    return Progress(*columns, console=console(stderr=True), transient=True)

@@ -1,0 +1,88 @@
+"""How each server is, a line each: for whoever has started a hub and looks at it."""
+
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from hubbub_cli.output.printer import note, say
+from hubbub_frontend.display.records import why
+
+if TYPE_CHECKING:
+    from hubbub_client.data.records import Server
+    from hubbub_client.hub import Hub
+
+
+BEAT_S = 3.0
+"""Seconds between lines that say what is waited for, so that nobody takes a slow start for the end of it."""
+
+
+async def beats(waited_for: Callable[[], str]) -> None:
+    """Print now and then what is waited for, while it is anything, until cancelled."""
+    import asyncio
+
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(BEAT_S)
+        if what := waited_for():
+            note(f"  {time.monotonic() - began:3.0f} s  {what}")
+
+
+async def tell(hub: "Hub") -> None:
+    """Print a line when a server is connected, and when it fails, until cancelled. Raises HubbubError.
+
+    Until each is one or the other, print now and then which are waited for.
+    """
+    import asyncio
+
+    from hubbub_client.data.watch_events import Removed, Upsert  # imported late, since it imports gRPC
+
+    began = time.monotonic()
+    told: dict[str, str] = {}
+    awaited: set[str] = set()
+
+    async with asyncio.TaskGroup() as group, aclosing(hub.servers.watch()) as events:
+        group.create_task(beats(lambda: f"connecting: {', '.join(sorted(awaited))}" if awaited else ""))
+        async for event in events:
+            match event:
+                case Upsert(record=server) if server.state == "connected":
+                    awaited.discard(server.name)
+                    if told.get(server.name) != "connected":
+                        took_s = None if server.name in told else time.monotonic() - began
+                        group.create_task(_connected(hub, server, took_s))
+                    told[server.name] = "connected"
+                case Upsert(record=server) if server.error and told.get(server.name) != server.error.code:
+                    awaited.discard(server.name)
+                    told[server.name] = server.error.code
+                    say(f"{server.name}: not connected: {why(server.error)}")
+                case Upsert(record=server) if server.state == "connecting" and server.name not in told:
+                    awaited.add(server.name)
+                case Removed(id=name):
+                    awaited.discard(name)
+                    if told.pop(name, None):
+                        say(f"{name}: removed")
+                case _:
+                    pass
+
+
+async def _connected(hub: "Hub", server: "Server", took_s: float | None) -> None:
+    about = await _about(hub, server)
+    say(f"{server.name}: connected ({about if took_s is None else f'{about}, {took_s:.1f} s'})")
+
+
+async def _about(hub: "Hub", server: "Server") -> str:
+    """Return how a server is reached, and how many tools it has, as soon as the hub has their list."""
+    from hubbub_client.data.watch_events import Upsert
+
+    if "tools" not in (server.capabilities or {}):
+        return f"{server.transport}, no tools"
+    async with aclosing(hub.catalog.watch(server=server.name, kinds=["tool"])) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=tools) if tools.freshness in ("fresh", "stale", "empty"):
+                    return f"{server.transport}, {tools.count} tool{'' if tools.count == 1 else 's'}"
+                case Upsert(record=tools) if tools.error:
+                    break
+                case _:
+                    pass
+    return f"{server.transport}"

@@ -1,0 +1,176 @@
+"""The lines of a watch: a heading, then one line for each step, in columns that stay where they are."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, cast
+
+from hubbub_cli.output.printer import (
+    GAP,
+    NOTHING,
+    cell_of,
+    coloured,
+    note,
+    print_json,
+    say,
+    style_of,
+    trouble,
+)
+from hubbub_client.payload import as_object
+from hubbub_frontend.display.records import (
+    call_state,
+    clock,
+    describe,
+    in_queue,
+    log_line,
+    request_news,
+    request_state,
+    story,
+    why,
+)
+
+if TYPE_CHECKING:
+    from hubbub_client.data.records import Call, Record
+    from hubbub_client.data.watch_events import Event
+
+ENDS = "Ctrl-C ends this watch"
+
+# Widths to begin with; a wider cell widens its column for the lines that follow.
+LEAST = {"server": 8, "name": 8, "state": 12, "status": 9, "freshness": 9, "kind": 8, "role": 8, "queue": 9}
+
+# Columns of a terminal below which a last column is not folded.
+LEAST_ROOM = 16
+
+# Columns of each class of records. No time is relative, since lines stay on the screen.
+COLUMNS: Mapping[str, Mapping[str, Callable[[Any], str | None]]] = {
+    "Server": {
+        "name": lambda it: it.name,
+        "state": lambda it: it.state,
+        "queue": lambda it: in_queue(it.queue),
+        "what is wrong": lambda it: trouble(it),
+    },
+    "PendingRequest": {
+        "id": lambda it: it.id,
+        "server": lambda it: it.server,
+        "state": request_state,
+        "what": request_news,
+    },
+    "Call": {"id": lambda it: it.id, "what": story},
+    "Task": {
+        "id": lambda it: it.id,
+        "server": lambda it: it.server,
+        "role": lambda it: it.role,
+        "status": lambda it: it.status,
+        "what": lambda it: ": ".join(filter(None, (it.method, it.status_message))),
+    },
+    "CatalogList": {
+        "server": lambda it: it.server,
+        "kind": lambda it: it.kind,
+        "freshness": lambda it: it.freshness,
+        "count": lambda it: str(it.count),
+        "fetched": lambda it: clock(it.fetched_at),
+        "what is wrong": lambda it: it.error and why(it.error),
+    },
+}
+
+
+class Rows:
+    """Prints rows as they come, below a heading. The last column has no width."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._widths = [max(len(name), LEAST.get(name, 0)) for name in names[:-1]]
+        self._begun = False
+
+    def print(self, cells: Sequence[str], state: str = "") -> None:
+        """Print a row; of fewer cells than columns, the last one takes the rest of the line.
+
+        Cells of a state have its colour. With `state`, the last cell is coloured as that state.
+        """
+        shown = [cell_of(cell) for cell in cells]
+        for at, cell in enumerate(shown[:-1]):
+            self._widths[at] = max(self._widths[at], _width(cell))
+        if not self._begun:
+            self._begun = True
+            say(*(coloured(name, "bold") for name in (*map(_padded, self._names, self._widths), self._names[-1])))
+        *first, last = shown
+        named = zip(self._names, first, self._widths, strict=False)
+        columns = [coloured(_padded(cell, width), style_of(name, cell)) for name, cell, width in named]
+        if last == NOTHING:
+            say(*columns[:-1], first[-1])
+            return
+        lines = _folded(last, sum(self._widths[: len(first)]) + len(GAP) * len(first))
+        say(*columns, coloured(lines, style_of("state", state)))
+
+
+class Lines:
+    """Prints the steps of one watch of records: JSON lines, or rows for people."""
+
+    def __init__(self, empty: str | None = None, *, as_json: bool) -> None:
+        """With `empty`, people are told in these words that there is nothing yet, and how to end the watch."""
+        self._empty = empty
+        self._as_json = as_json
+        self._rows: dict[str, Rows] = {}
+
+    def show(self, event: "Event") -> None:
+        """Print a step. A step that changes nothing is nothing to people."""
+        if self._as_json:
+            print_json(event.to_json())
+            return
+        from hubbub_client.data.watch_events import Logged, Progressed, Removed, Reset, Synced, Upsert
+
+        match event:
+            case Upsert(record=record):
+                self._record(record)
+            case Removed(id=name):
+                self._line(name, "is gone")
+            case Reset(reason=reason):
+                note(f"{reason}: all records follow again")
+            case Progressed(progress=progress):
+                self._line(progress.call_id, describe(progress))
+            case Logged(log=log):
+                self._line(log.call_id, log_line(as_object(log.params)))
+            case Synced() if self._empty and not self._rows:
+                note(f"{self._empty}; {ENDS}")
+                self._empty = None
+            case _:
+                pass
+
+    def _record(self, record: "Record") -> None:
+        name = type(record).__name__
+        columns = COLUMNS[name]
+        rows = self._rows.setdefault(name, Rows(("time", *columns)))
+        state = (call_state(cast("Call", record)) or "") if name == "Call" else ""
+        rows.print((_now(), *(show(record) or "" for show in columns.values())), state)
+
+    def _line(self, about: str, what: str) -> None:
+        """Print what is no record, in the columns of the records if there are any."""
+        rows = next(iter(self._rows.values()), None) or self._rows.setdefault("", Rows(("time", "id", "what")))
+        rows.print((_now(), about, what))
+
+
+def _folded(text: str, indent: int) -> str:
+    """Return the text of a last column, at a terminal as lines between words below each other. Words stay whole."""
+    room = get_terminal_size().columns - indent
+    if not sys.stdout.isatty() or not text.isascii() or room < LEAST_ROOM:
+        return text
+    return ("\n" + " " * indent).join(wrap(text, room, break_long_words=False, break_on_hyphens=False))
+
+
+def _now() -> str:
+    return clock(datetime.now(UTC)) or ""
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # imported here, since most texts do not need it
+
+    return cell_len(text)

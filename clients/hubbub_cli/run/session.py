@@ -1,0 +1,206 @@
+"""One run of a command: global options, the connection to the hub, and its end."""
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import typer
+
+from hubbub_cli.run import exit_status, streams
+from hubbub_cli.syntax.usage import Failed
+from hubbub_client import payload
+
+if TYPE_CHECKING:
+    from hubbub_client.hub import Hub
+
+T = TypeVar("T")
+
+RUNNER = "hubbub_cli.runner"
+CONNECT_TIMEOUT_S = 5.0
+MOST_QUOTED = 60
+BESIDE = ("up", "-d", "--listen", "127.0.0.1:0")
+"""Starts a hub though another one has the default address."""
+"""Characters of a wrong value that are repeated in the message."""
+
+
+class Usage(typer.TyperException):
+    """The command line is wrong."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Global options."""
+
+    address: str | None
+    token: str | None
+    data_dir: str | None
+    ca: str | None
+    cert: str | None
+    key: str | None
+    name: str | None
+    json: bool
+    connect_timeout_s: float | None
+    """How long to wait for a hub, seconds; None if no option says so."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "Settings":
+        """Return the settings of the root's parameters. `--output` wins over `--json`."""
+        output, limit_s = given["output"], given["connect_timeout_s"]
+        # Whole, since commands that are printed are typed elsewhere.
+        files = ("data_dir", "ca", "cert", "key")
+        whole = {name: given[name] and str(Path(given[name]).absolute()) for name in files}
+        return cls(
+            **{name: given[name] for name in ("address", "token", "name")},
+            **whole,
+            json=given["as_json"] if output is None else output == "json",
+            connect_timeout_s=CONNECT_TIMEOUT_S if given["wait"] and limit_s is None else limit_s,
+        )
+
+    @property
+    def interactive(self) -> bool:
+        """Return whether a person can be asked."""
+        return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
+
+    def command(self, *words: str) -> str:
+        """Return a command that reaches the same hub under the same name; it never contains the token."""
+        where = [
+            ("--address", self.address),
+            ("--data-dir", self.data_dir),
+            ("--ca", self.ca),
+            ("--cert", self.cert),
+            ("--key", self.key),
+            ("--as", self.name),
+        ]
+        given = [word for option, value in where if value for word in (option, value)]
+        return shlex.join(("hubbub", *given, *words))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment with which another `hubbub` reaches the same hub."""
+        given = {
+            "HUBBUB_ADDRESS": self.address,
+            "HUBBUB_TOKEN": self.token,
+            "HUBBUB_DATA_DIR": self.data_dir,
+            "HUBBUB_CA": self.ca,
+            "HUBBUB_CERT": self.cert,
+            "HUBBUB_KEY": self.key,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def connect(self, name: str | None = None, *, patient: bool = True) -> "AbstractAsyncContextManager[Hub]":
+        """Connect as `hubbub_client.connect` does; `name` overrides that of the options.
+
+        Without `patient`, wait for a hub only as long as the options say.
+        """
+        from hubbub_client.hub import connect  # imported late, as asyncio below: help and wrong usage need neither
+
+        return connect(
+            self.address,
+            self.token,
+            self.data_dir,
+            ca=self.ca,
+            cert=self.cert,
+            key=self.key,
+            name=name or self.name,
+            connect_timeout_s=CONNECT_TIMEOUT_S if self.connect_timeout_s is None else self.connect_timeout_s,
+            patient=patient or self.connect_timeout_s is not None,
+        )
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """Return the global options of this run."""
+    assert isinstance(context.obj, Settings)
+    return context.obj
+
+
+def in_loop(context: typer.Context, work: "Coroutine[Any, Any, T]") -> "T":
+    """Run a coroutine as `asyncio.run` does, but always in the same loop: gRPC can serve one in a process."""
+    import asyncio
+
+    root = context.find_root()
+    runner = root.meta.get(RUNNER)
+    if runner is None:
+        runner = root.meta[RUNNER] = asyncio.Runner()
+        root.call_on_close(runner.close)
+    return runner.run(work)
+
+
+def run(context: typer.Context, work: "Callable[[Hub], Awaitable[bool | None]]", *, endless: bool = False) -> None:
+    """Connect, do the work, and exit 1 if it returns False. An `endless` work waits for a hub, and SIGINT ends it well.
+
+    Raises HubbubError.
+    """
+    settings = settings_of(context)
+    here = not (settings.address or os.environ.get("HUBBUB_ADDRESS"))
+    if here and settings.interactive and settings.connect_timeout_s is None:
+        from hubbub_cli.run.start_offer import offer
+
+        offer(settings.data_dir, settings.command("down"), settings.command(*BESIDE))
+    if not endless and settings.connect_timeout_s is None:
+        from hubbub_client.transport.discovery import Where, discover
+
+        # Fails at once where there is no hub, without the imports that only a connection needs.
+        discover(Where(settings.address, settings.token, settings.data_dir, settings.ca, settings.cert, settings.key))
+
+    from hubbub_client.transport import trace_context
+
+    async def session() -> bool | None:
+        trace_context.from_environment()
+        async with settings.connect(patient=endless) as hub:
+            return await work(hub)
+
+    interrupted = 0 if endless else 1
+    try:
+        good = in_loop(context, session())
+    except BaseException as error:  # noqa: BLE001 - what is no end of a reader or a person goes on
+        match exit_status.first(error):
+            case BrokenPipeError():  # the reader of the output has left
+                streams.discard(1)
+            case KeyboardInterrupt():
+                pass
+            case other:
+                raise other from None
+        raise typer.Exit(interrupted) from None
+    if good is False:
+        raise Failed
+
+
+def json_value(text: str, name: str) -> Any:
+    """Parse a JSON value of the command line that can be sent. Raises Usage, naming the argument."""
+    try:
+        value = payload.loads(text.encode())
+        payload.dumps(value)
+    except RecursionError:
+        raise Usage(f"{name} nests too deep to be sent") from None
+    except ValueError as error:
+        raise Usage(f"{_quoted(text)}, given as {name}, is no valid JSON: {_where(error)}") from None
+    return value
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}..."
+
+
+def _where(error: ValueError) -> str:
+    """Return what is wrong with a JSON text, and at which character, counted from one."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
+    return str(error)
+
+
+def json_object(text: str | None, name: str) -> dict[str, Any] | None:
+    """Parse a JSON object as `json_value` does; None for none."""
+    if text is None:
+        return None
+    value = json_value(text, name)
+    if not isinstance(value, Mapping):
+        raise Usage(f"{name} must be a JSON object")
+    return cast("dict[str, Any]", value)

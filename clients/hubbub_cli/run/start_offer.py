@@ -1,0 +1,46 @@
+"""Offers to start a hub to a person whose command finds none."""
+
+import shlex
+
+from hubbub_cli.output.printer import note
+
+
+def offer(given: str | None, down: str, beside: str) -> None:
+    """Ask whether to start a hub, if there is none for the data directory that an option names, and start it.
+
+    `down` is the command that ends it, `beside` one that starts it at a free address. When the person says no, the
+    command goes on, and fails as it does in a script. Raises FailedPrecondition if the hub cannot be started, and
+    Unavailable if its data turns out to be elsewhere.
+    """
+    from hubbub_local import daemon, other_hubs
+    from hubbub_local.platform_dirs import data_dir
+
+    directory = data_dir(given)
+    if not daemon.missing(directory):
+        return
+    for other in other_hubs.hubs():
+        to = shlex.join(("hubbub", "--data-dir", str(other.data_dir)))
+        note(f"A Hubbub runs for {other.data_dir}, process {other.pid}; commands that begin with `{to}` reach it.")
+    note(f"No hub runs for {directory}. Start one now? [Y/n] ", end="")
+    try:
+        answer = input().strip().lower()
+    except EOFError:
+        answer = "n"
+    if answer not in ("", "y", "yes"):
+        return
+    from hubbub_client.errors import FailedPrecondition, Unavailable
+
+    try:
+        started = daemon.start(given)
+    except daemon.NotStarted as error:
+        raise FailedPrecondition(
+            f"the hub was not started: {other_hubs.advised(str(error), beside)}", reason="HUB_NOT_STARTED"
+        ) from None
+    there = started.data_dir.absolute()
+    if there != directory.absolute():
+        raise Unavailable(
+            f"the hub is started, process {started.pid}, and has its data in {there}, as its configuration says; "
+            f"commands find it with --data-dir {there}, or with HUBBUB_DATA_DIR",
+            reason="HUB_UNREACHABLE",
+        )
+    note(f"Started, process {started.pid}; its log is {started.log}. `{down}` ends it.")

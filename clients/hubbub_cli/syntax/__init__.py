@@ -1,0 +1,1 @@
+"""How a command line is read: commands and options of Typer, completion, and advice on mistakes."""

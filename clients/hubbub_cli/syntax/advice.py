@@ -1,0 +1,231 @@
+"""A second look at what went wrong: what was perhaps meant, and the next command to type.
+
+It is for people: with `--json` an error stays as it is. It only adds to an error, as notes (PEP 678), and asks the hub
+for at most LIMIT_S. It never replaces or hides the error.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from hubbub_cli.run.session import in_loop
+from hubbub_cli.syntax.usage import add, close, did_you_mean
+from hubbub_client.payload import as_list, as_object, as_objects
+
+if TYPE_CHECKING:
+    from hubbub_cli.run.session import Settings
+    from hubbub_client.data.records import CatalogKind, Record
+    from hubbub_client.hub import Hub
+    from hubbub_client.services.catalog import CatalogEntry
+
+T = TypeVar("T")
+
+ARGUMENTS = 'args = ["..."]'
+"""What the hub has in place of the arguments of a command that it does not start; they may be secret."""
+
+LIMIT_S = 3.0
+MOST_LOOKED_AT = 1000
+"""Records that are looked at, the newest first."""
+MAX_NAMED = 20
+"""The most arguments that are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """Something that has a name or an id: what it is called in an error, and how to list it."""
+
+    key: str
+    """In the metadata of the error."""
+    lister: str
+    """The command that lists them."""
+    records: "Callable[[Hub], Awaitable[Sequence[Record]]]"
+
+    @staticmethod
+    def name_of(record: Any) -> str:
+        """Return the name or id of a record."""
+        return record.name if hasattr(record, "name") else record.id
+
+
+async def _members(hub: "Hub") -> "Sequence[Record]":
+    return (await hub.fleet.status()).members
+
+
+NOUNS = {
+    "SERVER_NOT_FOUND": Noun("server", "servers list", lambda hub: hub.servers.list(MOST_LOOKED_AT)),
+    "CALL_NOT_FOUND": Noun("call", "calls list", lambda hub: hub.calls.list(limit=MOST_LOOKED_AT)),
+    "REQUEST_NOT_FOUND": Noun("request", "inbox list", lambda hub: hub.inbox.list(limit=MOST_LOOKED_AT)),
+    "MEMBER_NOT_FOUND": Noun("member", "fleet status", _members),
+    "TASK_NOT_FOUND": Noun("task", "tasks list", lambda hub: hub.tasks.list(limit=MOST_LOOKED_AT)),
+    "TOKEN_NOT_FOUND": Noun("token", "tokens list", lambda hub: hub.tokens.list(MOST_LOOKED_AT)),
+}
+
+# Reasons that say of a command's tool, prompt or resource that the server does not have it.
+LACKING = ("PROMPT_NOT_FOUND", "RESOURCE_NOT_FOUND", "TOOL_NOT_FOUND")
+
+# What to type next, by the reason of an error, after a command if it depends on that. Names in braces are of the
+# error's metadata, or parameters of the command.
+NEXT = {
+    "answer INVALID_ARGUMENT": "inbox show {id_}",
+    "open NO_PAGE": "inbox answer {id_}",
+    "ALREADY_ANSWERED": "inbox list --state open",
+    "AUTHENTICATION_FAILED": "inbox list --state open",
+    "CALL_IN_PROGRESS": "calls watch {call}",
+    "CALL_TIMEOUT": "logs {server}",
+    "CONFIG_REJECTED": "doctor",
+    "COMMAND_NOT_FOUND": "doctor",
+    "CONNECTION_LOST": "logs {server}",
+    "HANDSHAKE_FAILED": "doctor",
+    "HUB_UNREACHABLE": "doctor",
+    "MEMBER_NOT_LIVE": "fleet status",
+    "NAMING_NOT_ALLOWED": "whoami",
+    "OWNER_CHANGING": "fleet status",
+    "PERMISSION_DENIED": "whoami",
+    "QUEUE_FULL": "queue {server}",
+    "REQUEST_CLOSED": "inbox list --state open",
+    "REQUEST_EXPIRED": "inbox list --state open",
+    "REQUEST_WITHDRAWN": "inbox list --state open",
+    "SERVER_DISCONNECTED": "servers connect {server}",
+    "SERVER_NOT_CONNECTED": "servers connect {server}",
+    "STORE_UNAVAILABLE": "doctor",
+    "TASK_NOT_FINISHED": "tasks watch",
+    "TOKEN_INVALID": "doctor",
+    "TOKEN_MISSING": "doctor",
+    "UNAUTHENTICATED": "doctor",
+}
+
+
+def asked(ctx: Any, work: "Callable[[Hub], Awaitable[T]]") -> T | None:
+    """Ask the hub something else; None if it does not say."""
+    from hubbub_client.errors import HubbubError
+
+    async def session() -> T:
+        async with asyncio.timeout(LIMIT_S), ctx.obj.connect(patient=False) as hub:
+            return await work(hub)
+
+    try:
+        return in_loop(ctx, session())
+    except (HubbubError, TimeoutError, OSError):
+        return None
+
+
+def advise(ctx: Any, error: Any) -> None:
+    """Add to an error of the hub what was perhaps meant, and the command to type next."""
+    settings: Settings = ctx.obj
+    if settings.json:
+        return
+    if noun := NOUNS.get(error.reason):
+        wrong = str(error.metadata.get(noun.key, ""))
+        records = asked(ctx, noun.records) or ()
+        near = close(wrong, map(noun.name_of, records))
+        add(error, did_you_mean(near), f"all of them: {settings.command(*noun.lister.split())}")
+        return
+    add(error, _setting(ctx, error))
+    if following := NEXT.get(f"{ctx.info_name} {error.reason}") or NEXT.get(error.reason):
+        known = {**_texts(ctx.params), **error.metadata}
+        with suppress(KeyError):  # what is not known cannot be typed
+            add(error, f"next: {settings.command(*(word.format_map(known) for word in following.split()))}")
+    _advise_of_catalog(ctx, lambda note: add(error, note), error.message if error.reason in LACKING else "")
+
+
+def advise_failed(ctx: Any) -> None:
+    """Say of a call whose tool reports an error whether there is such a tool, and such arguments."""
+    from hubbub_cli.output.printer import note
+
+    if not ctx.obj.json:
+        _advise_of_catalog(ctx, note)
+
+
+def _setting(ctx: Any, error: Any) -> str:
+    """Return the setting that would allow a server, as the hub says, with the arguments that were typed."""
+    toml, where = error.metadata.get("toml"), error.metadata.get("file", "the hub's configuration file")
+    if not toml:
+        return ""
+    before, mark, after = toml.rpartition(ARGUMENTS)
+    if mark and (command := ctx.params.get("command")):
+        args = ", ".join(json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f") for word in command[1:])
+        toml = f"{before}args = [{args}]{after}"
+    text = "\n".join(f"  {line}" for line in toml.splitlines())
+    return f"to allow it, have this in {where}, then `hubbub reload`:\n{text}"
+
+
+def _texts(params: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in params.items() if isinstance(value, str)}
+
+
+# By command: the kind of what it uses, and its parameter that names it. `catalog show` has the kind as a parameter.
+USED: "dict[str, tuple[CatalogKind, str]]" = {
+    "call": ("tool", "tool"),
+    "prompt": ("prompt", "name"),
+    "read": ("resource", "uri"),
+    "show": ("tool", "name"),
+    "subscribe": ("resource", "uri"),
+}
+
+
+def _advise_of_catalog(ctx: Any, say: Callable[[str], None], said: str = "") -> None:
+    """Say whether the server of a command that failed has what it names; `said` is an error that says that already."""
+    if ctx.info_name not in USED or "server" not in ctx.params:
+        return
+    kind, param = USED[ctx.info_name]
+    kind = ctx.params.get("kind") or kind
+    server, name = ctx.params["server"], ctx.params.get(param)
+
+    async def look(hub: "Hub") -> "Sequence[CatalogEntry]":
+        return (await hub.catalog.read(kind, server))[0]
+
+    entries = asked(ctx, look)
+    if entries is not None and not entries and said:
+        say(f"it lists no {kind}s, as a server that was never connected: {ctx.obj.command('servers', 'get', server)}")
+    if not entries or not isinstance(name, str):
+        return
+    by_uri = kind in ("resource", "template")
+    of_name = {(entry.uri if by_uri else None) or entry.name: entry for entry in entries}
+    if name in of_name:
+        if "words" in ctx.params:
+            _advise_of_arguments(_given(ctx.params["words"]), _known(kind, of_name[name]), say)
+        return
+    if not said:  # a server may have more resources than it lists
+        say(f"{server} does not list {name}" if kind == "resource" else f"{server} has no {kind} {name!r}")
+    if near := did_you_mean(close(name, of_name)):
+        say(near)
+    listing = ctx.obj.command("catalog", f"{kind}s", "--server", server)
+    if listing not in said:
+        say(f"all of them: {listing}")
+
+
+def _advise_of_arguments(given: Sequence[str], known: Mapping[str, bool], say: Callable[[str], None]) -> None:
+    """Say which arguments are not known, or lacking. `known` tells whether each is required."""
+    for name in given:
+        if known and name not in known:
+            near = did_you_mean(close(name, known)) or f"it has {', '.join(list(known)[:MAX_NAMED])}"
+            say(f"there is no argument {name!r}; {near}")
+    if lacking := [name for name, required in known.items() if required and name not in given]:
+        say(f"required and not given: {', '.join(lacking)}")
+
+
+def _given(arguments: object) -> list[str]:
+    """Return the names of arguments as the command line has them: a JSON object, or words NAME=VALUE."""
+    words = [arguments] if isinstance(arguments, str) else cast("Sequence[Any]", arguments or ())
+    names: list[str] = []
+    for word in map(str, words):
+        if word.lstrip().startswith("{"):
+            try:
+                names += as_object(json.loads(word))
+            except ValueError:
+                continue
+        elif "=" in word:
+            names.append(word.partition("=")[0].rstrip(":"))
+    return names
+
+
+def _known(kind: str, entry: "CatalogEntry") -> dict[str, bool]:
+    """Return the arguments of a tool or prompt, and whether each is required."""
+    if kind == "prompt":
+        listed = as_objects(as_object(entry.object).get("arguments"))
+        return {str(each["name"]): bool(each.get("required")) for each in listed if "name" in each}
+    schema = as_object(as_object(entry.object).get("inputSchema"))
+    required = as_list(schema.get("required"))
+    return {name: name in required for name in as_object(schema.get("properties"))}

@@ -1,0 +1,181 @@
+"""Commands and groups of Typer that start fast: plain values without pydantic, and help without rich.
+
+What all of them have in common is here, too: the options of the root anywhere, and a second look at what went wrong.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from hubbub_cli.syntax.plain_values import lighten
+from hubbub_cli.syntax.root_options import is_shared, taken_over
+from hubbub_cli.syntax.usage import Failed, advise
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ALSO = "Options of every command, such as --json, --as and --data-dir, are in: hubbub --help"
+
+
+class LightCommand(TyperCommand):
+    """A command."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, with the option for the help, and the options of the root."""
+        return _light(self, ctx, super().get_params(ctx))
+
+    def get_help_option_names(self, ctx: Any) -> list[str]:
+        """Return the names of the option for the help, always in the same order."""
+        return sorted(super().get_help_option_names(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; of a mistake say what was perhaps meant."""
+        with _explaining(ctx):
+            return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line: those in brackets may be left out."""
+        return ["[OPTIONS]", *(each.metavar if each.required else f"[{each.metavar}]" for each in _arguments(self))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a line on each argument, without its type as Typer has it, and on each option."""
+        arguments = [(each.metavar, each.get_help_record(ctx)[1]) for each in _arguments(self)]
+        for title, rows in (("Arguments", arguments), ("Options", _options(self, ctx))):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+        _write_also(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the example in one line, so that it can be copied."""
+        if self.epilog:
+            formatter.write(f"\n  {self.epilog}\n")
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command.
+
+        If it is refused for an id that is the beginning of another, run it with that one. Of another mistake say what
+        was perhaps meant.
+        """
+        with _explaining(ctx):
+            return self._run(ctx)
+
+    def _run(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.TyperException:
+            raise
+        except Failed:
+            from hubbub_cli.syntax import advice  # imported late, as below: a run that succeeds does not need them
+
+            advice.advise_failed(ctx)
+            raise
+        except Exception as error:
+            if not hasattr(error, "reason") or ctx.obj is None:
+                raise
+            from hubbub_cli.syntax import advice, id_prefix
+
+            if id_prefix.complete(ctx, error):  # each time one more parameter is whole
+                return self._run(ctx)
+            advice.advise(ctx, error)
+            raise
+
+
+class LightGroup(TyperGroup):
+    """A group of commands."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters, with the option for the help, and the options of the root."""
+        return _light(self, ctx, super().get_params(ctx))
+
+    def get_help_option_names(self, ctx: Any) -> list[str]:
+        """Return the names of the option for the help, always in the same order."""
+        return sorted(super().get_help_option_names(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; of a mistake say what was perhaps meant."""
+        with _explaining(ctx):
+            return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a line on each option, and on each command."""
+        self.format_commands(ctx, formatter)
+        with formatter.section("Options"):
+            formatter.write_dl(_options(self, ctx))
+        _write_also(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line on each command: the first paragraph of its help, and not only its beginning as Typer does."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary(each)) for name, each in self.commands.items()])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that is named; without one, say which there are."""
+        with _explaining(ctx):
+            return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments begin with. Raises UsageError, which knows the wrong word."""
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            error.command_word = args[0]  # pyright: ignore[reportAttributeAccessIssue] - read by `usage`
+            raise
+
+
+class Commands(typer.Typer):
+    """The commands of a group."""
+
+    def __init__(self, help: str | None = None, *, cls: type[LightGroup] = LightGroup, **settings: Any) -> None:  # noqa: A002
+        super().__init__(help=help, cls=cls, rich_markup_mode=None, **settings)
+
+    def command(  # pyright: ignore[reportIncompatibleMethodOverride] - the settings that commands here have
+        self, name: str | None = None, *, cls: type[TyperCommand] = LightCommand, epilog: str
+    ) -> Callable[[F], F]:
+        """Return a decorator that makes a function a command, with its example."""
+        return super().command(name, cls=cls, epilog=epilog)
+
+
+def summary(command: Any) -> str:
+    """Return the first paragraph of a command's help, as one line."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
+
+
+def _light(command: Any, ctx: Any, own: Sequence[Any]) -> Sequence[Any]:
+    for each in own:
+        lighten(each)
+    if "of_root" not in vars(command):
+        command.of_root = taken_over(command, ctx, own)
+    return [*own, *command.of_root]
+
+
+def _arguments(command: Any) -> Sequence[Any]:
+    return [each for each in command.params if each.param_type_name == "argument"]
+
+
+def _options(command: Any, ctx: Any) -> Sequence[tuple[str, str]]:
+    """Return a line on each option, but those that a command has from the root."""
+    options = [each for each in command.get_params(ctx) if each.param_type_name == "option" and not is_shared(each)]
+    return [each.get_help_record(ctx) for each in options if not each.hidden]
+
+
+def _write_also(ctx: Any, formatter: Any) -> None:
+    if ctx.parent is not None:
+        formatter.write(f"\n  {ALSO}\n")
+
+
+@contextmanager
+def _explaining(ctx: Any) -> Generator[None]:
+    """Say of a wrong command line what was perhaps meant, and how the command is used."""
+    try:
+        yield
+    except typer.TyperException as error:
+        wrong: Any = error
+        if getattr(wrong, "ctx", None) is None:
+            wrong.ctx = ctx
+        if not hasattr(wrong, "explained"):
+            wrong.explained = True
+            advise(wrong)
+        raise

@@ -1,0 +1,135 @@
+"""The arguments of a call: one JSON object, `key=value`, or a form that a person fills in."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from hubbub_cli.output.printer import note
+from hubbub_cli.run.session import MOST_QUOTED, Settings, Usage, json_object
+from hubbub_client.payload import as_object, as_objects
+from hubbub_frontend import arguments
+from hubbub_frontend.forms import fields
+
+if TYPE_CHECKING:
+    from hubbub_client.data.records import CatalogKind
+    from hubbub_client.hub import Hub
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+"""The longest value that is read from a file: as much as a message of the API may have."""
+
+Kind = Literal["tool", "prompt"]
+HELP = "Its arguments: KEY=VALUE as often as needed, or one JSON object."
+
+
+def given(words: Sequence[str] | None) -> dict[str, Any] | None:
+    """Return the arguments that need no schema: a JSON object, or none at all. None for `key=value`. Raises Usage."""
+    if not words:
+        return {}
+    if arguments.is_typed(words):
+        return None
+    if not words[0].lstrip().startswith(("{", "[")):
+        raise Usage(f"{words[0][:MOST_QUOTED]} is neither KEY=VALUE nor a JSON object")
+    return json_object(words[0], "arguments")
+
+
+def content(words: Sequence[str], schema: object) -> dict[str, Any]:
+    """Return what `key=value` says, by a schema. Raises Usage."""
+    try:
+        return arguments.arguments(words, schema, _read)
+    except arguments.Mistyped as error:
+        raise Usage(str(error)) from None
+
+
+async def resolve(
+    hub: "Hub", settings: Settings, kind: Kind, server: str, name: str, words: Sequence[str] | None, *, form: bool
+) -> dict[str, Any]:
+    """Return the arguments of a tool or prompt. Raises Usage, and HubbubError when it is not in the catalog.
+
+    What is required and not given is asked for at a terminal. With `form`, all of it is asked for. Raises Exit if the
+    person leaves the form.
+    """
+    if form and not settings.interactive:
+        raise Usage("a form needs a terminal; give KEY=VALUE, or one JSON object")
+    found = given(words)
+    if found is not None and not form and (words or not settings.interactive):
+        return found
+    from hubbub_client.errors import HubbubError
+
+    try:
+        schema = await schema_of(hub, settings, kind, server, name)
+    except HubbubError as error:
+        if found is not None and not form:
+            return found  # the hub knows better, and says what is wrong
+        if error.reason == "SERVER_NOT_CONNECTED":
+            error.add_note("until then, give the arguments as one JSON object")
+        raise
+    if found is None:
+        found = content(words or (), schema)
+    lacks = arguments.missing(found, schema)
+    asked = fields(schema) if form else lacks
+    if not asked:
+        return found
+    if not settings.interactive:
+        names = ", ".join(field.name for field in lacks)
+        show = ("catalog", "show", server, name, *(("--kind", kind) if kind != "tool" else ()))
+        raise Usage(f"{name} also needs {names}; `{settings.command(*show)}` shows them all")
+    from hubbub_cli.terminal.answer import Left, fill  # imported late, since it imports anyio
+
+    note(f"{server}: {name}; Enter takes what is in brackets, !c calls nothing")
+    try:
+        return await fill(asked, found, {})
+    except (EOFError, Left):
+        note(f"{name} was not called: the form was left")
+        raise typer.Exit(1) from None
+
+
+async def schema_of(hub: "Hub", settings: Settings, kind: Kind, server: str, name: str) -> dict[str, Any]:
+    """Return the schema of a tool's or prompt's arguments. Raises HubbubError."""
+    shape = await described(hub, settings, kind, server, name)
+    if kind == "tool":
+        return dict(as_object(shape.get("inputSchema")))
+    known = [each for each in as_objects(shape.get("arguments")) if isinstance(each.get("name"), str)]
+    return {
+        "properties": {each["name"]: {"type": "string", "description": each.get("description")} for each in known},
+        "required": [each["name"] for each in known if each.get("required") is True],
+    }
+
+
+async def described(hub: "Hub", settings: Settings, kind: "CatalogKind", server: str, name: str) -> Any:
+    """Return the MCP object of a tool, prompt, resource or template. Raises NotFound, FailedPrecondition."""
+    from hubbub_client.errors import FailedPrecondition, NotFound
+
+    entries, lists = await hub.catalog.read(kind, server)
+    for entry in entries:
+        shape = as_object(entry.object)
+        if name in (shape.get("name"), shape.get("uri"), shape.get("uriTemplate")):
+            return shape
+    if any(each.freshness == "unknown" for each in lists):
+        raise FailedPrecondition(
+            f"what {server} offers has not been fetched yet: is it connected?",
+            reason="SERVER_NOT_CONNECTED",
+            metadata={"server": server},
+        )
+    raise NotFound(
+        f"{server} has no {kind} {name!r}; `{settings.command('catalog', f'{kind}s', '--server', server)}` lists them",
+        reason=f"{kind.upper()}_NOT_FOUND" if kind != "template" else "RESOURCE_NOT_FOUND",
+        metadata={"server": server, kind: name},
+    )
+
+
+def _read(path: str) -> str:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except RuntimeError:
+        raise ValueError(f"{path} cannot be read: there is no such home directory") from None
+    if len(text) > MAX_FILE_BYTES:
+        raise ValueError(f"{path} has more than {MAX_FILE_BYTES // 1024**2} MiB")
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8") from None

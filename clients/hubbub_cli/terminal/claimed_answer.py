@@ -1,0 +1,149 @@
+"""A person at the terminal answers a pending request, under a claim."""
+
+import contextlib
+import secrets
+
+import anyio
+
+from hubbub_cli.output.details import print_end
+from hubbub_cli.output.printer import note, print_json, say
+from hubbub_cli.run.session import Settings
+from hubbub_cli.terminal.answer import ask
+from hubbub_cli.terminal.prompts import read_line
+from hubbub_cli.terminal.wait import settled
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.data.watch_events import Removed, Upsert
+from hubbub_client.errors import FailedPrecondition, HubbubError
+from hubbub_client.hub import Hub
+from hubbub_client.numbers import whole_text
+from hubbub_frontend.display.records import outcome, question, request_news, story
+
+MAX_OFFERED = 20
+CLAIM_S = 60.0
+# Grace for releasing the claim after an interrupt, seconds.
+RELEASE_S = 2.0
+# How long the result of the call is waited for after an answer, seconds.
+RETURNS_S = 5.0
+
+
+async def chosen(hub: Hub) -> PendingRequest | None:
+    """Return the only open pending request, or the one that the person chooses, by default the oldest."""
+    found = [*reversed(await hub.inbox.list(states=["open"]))]
+    if not found:
+        note("nothing is asked")
+        return None
+    if len(found) == 1:
+        return found[0]
+    for number, request in enumerate(found[:MAX_OFFERED], 1):
+        note(
+            f"{number:3}) {request.server}: {' '.join(question(request).split())[:80]}  ({request.kind}, {request.id})"
+        )
+    if len(found) > MAX_OFFERED:
+        note(f"     and {len(found) - MAX_OFFERED} more")
+    while True:
+        try:
+            typed = await read_line("which one [1]: ") or "1"
+        except EOFError:
+            return None
+        number = whole_text(typed)
+        if number is not None and 1 <= number <= len(found):
+            return found[number - 1]
+        note(f"type a number from 1 to {len(found)}")
+
+
+async def answered(hub: Hub, request: PendingRequest, settings: Settings, claim: str | None = None) -> bool:
+    """Let the person answer as `answer_claimed` does, and say what came of it; return whether they answered."""
+    if request.state != "open":
+        by = f" by {request.answered_by}" if request.answered_by else ""
+        raise FailedPrecondition(f"{request.id} is {outcome(request)}{by}", reason="REQUEST_CLOSED")
+    note(f"{request.server} asks ({request.kind}, {request.id})")
+    result = await answer_claimed(hub, request, claim)
+    if result is None:
+        note(f"{request.id} is left open")
+        return False
+    note(f"{request.id} is {outcome(result)}")
+    await _returned(hub, result, settings)
+    return True
+
+
+async def tell_answer(hub: Hub, request: PendingRequest, settings: Settings) -> None:
+    """Print what an answer that was given on the command line did; only a person waits for what the call returns."""
+    if settings.json:
+        print_json(request.to_json())
+        return
+    say(f"{request.id} is {request_news(request)}")
+    if settings.interactive:
+        await _returned(hub, request, settings)
+    elif request.call_id:
+        note(f"what its call returns: {settings.command('calls', 'watch', request.call_id)}")
+
+
+async def _returned(hub: Hub, request: PendingRequest, settings: Settings) -> None:
+    """Print what the call that asked returns, if it ends soon."""
+    if request.call_id is None:
+        return
+    with anyio.move_on_after(RETURNS_S):
+        try:
+            async with contextlib.aclosing(hub.calls.watch(ids=[request.call_id])) as events:
+                async for event in events:
+                    match event:
+                        case Upsert(record=call) if call.ended:
+                            say(story(call))
+                            print_end(call)
+                            return
+                        case Removed(id=request.call_id):
+                            return
+                        case _:
+                            pass
+        except HubbubError:
+            return  # who may answer may not see the call
+    note(f"its call goes on: {settings.command('calls', 'watch', request.call_id)}")
+
+
+async def answer_claimed(hub: Hub, request: PendingRequest, claim_id: str | None = None) -> PendingRequest | None:
+    """Claim a pending request, ask the person while nobody else can answer, and release the claim at the end.
+
+    Return None if they leave it open. Raises HubbubError: ALREADY_CLAIMED, or REQUEST_CLOSED if it is closed.
+    """
+    claimed = claim_id or secrets.token_urlsafe(18)
+    ended: PendingRequest | HubbubError | None = None
+
+    async def lost() -> None:
+        nonlocal ended
+        with contextlib.suppress(HubbubError):
+            over = await settled(hub, request, answered=False)
+            state = f"{outcome(over)}: {over.reason or 'no answer is needed any more'}" if over else "gone"
+            ended = FailedPrecondition(f"{request.id} is {state}", reason="REQUEST_CLOSED")
+            note("")
+            group.cancel_scope.cancel()
+
+    try:
+        if claim_id is None:
+            await hub.inbox.claim(request.id, CLAIM_S, claim_id=claimed)
+        async with anyio.create_task_group() as group:
+            group.start_soon(lost)
+            group.start_soon(_keep, hub, request.id, claimed)
+            try:
+                ended = await ask(hub, request, {"claim_id": claimed})
+            except HubbubError as error:
+                ended = error
+            group.cancel_scope.cancel()
+    finally:
+        if claim_id is None and not isinstance(ended, PendingRequest):
+            with anyio.CancelScope(shield=True), anyio.move_on_after(RELEASE_S), contextlib.suppress(HubbubError):
+                await hub.inbox.release(request.id, claimed)
+    if isinstance(ended, HubbubError):
+        raise ended
+    return ended
+
+
+async def _keep(hub: Hub, id_: str, claim_id: str) -> None:
+    while True:
+        await anyio.sleep(CLAIM_S / 3)
+        try:
+            await hub.inbox.renew(id_, claim_id, CLAIM_S)
+        except FailedPrecondition as error:
+            note(f"\nthe claim is lost: {error.message}")
+            return
+        except HubbubError:
+            continue

@@ -1,0 +1,112 @@
+"""Waiting until a pending request is closed, or servers are connected."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import get_args
+
+import anyio
+
+from hubbub_cli.output.printer import note
+from hubbub_client.data.records import PendingRequest, RequestKind, Server
+from hubbub_client.data.watch_events import Removed, Reset, Synced, Upsert
+from hubbub_client.errors import Unavailable
+from hubbub_client.hub import Hub
+from hubbub_frontend.display.records import away, why
+
+FIRST_LOOK_S = 30.0
+"""Longest wait for the hub's snapshot of servers, before the timeout begins; seconds."""
+
+
+async def settled(hub: Hub, request: PendingRequest, *, answered: bool = True) -> PendingRequest | None:
+    """Wait until a pending request is no longer open; None if it is gone.
+
+    With `answered` false, an answer does not count.
+    """
+    seen = False
+    # A newer hub may name a kind that no filter of ours can.
+    kinds: list[RequestKind] = [kind for kind in get_args(RequestKind) if kind == request.kind]
+    watching = hub.inbox.watch(server=request.server, kinds=kinds, call_id=request.call_id)
+    async with contextlib.aclosing(watching) as events:
+        async for event in events:
+            match event:
+                case Upsert(record=now) if now.id == request.id:
+                    seen = True
+                    if now.state != "open" and (answered or now.state != "answered"):
+                        return now
+                case Removed(id=request.id):
+                    return None
+                case Reset():
+                    seen = False
+                case Synced() if not seen:
+                    return None
+                case _:
+                    pass
+    return None
+
+
+class Waiting:
+    """Waits for servers to be connected, and says meanwhile what it waits for and what is in the way.
+
+    `names` are those that are waited for; None for all that are wanted. The time begins with the hub's snapshot, so
+    that a timeout of 0 still learns the states.
+    """
+
+    def __init__(self, hub: Hub, names: Sequence[str] | None = None) -> None:
+        self._hub = hub
+        self._names = names
+        self.servers: dict[str, Server] = {}
+        """Those that were seen, as they were last."""
+
+        self._synced = False
+        self._missing: dict[str, Server] = {}
+        self._said: dict[str, str] = {}
+
+    async def not_connected(self, timeout_s: float) -> list[Server]:
+        """Return those that are not connected in time, or cannot be without a person. Raises HubbubError."""
+        from hubbub_cli.output.server_news import beats
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(beats, self._waited_for)
+            with anyio.move_on_after(timeout_s + FIRST_LOOK_S) as wait:
+                await self._watch(wait, timeout_s)
+            group.cancel_scope.cancel()
+        if not self._synced:
+            raise Unavailable("the hub did not say how its servers are", reason="HUB_SILENT")
+        return [self._missing[name] for name in sorted(self._missing)]
+
+    async def _watch(self, wait: anyio.CancelScope, timeout_s: float) -> None:
+        async with contextlib.aclosing(self._hub.servers.watch(self._names or ())) as events:
+            async for event in events:
+                match event:
+                    case Upsert(record=server):
+                        self._look_at(server)
+                    case Removed(id=name):
+                        self._missing.pop(name, None)
+                    case Reset():
+                        self._missing.clear()
+                        self._synced = False
+                    case Synced():
+                        self._synced = True
+                        wait.deadline = min(wait.deadline, anyio.current_time() + timeout_s)
+                    case _:
+                        pass
+                if self._synced and all(map(is_hopeless, self._missing.values())):
+                    return
+
+    def _look_at(self, server: Server) -> None:
+        self.servers[server.name] = server
+        if server.desired_state != "connected" or server.state == "connected":
+            self._missing.pop(server.name, None)
+            return
+        self._missing[server.name] = server
+        if server.error is not None and self._said.get(server.name) != (said := why(server.error)):
+            self._said[server.name] = said
+            note(away(server))
+
+    def _waited_for(self) -> str:
+        return f"waiting for {', '.join(sorted(self._missing))}" if self._missing else ""
+
+
+def is_hopeless(server: Server) -> bool:
+    """Return whether a server is not tried again until somebody has done something."""
+    return server.gave_up or (server.error is not None and not server.error.retryable)

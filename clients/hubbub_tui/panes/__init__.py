@@ -1,0 +1,1 @@
+"""The panes: each lists one kind of record, with a filter and the detail of a row."""

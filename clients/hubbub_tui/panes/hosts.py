@@ -1,0 +1,164 @@
+"""The pane of hosts: who uses the hub as an MCP server, and what each waits for."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.data.records import ConnectedHost, HostRequest
+from hubbub_frontend.display import hosts, text
+from hubbub_frontend.display.records import moment, relative
+from hubbub_frontend.display.text import Page
+from hubbub_frontend.shell_commands import whole
+from hubbub_tui.boards import Board, Boards, Row
+from hubbub_tui.panes.pane import ListPane
+from hubbub_tui.widgets.table import Column
+
+REFRESH_S = 2.0
+
+
+class HostsPane(ListPane):
+    """The hosts that are connected, newest first; or also those that have probably gone.
+
+    The hub lists them, and does not tell of changes.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "answer", "Answer"),
+        Binding("g", "call", "Its call"),
+        Binding("h", "gone", "Show gone"),
+        Binding("h", "present", "Hide gone"),
+    ]
+    COLUMNS = (
+        Column("host", lambda row: text.line(hosts.named(row.record))),
+        Column("for", lambda row: text.line(row.record.principal), 12),
+        Column("sees", lambda row: text.line(hosts.sees(row.record)), 18),
+        Column("by", lambda row: text.line(row.record.transport), 5, wide=True),
+        Column("protocol", lambda row: text.line(row.record.protocol_version), 10, wide=True),
+        Column("stream", lambda row: hosts.stream(row.record), 6, wide=True),
+        Column("last seen", lambda row: relative(row.record.last_used_at), 9),
+        Column("state", lambda row: text.state(hosts.state(row.record)), 13),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read_at = -REFRESH_S
+        self._all = False
+
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.hosts
+
+    def version(self) -> object:
+        return self._all, self.board.version
+
+    def rows(self) -> Sequence[Row[ConnectedHost]]:
+        rows = self.board.rows.values()
+        return [row for row in rows if self._all or not row.record.gone]
+
+    def refresh_rows(self, *, at_once: bool = False) -> None:
+        """Show the hosts; read them anew from time to time while the pane is visible."""
+        now = time.monotonic()
+        if self.shown and now >= self._read_at + REFRESH_S:
+            self._read_at = now
+            self.run_worker(self.boards.read_hosts(), group="hosts", exclusive=True)
+        super().refresh_rows(at_once=at_once)
+
+    def summary(self) -> str:
+        board = self.board
+        gone = sum(row.record.gone for row in board.rows.values())
+        here = board.total - gone
+        which = "shown, too" if self._all else "h shows them"
+        and_gone = f" · {gone} probably gone: {which}" if gone else ""
+        if not here:
+            return "" if self.boards.hosts_refused else f"No host is connected{and_gone}"
+        some = f"{'of the newest: ' if self.boards.more_hosts else ''}{here} host{'' if here == 1 else 's'}"
+        waiting = sum(hosts.state(row.record) == "waiting_input" for row in board.rows.values())
+        return f"{some}{f' · {waiting} waiting for an answer' if waiting else ''}{and_gone}"
+
+    def nothing(self) -> Text:
+        if self.boards.hosts_refused:
+            return Page().paragraph(hosts.REFUSED).text
+        return (
+            Page()
+            .paragraph(hosts.EMPTY)
+            .paragraph(f"\n{whole(hosts.PASTE)}\n", "bold")
+            .paragraph(whole(hosts.OTHERS), "dim")
+            .text
+        )
+
+    def words(self, row: Row[Any]) -> str:
+        host: ConnectedHost = row.record
+        return f"{row.key} {hosts.named(host)} {host.principal} {hosts.sees(host)} {host.transport} {hosts.state(host)}"
+
+    def aspect(self, row: Row[Any]) -> object:
+        return row.record, [_about(each, self.boards) for each in row.record.requests]
+
+    async def detail(self, row: Row[Any]) -> Text:
+        host: ConnectedHost = row.record
+        page = Page().fact("state", text.state(hosts.state(host))).heading("What it waits for")
+        for request in host.requests:
+            page.paragraph(f"• {_about(request, self.boards)}, since {request.created_at.astimezone():%H:%M:%S}")
+            perhaps = "" if request.pending_request_ids else "perhaps: "
+            for id_ in _asked(request, self.boards):
+                asked = self.boards.open.rows.get(id_)
+                page.paragraph(f"  {perhaps}{asked.about if asked else text.line(id_)}", "yellow")
+        if not host.requests:
+            page.paragraph("nothing at the moment", "dim")
+        elif any(_asked(each, self.boards) for each in host.requests):
+            page.paragraph("press a to answer", "dim")
+        page.paragraph("A call that it was given a ticket or a task for goes on without it: 3 shows the calls.", "dim")
+        page.heading("Host").fact("name", hosts.named(host)).fact("for", host.principal).fact("sees", hosts.sees(host))
+        page.fact("over", hosts.transport(host)).fact("protocol", host.protocol_version)
+        page.fact("connected" if host.has_session else "first seen", moment(host.created_at))
+        page.fact("last seen", moment(host.last_used_at)).fact("stream", hosts.stream(host)).fact("id", host.id)
+        return page.text
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what makes sense for the list that is shown."""
+        return self._all == (action == "present") if action in ("gone", "present") else True
+
+    def action_gone(self) -> None:
+        """Show also the hosts that have probably gone."""
+        self._turn(True)
+
+    def action_present(self) -> None:
+        """Show only the hosts that are connected."""
+        self._turn(False)
+
+    def action_answer(self) -> None:
+        """Open the first pending request that the host waits for."""
+        if (row := self.current) is not None:
+            self.hub_app.answer_one_of([id_ for each in row.record.requests for id_ in _asked(each, self.boards)])
+
+    def _turn(self, all_: bool) -> None:
+        self._all = all_
+        self.refresh_rows(at_once=True)
+        self.refresh_bindings()
+
+    def action_call(self) -> None:
+        """Show the oldest call that the host waits for."""
+        row = self.current
+        call = next(_calls(row.record), None) if row is not None else None
+        if call is not None:
+            self.hub_app.show("calls", call)
+        elif row is not None:
+            self.notify("it waits for no call")
+
+
+def _calls(host: ConnectedHost) -> Iterator[str]:
+    return (each.call_id for each in host.requests if each.call_id)
+
+
+def _about(request: HostRequest, boards: Boards) -> str:
+    """Return what a request is: the call in words, or its method."""
+    call = boards.calls.rows.get(request.call_id or "")
+    return f"{call.about} ({text.line(call.record.server)})" if call else text.line(request.method)
+
+
+def _asked(request: HostRequest, boards: Boards) -> Sequence[str]:
+    """Return the pending requests that the call of a request waits for, or perhaps waits for."""
+    call = boards.calls.rows.get(request.call_id or "")
+    return request.pending_request_ids or (boards.perhaps_of(call.record) if call else ())

@@ -1,0 +1,173 @@
+"""The pane of the inbox: open pending requests, and their history."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.data.records import PendingRequest
+from hubbub_frontend.display import text
+from hubbub_frontend.display.call_details import call_of
+from hubbub_frontend.display.hosts import host_of
+from hubbub_frontend.display.records import outcome, relative
+from hubbub_frontend.display.text import Page
+from hubbub_tui.boards import Board, Row
+from hubbub_tui.panes.pane import ListPane
+from hubbub_tui.screens.dialogs import REFUSED
+from hubbub_tui.screens.question import in_full, kind
+from hubbub_tui.widgets.table import Column
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
+
+
+def asks(row: Row[PendingRequest]) -> Text:
+    """Return the question in bold, after who is answering it or that its call is over."""
+    request = row.record
+    held = holder(request)
+    return Text.assemble(held, "  " if held else "", (text.line(row.about), "bold"))
+
+
+def holder(request: PendingRequest) -> Text:
+    """Return who has claimed a pending request, or that its call is over; empty for neither."""
+    by = (request.claim.host or request.claim.by) if request.claim else None
+    if not by and request.cause_ended:
+        return Text("call over", style="red")
+    mark = "held for" if request.claim and request.claim.host else "✎"
+    return Text(f"{mark} {text.line(by, 20)}", style="magenta") if by else Text()
+
+
+def left(request: PendingRequest) -> Text:
+    """Return the time that is left; without a deadline, how long ago it was asked."""
+    if request.deadline is None:
+        return Text(relative(request.created_at), style="dim")
+    return text.remaining(request.deadline)
+
+
+OPEN = (
+    Column("question", asks),
+    Column("kind", lambda row: kind(row.record), 8),
+    Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
+    Column("left", lambda row: left(row.record), 7, right=True),
+)
+HISTORY = (
+    Column("question", lambda row: row.about),
+    Column("kind", lambda row: kind(row.record), 8, wide=True),
+    Column("server", lambda row: Text(text.line(row.record.server), style="dim"), 12),
+    Column("state", lambda row: text.state(outcome(row.record)), 9),
+    Column("by", lambda row: text.line(row.record.answered_by or "-"), 8),
+    Column("asked", lambda row: relative(row.record.created_at), 7, right=True),
+)
+
+
+class InboxPane(ListPane):
+    """Open pending requests, the most urgent first; or closed ones, the newest first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("e", "decline", "Decline"),
+        Binding("h", "history", "History"),
+        Binding("h", "open", "Open questions"),
+        Binding("g", "call", "Its call"),
+    ]
+    COLUMNS = OPEN
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = False
+
+    @property
+    def board(self) -> Board[PendingRequest]:
+        return self.boards.ended if self.history else self.boards.open
+
+    def version(self) -> object:
+        return self.history, self.board.version
+
+    def rows(self) -> Sequence[Row[PendingRequest]]:
+        rows = self.board.rows.values()
+        if self.history:
+            return sorted(rows, key=lambda row: row.record.created_at, reverse=True)
+        return sorted(rows, key=lambda row: (row.record.deadline or FOREVER, row.record.created_at))
+
+    def summary(self) -> str:
+        board = self.board
+        if not board.total:
+            return "Nothing was asked yet" if self.history else "Nothing waits for you"
+        return board.counted("past request" if self.history else "open request")
+
+    def nothing(self) -> Text:
+        if self.history:
+            return Page().paragraph("What servers asked, and what was answered, is kept here.").text
+        page = Page().paragraph("When a server asks something, it appears here at once.")
+        page.paragraph("h shows what was asked before; 5 shows what you can call.", "dim")
+        return page.text
+
+    async def detail(self, row: Row[Any]) -> Text:
+        hub = self.hub_app.hub
+        request = await hub.inbox.get(row.key)
+        host = await host_of(hub, request.call_id) if request.state == "open" and request.call_id else None
+        called = self.boards.calls.rows.get(request.call_id or "")
+        return in_full(request, called.about if called else "", await call_of(hub, request), host)
+
+    def aspect(self, row: Row[Any]) -> object:
+        called = self.boards.calls.rows.get(row.record.call_id or "")
+        return row, bool(called and called.record.ended)
+
+    def words(self, row: Row[Any]) -> str:
+        record = row.record
+        return f"{super().words(row)} {record.kind} {record.state} {outcome(record)} {record.answered_by or ''}"
+
+    def select(self, key: str) -> bool:
+        self._turn(key in self.boards.ended.rows)
+        return super().select(key)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only what makes sense for the list that is shown."""
+        if action in ("history", "decline"):
+            return not self.history
+        return self.history if action == "open" else True
+
+    def action_history(self) -> None:
+        """Show closed pending requests."""
+        self._turn(True)
+
+    def action_open(self) -> None:
+        """Show open pending requests."""
+        self._turn(False)
+
+    def action_decline(self) -> None:
+        """Decline the elicitation under the cursor after a question; refuse another kind, for the usual reason."""
+        if (row := self.current) is None:
+            return
+        about, server = text.line(row.about, 100), text.line(row.record.server)
+        if row.record.kind.startswith("elicitation"):
+            self.hub_app.confirm(f"Decline this question of {server}?\n\n{about}", lambda: self._give(row.key), "")
+        else:
+            words = f"Refuse this request of {server}? (Open it to give a reason.)\n\n{about}"
+            self.hub_app.confirm(words, lambda: self._give(row.key, REFUSED), "")
+
+    async def _give(self, id_: str, refusal: str | None = None) -> None:
+        inbox = self.hub_app.hub.inbox
+        no = inbox.answer(id_, decline=True) if refusal is None else inbox.answer(id_, reject=refusal)
+        self.hub_app.show_outcome(await no)
+
+    def action_call(self) -> None:
+        """Show the call that caused it."""
+        row = self.current
+        if row is not None and row.record.call_id:
+            self.hub_app.show("calls", row.record.call_id)
+        elif row is not None:
+            self.notify("no call is known to have caused it")
+
+    def open_row(self, row: Row[Any]) -> None:
+        if row.record.state == "open":
+            self.hub_app.open_request(row.key)
+        else:
+            super().open_row(row)
+
+    def _turn(self, history: bool) -> None:
+        if history != self.history:
+            self.history = history
+            self.table.use(HISTORY if history else OPEN)
+            self.refresh_rows(at_once=True)
+            self.refresh_bindings()

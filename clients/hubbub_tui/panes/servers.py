@@ -1,0 +1,131 @@
+"""The pane of servers: their connections and queues."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.data.records import Server
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import in_queue, moment, relative
+from hubbub_frontend.display.text import Page
+from hubbub_frontend.error_help import more_about
+from hubbub_frontend.shell_commands import whole
+from hubbub_tui.boards import Board, Row
+from hubbub_tui.panes.pane import ListPane
+from hubbub_tui.screens.new_server import AddServer
+from hubbub_tui.widgets.table import Column
+
+
+def _trouble(server: Server) -> Text:
+    if server.gave_up:
+        again = "c connects again"
+        reason = f"{server.error.code} · {again}: {server.error.message or ''}" if server.error else again
+        return Text(text.line(reason), style="red")
+    if server.state == "error" or server.error:
+        retry = f"next try {relative(server.next_retry_at)} · " if server.next_retry_at else ""
+        error = f"{server.error.code}: {server.error.message or ''}" if server.error else ""
+        return Text(text.line(retry + error), style="red")
+    return Text(in_queue(server.queue), style="" if server.state == "connected" else "dim")
+
+
+def _state(server: Server) -> Text:
+    """Return the state of a connection; one that the hub gave up does not come back by itself."""
+    return text.state("gave_up" if server.gave_up else server.state)
+
+
+class ServersPane(ListPane):
+    """All servers, by name."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "add", "Add"),
+        Binding("c", "connect", "Connect"),
+        Binding("d", "disconnect", "Disconnect"),
+        Binding("x", "clear_queue", "Clear queue", show=False),
+    ]
+    COLUMNS = (
+        Column("name", lambda row: text.line(row.record.name), 14),
+        Column("state", lambda row: _state(row.record), 13),
+        Column("by", lambda row: row.record.transport or "-", 5),
+        Column("protocol", lambda row: text.line(row.record.protocol_version or "-"), 10, wide=True),
+        Column("queue or trouble", lambda row: _trouble(row.record)),
+    )
+
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.servers
+
+    def rows(self) -> Sequence[Row[Server]]:
+        return sorted(self.board.rows.values(), key=lambda row: row.key)
+
+    def summary(self) -> str:
+        servers = [row.record for row in self.board.rows.values()]
+        connected = sum(server.state == "connected" for server in servers)
+        kept = f" (the newest {len(servers)} are shown)" if self.board.hidden else ""
+        return f"{connected} of {self.board.total} connected{kept}" if servers else "No servers yet"
+
+    def nothing(self) -> Text:
+        page = Page().paragraph("A server is a program that offers tools over MCP. a adds one.")
+        return page.paragraph(whole("Those of your other programs: hubbub init"), "dim").text
+
+    def words(self, row: Row[Any]) -> str:
+        return f"{row.key} {row.record.state} {row.record.transport}"
+
+    async def detail(self, row: Row[Any]) -> Text:
+        server: Server = row.record
+        page = Page().defect(server.defect).fact("state", _state(server)).fact("wanted", server.desired_state)
+        if server.gave_up:
+            page.paragraph("The hub does not try again by itself: press c", "red")
+        page.fact("transport", server.transport).fact("protocol", server.protocol_version).fact("process", server.pid)
+        page.fact("attempt", server.attempt or None)
+        page.fact("next try", moment(server.next_retry_at))
+        if server.error:
+            page.heading("Trouble").fact("code", f"{server.error.code} ({server.error.category})", "red")
+            page.paragraph(server.error.message, "red").fact(
+                "help", more_about(server.error.code, server.error.help_url)
+            )
+            if server.error.details:
+                page.json(server.error.details)
+        if server.notes:
+            page.heading("Noted")
+            for note in server.notes:
+                page.paragraph(note)
+        counts = server.queue.to_json() if server.queue else {}
+        if any(counts.values()):
+            page.heading("Queue")
+            for name, count in counts.items():
+                page.fact(name.replace("_", " "), count or None)
+        if server.server_info:
+            page.heading("Server").json(server.server_info)
+        if server.capabilities:
+            page.heading("Capabilities").json(server.capabilities)
+        return page.text
+
+    def action_add(self) -> None:
+        """Ask for a server, and add it."""
+
+        def added(name: str | None) -> None:
+            if name is not None:
+                self.notify(f"{text.line(name)} is added", markup=False)
+                self.clear_filter()
+
+        self.hub_app.push_screen(AddServer(), added)
+
+    def action_connect(self) -> None:
+        """Connect the server."""
+        if (row := self.current) is not None:
+            self.hub_app.do(self.hub_app.hub.servers.connect(row.key), f"{row.key} is being connected")
+
+    def action_disconnect(self) -> None:
+        """Disconnect the server."""
+        if (row := self.current) is not None:
+            question = f"Disconnect {text.line(row.key)}? Its calls fail, and its pending requests are withdrawn."
+            self.hub_app.confirm(
+                question, lambda: self.hub_app.hub.servers.disconnect(row.key), f"{row.key} is being disconnected"
+            )
+
+    def action_clear_queue(self) -> None:
+        """Cancel its queued calls."""
+        if (row := self.current) is not None:
+            self.hub_app.clear_queue(row.key)

@@ -1,0 +1,94 @@
+"""The pane of tasks: receiver tasks, held by the hub for servers, and client tasks, held by servers for the hub."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from hubbub_client.data.records import Task
+from hubbub_client.errors import HubbubError
+from hubbub_frontend.display import text
+from hubbub_frontend.display.records import moment, relative
+from hubbub_frontend.display.text import Page
+from hubbub_tui.boards import Board, Row
+from hubbub_tui.panes.pane import ListPane
+from hubbub_tui.widgets.table import Column
+
+ENDED = frozenset(("completed", "failed", "cancelled"))
+
+
+class TasksPane(ListPane):
+    """Tasks of both roles, newest first."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "answer", "Answer"),
+        Binding("x", "cancel", "Cancel"),
+        Binding("g", "call", "Its call"),
+    ]
+    COLUMNS = (
+        Column("came", lambda row: relative(row.record.created_at), 8),
+        Column("server", lambda row: row.record.server, 12),
+        Column("held by", lambda row: "hub" if row.record.role == "receiver" else "server", 7),
+        Column("method", lambda row: text.line(row.record.method or "-")),
+        Column("status", lambda row: text.state(row.record.status), 14),
+        Column("changed", lambda row: relative(row.record.last_updated_at), 8, wide=True),
+    )
+
+    @property
+    def board(self) -> Board[Any]:
+        return self.boards.tasks
+
+    def rows(self) -> Sequence[Row[Task]]:
+        return sorted(self.board.rows.values(), key=lambda row: row.record.created_at, reverse=True)
+
+    def summary(self) -> str:
+        board = self.board
+        going = sum(row.record.status not in ENDED for row in board.rows.values())
+        return f"{board.counted('task')} · {going} not ended" if board.total else "No tasks yet"
+
+    def nothing(self) -> Text:
+        return Page().paragraph("Work that takes longer, and whose result is fetched later, is shown here.").text
+
+    def words(self, row: Row[Any]) -> str:
+        return f"{super().words(row)} {row.record.role} {row.record.status} {row.record.method}"
+
+    async def detail(self, row: Row[Any]) -> Text:
+        task: Task = row.record
+        page = Page().defect(task.defect).fact("status", text.state(task.status)).fact("says", task.status_message)
+        page.fact("role", f"{task.role}: held by {'the hub' if task.role == 'receiver' else 'the server'}")
+        page.fact("server", task.server).fact("method", task.method).fact("call", task.call_id)
+        page.fact("came", moment(task.created_at)).fact("changed", moment(task.last_updated_at))
+        page.fact("lives", f"{task.ttl_ms / 1000:g} s" if task.ttl_ms is not None else None)
+        page.fact("poll every", f"{task.poll_interval_ms / 1000:g} s" if task.poll_interval_ms is not None else None)
+        page.fact("asks", ", ".join(task.pending_ids)).fact("id", task.id)
+        if task.status in ("completed", "failed"):
+            try:
+                page.heading("Result").json(await self.hub_app.hub.tasks.result(task.id))
+            except HubbubError as error:
+                page.paragraph(f"{error.message} ({error.reason})", "red")
+        return page.text
+
+    def action_answer(self) -> None:
+        """Open the pending request that the task waits for."""
+        if (row := self.current) is not None:
+            self.hub_app.answer_one_of(row.record.pending_ids)
+
+    def action_cancel(self) -> None:
+        """Cancel the task."""
+        row = self.current
+        if row is None:
+            return
+        if row.record.status in ENDED:
+            self.notify("this task has ended")
+            return
+        question = f"Cancel the task {text.line(row.key)} of {text.line(row.record.server)}?"
+        self.hub_app.confirm(question, lambda: self.hub_app.hub.tasks.cancel(row.key), "cancellation asked for")
+
+    def action_call(self) -> None:
+        """Show the call of the task."""
+        row = self.current
+        if row is not None and row.record.call_id:
+            self.hub_app.show("calls", row.record.call_id)
+        elif row is not None:
+            self.notify("no call is known to have caused it")

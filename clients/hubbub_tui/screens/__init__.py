@@ -1,0 +1,1 @@
+"""Screens above the panes: the answer to a pending request, forms, a new call or server, dialogs."""

@@ -1,0 +1,211 @@
+"""Bodies of the answer screen: one per kind of pending request."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Button, Input, Static, TextArea
+
+from hubbub_client.data.records import PendingRequest
+from hubbub_client.payload import as_object
+from hubbub_frontend.display import text
+from hubbub_frontend.display.questions import sampling
+from hubbub_frontend.display.text import Page
+from hubbub_frontend.forms import fields
+from hubbub_tui.screens.form import Form, Incomplete
+from hubbub_tui.screens.question import fits_title
+from hubbub_tui.widgets.part import AbstractWidget, Part
+
+HUMAN = "human"
+# Pending requests of the hub itself, to be let in at a server; the answer may be the address where the browser ended.
+AUTHORIZATION = "auth_"
+
+
+class Body(Part, Vertical, metaclass=AbstractWidget):
+    """Shows what is asked, and takes the answer."""
+
+    def __init__(self, request: PendingRequest) -> None:
+        super().__init__(classes="body")
+        self.request = request
+        self.params = as_object(request.request)
+
+    @property
+    def verb(self) -> str:
+        """Return the label of the button that answers."""
+        return "Send"
+
+    @abstractmethod
+    def answer(self) -> dict[str, Any]:
+        """Return the answer, as `inbox.answer` takes it. Raises Incomplete; the body shows the reason."""
+
+    def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
+        """Show what the hub refused."""
+        self.complain("; ".join(f"{path}: {problem}" for path, problem in violations))
+
+    def complain(self, problem: str) -> None:
+        """Show a problem; an empty one clears it."""
+        said = self.query_children(".problem").only_one(Static)
+        said.update(f"✗ {text.safe(problem, 1000)}" if problem else "")
+        said.display = bool(problem)
+
+    def _message(self) -> ComposeResult:
+        """Yield the question, unless the headline has the whole of it."""
+        if fits_title(self.request):
+            yield Static(classes="gap")
+        else:
+            yield Static(text.safe(self.params.get("message", ""), 4000), classes="message", markup=False)
+
+    def accepted(self) -> str | None:
+        """Return what the person still has to do after the answer is accepted; None for nothing."""
+        return None
+
+
+def body_for(request: PendingRequest) -> Body:
+    """Return the body for a kind of pending request."""
+    kinds = {"elicitation_form": FormBody, "elicitation_url": PageBody, "sampling": SamplingBody}
+    return kinds.get(request.kind, RootsBody)(request)
+
+
+def _problem() -> Static:
+    problem = Static(classes="problem", markup=False)
+    problem.display = False
+    return problem
+
+
+class FormBody(Body):
+    """A message, and a form below it."""
+
+    def compose(self) -> ComposeResult:
+        yield from self._message()
+        yield Form(fields(self.params.get("requestedSchema")))
+
+    def answer(self) -> dict[str, Any]:
+        return {"accept": self.query_one(Form).values()}
+
+    def show_violations(self, violations: Iterable[tuple[str, str]]) -> None:
+        self.query_one(Form).show_violations(violations)
+
+
+class Consent(Static, can_focus=True):
+    """A sentence to agree to by ticking it; readable without colours."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "tick", "Agree/Not")]
+
+    given = reactive(False)
+
+    class Changed(Message):
+        """The box was ticked or cleared."""
+
+    def __init__(self, words: str, **how: Any) -> None:
+        super().__init__(markup=False, **how)
+        self._words = words
+
+    def render(self) -> str:
+        """Render the sentence with its box."""
+        return f"[{'x' if self.given else ' '}] {self._words}"
+
+    def on_click(self) -> None:
+        """Tick or clear the box."""
+        self.action_tick()
+
+    def action_tick(self) -> None:
+        """Tick or clear the box."""
+        self.given = not self.given
+        self.post_message(self.Changed())
+
+
+class PageBody(Body):
+    """A page to visit: the whole url, and consent. The page is never opened from here."""
+
+    def compose(self) -> ComposeResult:
+        yield from self._message()
+        yield Static(text.location(self._url), classes="location", markup=False)
+        yield Button("Copy the address", id="copy", compact=True)
+        if self._is_authorization:
+            yield Static(
+                "If the browser could not reach the hub: the address where it ended", classes="note", markup=False
+            )
+            yield Input(id="redirect", compact=True)
+        else:
+            yield Consent("I have read where this leads, and agree to visit it", id="consent")
+        yield _problem()
+
+    def answer(self) -> dict[str, Any]:
+        if self._is_authorization:
+            redirect = self.query_one("#redirect", Input).value.strip()
+            if not redirect:
+                self.complain("open the address; if the browser ends at a page that does not load, paste its address")
+                raise Incomplete
+            return {"accept": {"redirect_url": redirect}}
+        if not self.query_one(Consent).given:
+            self.complain("agree to it first, or decline")
+            raise Incomplete
+        return {"accept": True}
+
+    @property
+    def verb(self) -> str:
+        return "Send" if self._is_authorization else "Agree"
+
+    def accepted(self) -> str | None:
+        return None if self._is_authorization else "You agreed to visit the page: now open its address yourself."
+
+    @property
+    def _url(self) -> str:
+        return str(self.params.get("url", ""))
+
+    @property
+    def _is_authorization(self) -> bool:
+        return str(self.params.get("elicitationId", "")).startswith(AUTHORIZATION)
+
+    @on(Consent.Changed)
+    def _agreed(self) -> None:
+        self.complain("")
+
+    @on(Button.Pressed, "#copy")
+    def _copy(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.hub_app.copy_to_clipboard(self._url)
+        self.notify("copied; where the terminal cannot do that, select the address with the mouse")
+
+
+class SamplingBody(Body):
+    """A conversation, and the reply to write; or the whole result as JSON."""
+
+    def compose(self) -> ComposeResult:
+        page = Page()
+        sampling(page, self.params)
+        yield Static(page.text, classes="message", markup=False)
+        yield Static("Reply", classes="title", markup=False)
+        yield TextArea("", id="reply", tab_behavior="focus", compact=True)
+        yield Static("Written by (the model's name)", classes="title", markup=False)
+        yield Input(HUMAN, id="model", compact=True)
+        yield _problem()
+
+    def answer(self) -> dict[str, Any]:
+        reply, model = self.query_one("#reply", TextArea).text, self.query_one("#model", Input).value.strip()
+        if not reply:
+            self.complain("write a reply, or refuse")
+            raise Incomplete
+        if model in ("", HUMAN):
+            return {"text": reply}
+        content = {"type": "text", "text": reply}
+        return {"result": {"role": "assistant", "content": content, "model": model, "stopReason": "endTurn"}}
+
+
+class RootsBody(Body):
+    """Directories, one per line."""
+
+    def compose(self) -> ComposeResult:
+        yield Static("One file:// address to each line.", classes="message", markup=False)
+        yield TextArea("", id="roots", tab_behavior="focus", compact=True)
+        yield _problem()
+
+    def answer(self) -> dict[str, Any]:
+        lines = self.query_one("#roots", TextArea).text.split("\n")
+        return {"result": {"roots": [{"uri": each.strip()} for each in lines if each.strip()]}}

@@ -1,0 +1,180 @@
+"""Small screens on top of another."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.events import Key
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, OptionList, Static
+
+from hubbub_tui.widgets.part import UP_DOWN, Scroll
+
+REFUSED = "refused by a person"
+KEYS = """\
+Everywhere
+  1 to 7      a pane, by the number in its tab
+  j  k        down, up; the arrow keys do the same
+  enter       open it, or all there is to say about it
+  tab         to the detail and back
+  /           filter by words; escape shows all again
+  t           light or dark
+  ctrl+p      every command by its name
+  q           quit
+Inbox
+  enter       answer; while the form is open, it is yours
+  e           decline, after a question
+  h           what was asked before, and what is open
+  g           the call that caused it
+Servers
+  a           add one, by a command or a URL
+  c  d        connect, disconnect
+  x           clear the queue
+Calls and tasks
+  a           answer the request it waits for
+  c           call again, from a form filled in as before
+  x           cancel
+  X           clear the queue of the call's server
+  g           from a call to its task, and back
+Catalog
+  enter       open a branch; call, read or get an entry
+  r           have the hub fetch the lists anew
+Hosts
+  a  g        answer what it waits for, show its call
+  h           those that have probably gone, and without them
+Events
+  s  e        only of one server, only of one kind
+  p           pause, go on
+  c           clear
+Forms
+  enter       to the next field
+  ctrl+s      send
+  ctrl+e      as JSON, and back
+  escape      leave it open, for others too
+"""
+
+
+class YesButton(Button, can_focus=False):
+    """Says yes when it is clicked. No key leads to it, so that a word, Tab and Enter do not press it."""
+
+
+class Confirm(ModalScreen[bool]):
+    """Asks for yes or no. Yes is a key that no word has: a letter belongs to a word meant for something else."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+y", "yes", "Yes"),
+        Binding("n,escape", "no", "No"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            with Horizontal(classes="buttons"):
+                yield YesButton("Yes (ctrl+y)", id="yes", variant="warning", compact=True)
+                yield Button("No (n)", id="no", compact=True)
+
+    def on_mount(self) -> None:
+        """Focus the harmless answer."""
+        self.query_one("#no").focus()
+
+    def on_key(self, event: Key) -> None:
+        """Take a letter for a no; it does nothing else. For y, which may mean yes, say what does."""
+        if event.character == "y":
+            event.stop()
+            self.notify("ctrl+y means yes")
+        elif event.is_printable and event.character not in (" ", "n"):
+            event.stop()
+            self.dismiss(False)
+
+    @on(Button.Pressed)
+    def _pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_yes(self) -> None:
+        """Answer yes."""
+        self.dismiss(True)
+
+    def action_no(self) -> None:
+        """Answer no."""
+        self.dismiss(False)
+
+
+class Ask(ModalScreen[str | None]):
+    """Asks for a line of text; None when dismissed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+
+    def __init__(self, question: str, value: str) -> None:
+        super().__init__()
+        self._question = question
+        self._value = value
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            yield Input(self._value, compact=True)
+            yield Static("enter sends it, escape goes back", classes="note", markup=False)
+
+    @on(Input.Submitted)
+    def _given(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """Dismiss without a text."""
+        self.dismiss(None)
+
+
+class Options(OptionList):
+    """A list to choose from, with the keys of the other lists."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*UP_DOWN]
+
+
+class Choose(ModalScreen[int | None]):
+    """Asks for one of several; returns its index, None when dismissed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Back")]
+
+    def __init__(self, question: str, choices: Sequence[str], now: int) -> None:
+        super().__init__()
+        self._question = question
+        self._list = Options(*choices, markup=False, compact=True)
+        self._list.highlighted = now
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(self._question, markup=False)
+            yield self._list
+
+    def on_mount(self) -> None:
+        """Focus the list."""
+        self._list.focus()
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index)
+
+    def action_leave(self) -> None:
+        """Dismiss without a choice."""
+        self.dismiss(None)
+
+
+class Help(ModalScreen[None]):
+    """Shows the keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q", "leave", "Back")]
+
+    def compose(self) -> ComposeResult:
+        with Scroll(classes="dialog help"):
+            yield Static(KEYS, markup=False)
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)

@@ -1,0 +1,1 @@
+"""Parts of the screen that panes and screens are made of."""

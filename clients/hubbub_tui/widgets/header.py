@@ -1,0 +1,57 @@
+"""The line at the top: which hub, whether it is reachable, who you are, what waits."""
+
+from rich.text import Text
+from textual.widgets import Static
+
+from hubbub_frontend.display.text import line
+from hubbub_tui.widgets.part import Part
+
+LOOK_S = 0.3
+# From this width on there is room for words.
+ROOMY = 100
+NOUNS = {"elicitation_form": "form", "elicitation_url": "page", "sampling": "sampling", "roots": "roots"}
+
+
+class Header(Part, Static):
+    """Shows the state of the connection and of the inbox."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._shown = Text()
+
+    def on_mount(self) -> None:
+        """Start following changes."""
+        self.set_interval(LOOK_S, self.look)
+        self.look()
+
+    def look(self) -> None:
+        """Update the line."""
+        app = self.hub_app
+        text = Text(no_wrap=True, overflow="ellipsis")
+        roomy = self.size.width >= ROOMY
+        text.append(" Hubbub ", style="bold reverse").append(f" {line(app.hub.address, 40)} ")
+        if roomy and len(app.hub.addresses) > 1:
+            text.append(f"(one of {len(app.hub.addresses)}) ")
+        if not app.hub.connected:
+            text.append("● lost, reconnecting", style="bold red")
+        elif app.boards.refusal:
+            text.append(f"● {app.boards.refusal}", style="bold red")
+        else:
+            text.append("● live" if roomy else "●", style="green")
+        if app.who:
+            text.append(f" · as {line(app.who, 20)}")
+        kinds = app.boards.open_kinds()
+        if not app.hub.connected and not roomy:
+            pass  # there is no room for it, and the inbox's tab has the count
+        elif kinds:
+            parts = ", ".join(_counted(count, NOUNS.get(kind, kind)) for kind, count in sorted(kinds.items()))
+            text.append(" · waiting: " if roomy else " · ").append(parts, style="bold")
+        elif not app.boards.unknown(app.boards.open):
+            text.append(" · nothing waits", style="dim")
+        if text != self._shown or text.spans != self._shown.spans:
+            self._shown = text
+            self.update(text, layout=False)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 or noun.endswith('s') else 's'}"

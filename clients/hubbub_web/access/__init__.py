@@ -1,0 +1,1 @@
+"""Who may use the page: links, sessions of browsers, and checks of each request."""

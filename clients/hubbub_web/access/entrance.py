@@ -1,0 +1,54 @@
+"""Lets browsers in: by a link of this bridge, or by one out of a notification."""
+
+import anyio.to_thread
+
+from hubbub_client.errors import NotFound, Unauthenticated
+from hubbub_frontend.links import Link, Links
+from hubbub_web.access.sessions import People, Sessions
+
+ANOTHER = "open the page where you are logged in, or run `hubbub web` for another link"
+
+
+class Entrance:
+    """All links that let a browser in, each once."""
+
+    def __init__(self, sessions: Sessions, people: People, links: Links | None) -> None:
+        self._sessions = sessions
+        self._people = people
+        self._links = links
+
+    async def use(self, secret: str) -> str | None:
+        """Use a link up, and return where it leads; None for the inbox.
+
+        Raises Unauthenticated, which says why the link is useless. Raises HubbubError while the hub cannot say whether
+        the question is open; then the link stays good.
+        """
+        if self._sessions.use(secret):
+            return None
+        link = await self._find(secret)
+        if link is None:
+            raise Unauthenticated(
+                f"this link has been used, or is not one of this bridge; {ANOTHER}", reason="LINK_USED"
+            )
+        if link.expired:
+            raise Unauthenticated(f"this link has expired; {ANOTHER}", reason="LINK_EXPIRED")
+        if link.request is not None and not await self._is_open(link.request):
+            raise Unauthenticated(
+                f"the question of this link does not wait any more, so the link lets nobody in; {ANOTHER}",
+                reason="LINK_SETTLED",
+            )
+        if self._links is None or not await anyio.to_thread.run_sync(self._links.use, secret):
+            raise Unauthenticated(f"this link has been used; {ANOTHER}", reason="LINK_USED")
+        return link.to
+
+    async def _find(self, secret: str) -> Link | None:
+        if self._links is None:
+            return None
+        return await anyio.to_thread.run_sync(self._links.find, secret)
+
+    async def _is_open(self, request_id: str) -> bool:
+        hub = await self._people.hub(None)
+        try:
+            return (await hub.inbox.get(request_id)).state == "open"
+        except NotFound:
+            return False

@@ -1,0 +1,92 @@
+"""Events for one browser, as they happen; nothing is stored."""
+
+import contextlib
+import json
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+
+from hubbub_client.data.records import EventKind, ServerEvent
+from hubbub_client.errors import HubbubError
+from hubbub_client.hub import Hub
+from hubbub_web.records.feed import BEAT_S, PAUSE_S
+
+MAX_WAITING = 500
+"""Events that wait for a slow browser; the oldest beyond that are dropped, and counted."""
+
+LONGEST = 4000
+"""Characters of an event's params."""
+
+
+class EventStream:
+    """One stream of events: `follow` fills it, `lines` drains it."""
+
+    def __init__(self, hub: Hub, server: str | None, kind: EventKind | None) -> None:
+        self._hub = hub
+        self._server = server
+        self._kinds: list[EventKind] = [kind] if kind else []
+        self._waiting: deque[bytes] = deque()
+        self._dropped = 0
+        # Drops reported by the present watch of the hub, and the sum of those before.
+        self._lost = self._lost_before = 0
+        self._refusal: str | None = None
+        self._changed = anyio.Event()
+
+    async def follow(self) -> None:
+        """Buffer events until the hub refuses to send more."""
+        events = self._hub.events.watch(
+            server=self._server, kinds=self._kinds, on_listening=self._begun, on_dropped=self._told_less
+        )
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._take(event)
+        except HubbubError as error:
+            self._refusal = error.message
+            self._wake()
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        """Yield events as lines of JSON; after each batch, and at least every BEAT_S seconds, `{"dropped": N}`.
+
+        When the hub refuses to go on, the last line is `{"refused": MESSAGE}`.
+        """
+        while True:
+            changed = self._changed
+            batch = [*self._waiting]
+            self._waiting.clear()
+            yield b"".join((*batch, _line({"dropped": self._dropped + self._lost + self._lost_before})))
+            if self._refusal is not None:
+                yield _line({"refused": self._refusal})
+                return
+            with anyio.move_on_after(BEAT_S):
+                await changed.wait()
+                await anyio.sleep(PAUSE_S)
+
+    def _take(self, event: ServerEvent) -> None:
+        shape = event.to_json()
+        written = json.dumps(shape["params"])
+        if len(written) > LONGEST:
+            shape["params"] = {"shortened": written[:LONGEST]}
+        if len(self._waiting) == MAX_WAITING:
+            self._waiting.popleft()
+            self._dropped += 1
+        self._waiting.append(_line({"event": shape}))
+        self._wake()
+
+    def _begun(self) -> None:
+        self._lost_before += self._lost
+        self._lost = 0
+
+    def _told_less(self, count: int) -> None:
+        self._lost = count
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
