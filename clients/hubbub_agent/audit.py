@@ -15,7 +15,7 @@ Outcome = Literal["answered", "left", "refused", "failed", "lost", "would"]
 assignment was revoked meanwhile; would: in a dry run."""
 
 
-class Audit:
+class DecisionAudit:
     """Writes one whole line per pending request. Text of servers is escaped; answers are not kept."""
 
     def __init__(self, file: TextIO) -> None:
@@ -23,7 +23,7 @@ class Audit:
 
     @classmethod
     @contextmanager
-    def to(cls, path: Path) -> Generator["Audit"]:
+    def to(cls, path: Path) -> Generator["DecisionAudit"]:
         """Append to a file that only its owner can read. Raises OSError."""
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "w") as file:
             yield cls(file)

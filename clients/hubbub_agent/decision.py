@@ -35,7 +35,7 @@ class Decision:
     answer: Answer | None
     why: str | None = None
     model: str | None = None
-    tokens: chat.Tokens | None = None
+    tokens: chat.TokenUsage | None = None
     cost: float | None = None
 
     @property
@@ -45,7 +45,7 @@ class Decision:
         return {"why": self.why, "model": self.model, "tokens": tokens, "cost": self.cost or None}
 
 
-class Failed(AnswerProblem):
+class DecisionFailed(AnswerProblem):
     """No usable answer; `decision` has what it took all the same."""
 
     def __init__(self, why: str, decision: Decision) -> None:
@@ -73,7 +73,7 @@ async def or_refusal(problem: AnswerProblem, rule: Rule) -> Decision:
     """Return the refusal that a rule wants in place of a failure. Raises the problem if it wants none."""
     if rule.on_error != "reject":
         raise problem
-    spent = problem.decision if isinstance(problem, Failed) else Decision(None)
+    spent = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
     return replace(spent, answer={"reject": REFUSAL}, why=clean(str(problem))[:MAX_WHY_CHARS])
 
 
@@ -84,7 +84,7 @@ async def _sampled(request: PendingRequest, rule: Rule, model: Chat, ask: Ask) -
     try:
         reply = chat.reply(said, body["model"], with_tools="tools" in body)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        raise Failed(f"the model's answer is not a chat completion: {error!r}", spent) from None
+        raise DecisionFailed(f"the model's answer is not a chat completion: {error!r}", spent) from None
     return replace(spent, answer=reply.answer, model=reply.model)
 
 
@@ -104,10 +104,10 @@ async def _filled_in(request: PendingRequest, rule: Rule, model: Chat, ask: Ask)
             return replace(spent, why=f"the model leaves it to people: {reason}")
         except form_reply.Misfit as misfit:
             if last:
-                raise Failed(f"the model's answer does not fit the form: {misfit}", spent) from None
+                raise DecisionFailed(f"the model's answer does not fit the form: {misfit}", spent) from None
             body = form_reply.again(body, text, misfit)
         except AnswerProblem as problem:
-            raise Failed(str(problem), spent) from None
+            raise DecisionFailed(str(problem), spent) from None
         else:
             return replace(spent, answer=answer, why=why or None)
     raise AssertionError  # the second reply ends it

@@ -8,8 +8,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import anyio
 
 from hubbub_agent import program
-from hubbub_agent.audit import Audit
-from hubbub_agent.decision import Decision, Failed, decide, or_refusal
+from hubbub_agent.audit import DecisionAudit
+from hubbub_agent.decision import Decision, DecisionFailed, decide, or_refusal
 from hubbub_agent.models.purse import Purse
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Answer, Rule, Rulebook
@@ -31,7 +31,7 @@ PAUSES_S = (0.2, 1.0, 3.0)
 class Agent:
     """Answers by its rules. `say` gets messages for the operator."""
 
-    def __init__(self, hub: Hub, rules: Rulebook, audit: Audit, say: Callable[[str], None], purse: Purse) -> None:
+    def __init__(self, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], purse: Purse) -> None:
         self._hub = hub
         self._rules = rules
         self._audit = audit
@@ -44,7 +44,7 @@ class Agent:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, hub: Hub, rules: Rulebook, audit: Audit, say: Callable[[str], None], ledger: Ledger | None = None
+        cls, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], ledger: Ledger | None = None
     ) -> AsyncGenerator["Agent"]:
         """Open an agent with its models; `ledger` keeps its usage over restarts. Raises LedgerProblem."""
         async with Purse.open(rules, say, ledger) as purse:
@@ -182,7 +182,7 @@ class Agent:
             )
         except (AnswerProblem, HubbubError, ValueError) as problem:
             lost = _settled(problem)
-            spent = problem.decision if isinstance(problem, Failed) else decision
+            spent = problem.decision if isinstance(problem, DecisionFailed) else decision
             self._audit.note(request, name, "refused" if lost else "failed", **{**spent.noted, "why": _why(problem)})
             if not lost:
                 self._say(f"{request.id} is left to people: {problem}")

@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from hubbub_agent.decision import Decision, Failed, decide
-from hubbub_agent.models.chat import Tokens
-from hubbub_agent.models.client import Endpoint, NotAsked, retry_after
+from hubbub_agent.decision import Decision, DecisionFailed, decide
+from hubbub_agent.models.chat import TokenUsage
+from hubbub_agent.models.client import ModelEndpoint, NotAsked, retry_after
 from hubbub_agent.models.endpoint import Chat
 from hubbub_agent.rules.problems import AnswerProblem
 from hubbub_agent.rules.rulebook import Rule
@@ -59,11 +59,11 @@ class Model:
         return JSONResponse({"choices": [choice], "model": "small-1", "usage": usage})
 
     @asynccontextmanager
-    async def endpoint(self, base: str = "/v1", **settings: Any) -> AsyncIterator[Endpoint]:
+    async def endpoint(self, base: str = "/v1", **settings: Any) -> AsyncIterator[ModelEndpoint]:
         app = Starlette(routes=[Route(self.path, self.respond, methods=["POST"])])
         async with served(app) as origin:
             chat = Chat(base_url=f"{origin}{base}", model="small", **settings)
-            async with Endpoint.open(chat) as endpoint:
+            async with ModelEndpoint.open(chat) as endpoint:
                 yield endpoint
 
 
@@ -88,7 +88,7 @@ def no_format(body: Mapping[str, Any]) -> tuple[int, str] | None:
     return (422, "Extra inputs are not permitted") if "response_format" in body else None
 
 
-async def fill_in(endpoint: Endpoint, schema: Mapping[str, Any] = LUNCH, timeout_s: float = 60) -> Decision:
+async def fill_in(endpoint: ModelEndpoint, schema: Mapping[str, Any] = LUNCH, timeout_s: float = 60) -> Decision:
     """What the rule of a model decides on a form."""
     rule = Rule(kind=("elicitation_form",), chat="m", timeout_s=timeout_s)
     chat = Chat(base_url="http://127.0.0.1:1", model="small", input_price=1.0, output_price=2.0)
@@ -187,7 +187,7 @@ async def test_no_message_has_the_key_or_the_secret_part_of_an_address(monkeypat
         with pytest.raises(NotAsked, match=r"says 401: .*key: \*\*\*") as refused:
             await fill_in(endpoint)
     gone = Chat(base_url="http://me:passw0rd@127.0.0.1:1/v1?token=t0ken", model="m", retries=0)
-    async with Endpoint.open(gone) as endpoint:
+    async with ModelEndpoint.open(gone) as endpoint:
         with pytest.raises(NotAsked, match=r"at http://127\.0\.0\.1:1/v1/chat/completions cannot be") as lost:
             await fill_in(endpoint)
     assert not any(secret in f"{refused.value}{lost.value}" for secret in ("s3cret", "t0ken", "passw0rd"))
@@ -274,7 +274,7 @@ async def test_a_reply_that_does_not_fit_is_mended_once() -> None:
     async with model.endpoint() as endpoint:
         decision = await fill_in(endpoint)
     assert decision.answer == {"accept": {"dish": "soup"}}
-    assert decision.tokens == Tokens(60, 24)
+    assert decision.tokens == TokenUsage(60, 24)
     mend = model.asked[1]["messages"][-1]["content"]
     assert "dish" in mend
     assert "portions" in mend
@@ -296,10 +296,10 @@ async def test_a_reply_that_fits_neither_time_is_for_people(reply: str, says: st
     model = Model()
     model.replies = [reply]
     async with model.endpoint() as endpoint:
-        with pytest.raises(Failed, match=says) as failed:
+        with pytest.raises(DecisionFailed, match=says) as failed:
             await fill_in(endpoint)
     assert len(model.asked) == 2
-    assert failed.value.decision.tokens == Tokens(60, 24)
+    assert failed.value.decision.tokens == TokenUsage(60, 24)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from hubbub_agent.models import chat
 from hubbub_agent.models.endpoint import Chat
-from hubbub_agent.rules.limits import DAY_S, NOTHING, Limits, Meter, OverLimit, Use
+from hubbub_agent.rules.limits import DAY_S, NOTHING, OverLimit, UsageLimits, UsageMeter, Use
 from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
 from hubbub_agent.rules.rulebook import answer_of, load, rulebook
 from hubbub_client.data.records import PendingRequest
@@ -203,14 +203,14 @@ def test_what_is_not_an_answer_is_refused(said: Any) -> None:
         answer_of(said)
 
 
-def spend(meter: Meter, use: Use, now: float) -> None:
+def spend(meter: UsageMeter, use: Use, now: float) -> None:
     number = meter.reserve(use, now)
     assert number is not None
     meter.settle(number, use, now)
 
 
 def test_a_limit_that_is_reached_is_named_until_its_time_is_over() -> None:
-    meter = Meter(Limits(answers_per_minute=2, tokens_per_hour=100, cost_per_day=1.0))
+    meter = UsageMeter(UsageLimits(answers_per_minute=2, tokens_per_hour=100, cost_per_day=1.0))
     meter.answering(0)
     assert meter.over(1) is None
     meter.answering(30)
@@ -225,7 +225,7 @@ def test_a_limit_that_is_reached_is_named_until_its_time_is_over() -> None:
 
 
 def test_what_is_set_aside_keeps_requests_at_the_same_moment_within_a_limit() -> None:
-    meter = Meter(Limits(tokens_per_hour=100, cost_per_day=1.0))
+    meter = UsageMeter(UsageLimits(tokens_per_hour=100, cost_per_day=1.0))
     first = meter.reserve(Use(60, 0.1), 0)
     assert first is not None
     assert meter.reserve(Use(60, 0.1), 0) is None
@@ -337,7 +337,7 @@ def test_a_completion_becomes_the_answer(message: dict[str, Any], why: str, cont
     said = {"choices": [{"message": message, "finish_reason": why}], "usage": {"prompt_tokens": 3}, "model": "m"}
     reply = chat.reply(said, "asked", with_tools=True)
     assert reply.answer == {"result": {"role": "assistant", "content": content, "model": "m", "stopReason": stop}}
-    assert reply.tokens == chat.Tokens(3, 0)
+    assert reply.tokens == chat.TokenUsage(3, 0)
     assert reply.tokens.use(CHAT.model_copy(update={"input_price": 2.0})) == Use(3, 6e-6, 1)
 
 

@@ -8,24 +8,24 @@ from typing import Any, cast
 import pytest
 
 from hubbub_agent.decision import OverBudget
-from hubbub_agent.models.client import Endpoint
+from hubbub_agent.models.client import ModelEndpoint
 from hubbub_agent.models.purse import Purse
-from hubbub_agent.rules.limits import DAY_S, HOUR_S, Limits, Meter, Minute, OverLimit, Use
+from hubbub_agent.rules.limits import DAY_S, HOUR_S, Minute, OverLimit, UsageLimits, UsageMeter, Use
 from hubbub_agent.rules.rulebook import rulebook
 from hubbub_agent.usage_ledger import Ledger, LedgerProblem, file_of
 
 NOW = 1_800_000_000.0
 
 
-def spend(meter: Meter, use: Use, now: float) -> None:
+def spend(meter: UsageMeter, use: Use, now: float) -> None:
     number = meter.reserve(use, now)
     assert number is not None
     meter.settle(number, use, now)
 
 
 def test_what_an_earlier_run_has_used_counts_for_an_hour_and_a_day_but_not_for_this_run() -> None:
-    limits = Limits(tokens_per_hour=100, cost_per_day=2.0, tokens_per_run=60, requests_per_day=10)
-    meter = Meter(limits, [Minute(NOW - 1800, Use(60, 1.0, 3))])
+    limits = UsageLimits(tokens_per_hour=100, cost_per_day=2.0, tokens_per_run=60, requests_per_day=10)
+    meter = UsageMeter(limits, [Minute(NOW - 1800, Use(60, 1.0, 3))])
     with pytest.raises(OverLimit, match="tokens_per_hour"):
         meter.reserve(Use(41), NOW)
     spend(meter, Use(40, 0.5, 1), NOW)
@@ -41,7 +41,7 @@ def test_what_an_earlier_run_has_used_counts_for_an_hour_and_a_day_but_not_for_t
 
 
 def test_a_limit_says_how_much_is_used_and_who_answers_then() -> None:
-    meter = Meter(Limits(tokens_per_hour=1000, cost_per_run=0.5))
+    meter = UsageMeter(UsageLimits(tokens_per_hour=1000, cost_per_run=0.5))
     spend(meter, Use(1000, 0.5), NOW)
     assert meter.says("tokens_per_hour", NOW) == (
         "tokens_per_hour is reached (1,000 of 1,000 used): for at most an hour, people answer"
@@ -62,7 +62,7 @@ class Model:
 def purse(model: Model, said: list[str], **limits: int) -> Purse:
     chat = {"m": {"base_url": "http://127.0.0.1:1", "model": "m"}}
     book = rulebook({"chat": chat, "limits": limits, "rule": [{"chat": "m"}]})
-    return Purse(book, {"m": cast("Endpoint", model)}, said.append, None)
+    return Purse(book, {"m": cast("ModelEndpoint", model)}, said.append, None)
 
 
 @pytest.mark.parametrize("usage", [None, {"input_tokens": 1, "output_tokens": 1}, {"prompt_tokens": "1"}])
@@ -88,7 +88,7 @@ async def test_a_limit_without_room_for_a_request_says_so_once_and_what_to_chang
 
 def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_used(tmp_path: Path) -> None:
     path = file_of(tmp_path / "data", "ro/bot")
-    meter = Meter(Limits(tokens_per_day=100))
+    meter = UsageMeter(UsageLimits(tokens_per_day=100))
     spend(meter, Use(10, 0.1, 1), NOW)
     assert meter.reserve(Use(20, 0.2, 1), NOW + 1) is not None  # the agent is killed while the model works
     with Ledger.opened(path) as ledger:
@@ -97,7 +97,7 @@ def test_usage_is_kept_in_a_file_for_its_owner_and_what_is_reserved_counts_as_us
     assert path.name == "agent-ro_bot.json"
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     with Ledger.opened(path) as ledger:
-        next_run = Meter(Limits(tokens_per_day=100), ledger.read())
+        next_run = UsageMeter(UsageLimits(tokens_per_day=100), ledger.read())
     with pytest.raises(OverLimit, match="tokens_per_day"):
         next_run.reserve(Use(71), NOW + 2)
     assert next_run.reserve(Use(70), NOW + 2) is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from hubbub_agent import program
-from hubbub_agent.decision import Ask, Decision, Failed, decide, or_refusal
+from hubbub_agent.decision import Ask, Decision, DecisionFailed, decide, or_refusal
 from hubbub_agent.evals.cases import Case, as_json, fits, outcome, subject
 from hubbub_agent.models.form_reply import check, form_of
 from hubbub_agent.rules.problems import AnswerProblem, ConfigProblem
@@ -119,7 +119,7 @@ async def _judged(case: Case, rules: Rulebook, ask: Ask | None, *, programs: boo
         decision = await _decided(case.request, rule, rules, ask or _nobody)
         _check(decision.answer, case.request)
     except (AnswerProblem, ValueError) as problem:
-        spent = problem.decision if isinstance(problem, Failed) else Decision(None)
+        spent = problem.decision if isinstance(problem, DecisionFailed) else Decision(None)
         return _verdict(case, name, Decision(None, str(problem), spent.model, spent.tokens, spent.cost))
     return _verdict(case, name, decision)
 

@@ -22,8 +22,8 @@ AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/m
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """Tokens that a model read and wrote."""
+class TokenUsage:
+    """TokenUsage that a model read and wrote."""
 
     input: int
     output: int
@@ -33,22 +33,22 @@ class Tokens:
         cost = (self.input * chat.input_price + self.output * chat.output_price) / 1_000_000
         return Use(self.input + self.output, cost, 1)
 
-    def __add__(self, other: "Tokens") -> "Tokens":
-        return Tokens(self.input + other.input, self.output + other.output)
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(self.input + other.input, self.output + other.output)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """A model's answer and its usage; None if the endpoint reports none."""
 
     answer: Answer
     model: str
-    tokens: Tokens | None
+    tokens: TokenUsage | None
 
 
-def most(body: Mapping[str, Any]) -> Tokens:
+def most(body: Mapping[str, Any]) -> TokenUsage:
     """Return an upper bound for one request: a token is at least one byte of what is sent."""
-    return Tokens(len(payload.dumps(body)), body["max_tokens"])
+    return TokenUsage(len(payload.dumps(body)), body["max_tokens"])
 
 
 def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def completion(chat: Chat, params: Mapping[str, Any]) -> dict[str, Any]:
     return body
 
 
-def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
+def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> ModelReply:
     """Convert a completion to the MCP result. Raises ValueError, TypeError, KeyError or IndexError."""
     choice = said["choices"][0]
     message, why = payload.as_object(choice["message"]), choice.get("finish_reason")
@@ -93,14 +93,14 @@ def reply(said: Mapping[str, Any], asked: str, *, with_tools: bool) -> Reply:
         "model": model,
         "stopReason": STOP_REASONS.get(str(why), str(why or "endTurn")),
     }
-    return Reply({"result": result}, model, tokens_of(said))
+    return ModelReply({"result": result}, model, tokens_of(said))
 
 
-def tokens_of(said: Mapping[str, Any]) -> Tokens | None:
+def tokens_of(said: Mapping[str, Any]) -> TokenUsage | None:
     """Return the usage that a completion reports, if any."""
     usage = payload.as_object(said.get("usage"))
     read, written = whole(usage.get("prompt_tokens")), whole(usage.get("completion_tokens"))
-    return None if read is None and written is None else Tokens(read or 0, written or 0)
+    return None if read is None and written is None else TokenUsage(read or 0, written or 0)
 
 
 def _at_most(asked: object, allowed: int) -> int:

@@ -83,7 +83,7 @@ class Dialect:
         return False
 
 
-class Endpoint:
+class ModelEndpoint:
     """One endpoint of the rules. What it was found to understand is kept for the next requests."""
 
     def __init__(self, chat: Chat, client: httpx2.AsyncClient) -> None:
@@ -93,7 +93,7 @@ class Endpoint:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, chat: Chat) -> AsyncGenerator["Endpoint"]:
+    async def open(cls, chat: Chat) -> AsyncGenerator["ModelEndpoint"]:
         """Open an endpoint with a client of its own."""
         loopback = httpx2.URL(chat.base_url).host in ("127.0.0.1", "::1", "localhost")
         # A proxy of the environment must not get requests to a loopback address.

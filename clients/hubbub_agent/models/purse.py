@@ -9,8 +9,8 @@ import anyio
 
 from hubbub_agent.decision import OverBudget
 from hubbub_agent.models.chat import most, tokens_of
-from hubbub_agent.models.client import Endpoint, NotAsked
-from hubbub_agent.rules.limits import NOTHING, Meter, OverLimit, Use
+from hubbub_agent.models.client import ModelEndpoint, NotAsked
+from hubbub_agent.rules.limits import NOTHING, OverLimit, UsageMeter, Use
 from hubbub_agent.rules.rulebook import Rulebook
 from hubbub_agent.usage_ledger import Ledger
 
@@ -19,13 +19,13 @@ class Purse:
     """The models of the rules, and what may still be spent on them. `say` gets messages for the operator."""
 
     def __init__(
-        self, rules: Rulebook, endpoints: Mapping[str, Endpoint], say: Callable[[str], None], ledger: Ledger | None
+        self, rules: Rulebook, endpoints: Mapping[str, ModelEndpoint], say: Callable[[str], None], ledger: Ledger | None
     ) -> None:
         self._rules = rules
         self._endpoints = endpoints
         self._say = say
         self._ledger = ledger
-        self._meter = Meter(rules.limits, ledger.read() if ledger is not None else ())
+        self._meter = UsageMeter(rules.limits, ledger.read() if ledger is not None else ())
         # The limits that were said and still hold: one that allows nothing, and one that has no room for a request.
         self._said: dict[str, str] = {}
         self._settled = anyio.Event()
@@ -38,7 +38,7 @@ class Purse:
         """Open the endpoints of all models; `ledger` keeps usage over restarts. Raises LedgerProblem."""
         async with AsyncExitStack() as stack:
             endpoints = {
-                name: await stack.enter_async_context(Endpoint.open(model)) for name, model in rules.chat.items()
+                name: await stack.enter_async_context(ModelEndpoint.open(model)) for name, model in rules.chat.items()
             }
             yield cls(rules, endpoints, say, ledger)
 

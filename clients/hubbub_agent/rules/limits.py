@@ -1,4 +1,4 @@
-"""Limits of an agent, and the usage that counts against them. Pure: the caller passes the time."""
+"""UsageLimits of an agent, and the usage that counts against them. Pure: the caller passes the time."""
 
 import itertools
 from collections import deque
@@ -14,8 +14,8 @@ class OverLimit(Exception):
     """A limit is reached; the message is its name."""
 
 
-class Limits(BaseModel):
-    """Limits; None means no limit. Cost is in the currency of the prices. A run is one start of the agent."""
+class UsageLimits(BaseModel):
+    """UsageLimits; None means no limit. Cost is in the currency of the prices. A run is one start of the agent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -59,14 +59,14 @@ class Minute:
     use: Use = NOTHING
 
 
-class Meter:
+class UsageMeter:
     """Counts usage and reservations against the limits. Times are seconds since 1970.
 
     Before a model is asked, the most that this may take is reserved, so that concurrent requests cannot exceed a limit
     together. `earlier` is the usage of earlier runs.
     """
 
-    def __init__(self, limits: Limits, earlier: Sequence[Minute] = ()) -> None:
+    def __init__(self, limits: UsageLimits, earlier: Sequence[Minute] = ()) -> None:
         self._limits = limits
         self._answers: deque[float] = deque(maxlen=limits.answers_per_minute or 1)
         self._minutes: deque[Minute] = deque(earlier, maxlen=int(DAY_S / MINUTE_S) + 1)

@@ -22,7 +22,7 @@ from hubbub_agent.rules.conditions import (
     titles,
     words,
 )
-from hubbub_agent.rules.limits import Limits
+from hubbub_agent.rules.limits import UsageLimits
 from hubbub_agent.rules.problems import ConfigProblem, problem, rule_name
 from hubbub_client.data.records import PendingRequest, RequestKind
 from hubbub_client.payload import as_object
@@ -188,7 +188,7 @@ class Rulebook(_Strict):
     """All rules, models and limits of an agent."""
 
     capacity: int = Field(default=4, ge=1, le=100)
-    limits: Limits = Limits()
+    limits: UsageLimits = UsageLimits()
     chat: Mapping[str, Chat] = {}
     rule: tuple[Rule, ...] = Field(min_length=1)
 
@@ -253,7 +253,7 @@ def rulebook(content: Mapping[str, Any], where: str = "", source: str | None = N
     try:
         return Rulebook.model_validate(content)
     except ValidationError as error:
-        known = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": Limits}
+        known = {"": Rulebook, "rule": Rule, "chat": Chat, "limits": UsageLimits}
         raise ConfigProblem(f"{where}{problem(error, content, known, source)}") from None
 
 

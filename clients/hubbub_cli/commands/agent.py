@@ -109,12 +109,12 @@ class Files:
 
 
 async def _work(hub: "Hub", book: "Rulebook", files: Files, settings: Settings, *, dry_run: bool, once: bool) -> None:
-    from hubbub_agent.audit import Audit
+    from hubbub_agent.audit import DecisionAudit
     from hubbub_agent.worker import Agent
 
     with ExitStack() as stack:
         try:
-            notes = stack.enter_context(Audit.to(files.audit)) if files.audit else Audit(sys.stderr)
+            notes = stack.enter_context(DecisionAudit.to(files.audit)) if files.audit else DecisionAudit(sys.stderr)
         except OSError as error:
             raise Usage(f"--audit: {error}") from None
         ledger = stack.enter_context(_ledger(files.usage, settings)) if _keeps(book) and not dry_run else None
