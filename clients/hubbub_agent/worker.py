@@ -31,7 +31,9 @@ PAUSES_S = (0.2, 1.0, 3.0)
 class Agent:
     """Answers by its rules. `say` gets messages for the operator."""
 
-    def __init__(self, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], purse: Purse) -> None:
+    def __init__(
+        self, hub: Hub, rules: Rulebook, audit: DecisionAudit, say: Callable[[str], None], purse: Purse
+    ) -> None:
         self._hub = hub
         self._rules = rules
         self._audit = audit

@@ -23,7 +23,7 @@ AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/m
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """TokenUsage that a model read and wrote."""
+    """Tokens that a model read and wrote."""
 
     input: int
     output: int

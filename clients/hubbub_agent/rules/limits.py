@@ -1,4 +1,4 @@
-"""UsageLimits of an agent, and the usage that counts against them. Pure: the caller passes the time."""
+"""Limits of an agent, and the usage that counts against them. Pure: the caller passes the time."""
 
 import itertools
 from collections import deque
@@ -15,7 +15,7 @@ class OverLimit(Exception):
 
 
 class UsageLimits(BaseModel):
-    """UsageLimits; None means no limit. Cost is in the currency of the prices. A run is one start of the agent."""
+    """Limits; None means no limit. Cost is in the currency of the prices. A run is one start of the agent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
